@@ -1,0 +1,70 @@
+"""Every error that this package raises, and whose fault it is.
+
+    MembershipError
+    ├── ConfigurationError       the caller's: a key, a value or a use that cannot work
+    ├── UseError                 the caller's: a call that this object cannot take now (closed, forked, pickled)
+    ├── UnsupportedProtocolError the broker does not offer what the configuration asks for
+    ├── GroupError               the coordinator's refusal of the member (fenced, group full, not authorised, ...)
+    │   └── FatalGroupError      final: the member does not come back by itself
+    ├── CommitError              the coordinator's refusal of a commit
+    ├── TransportError           no broker, no answer, a broken or foreign stream
+    └── InternalError            our bug; please report it with its text
+
+The drop-in raises subclasses of these that are `confluent_kafka.KafkaException` too (`clients/faults.py`), so that
+programs written for confluent-kafka go on catching what they caught.
+"""
+
+from __future__ import annotations
+
+
+class MembershipError(Exception):
+    """Any error of this package."""
+
+
+class ConfigurationError(MembershipError):
+    """A configuration that cannot work; the text names the key, the value and the remedy."""
+
+    def __init__(self, key: str, value: object, remedy: str) -> None:
+        super().__init__(f"{key}={value!r}: {remedy}")
+        self.key = key
+        self.value = value
+        self.remedy = remedy
+
+
+class UseError(MembershipError):
+    """A call that this object cannot take in its present condition."""
+
+
+class UnsupportedProtocolError(MembershipError):
+    """The broker does not offer the request, or the version of it, that is needed."""
+
+
+class GroupError(MembershipError):
+    """The coordinator refused the member; `code` is Kafka's error code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class FatalGroupError(GroupError):
+    """The coordinator refused the member for good."""
+
+
+class CommitError(MembershipError):
+    """The coordinator refused a commit; `code` is Kafka's error code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TransportError(MembershipError):
+    """No connection, no answer in time, or bytes that are not Kafka's."""
+
+
+class InternalError(MembershipError):
+    """A bug of this package: a condition that its own rules exclude."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}. This is a bug of consumer_membership; please report it with this text.")

@@ -1,0 +1,208 @@
+"""What a member orders, and in which order the shell performs it.
+
+`Member.handle(event, now)` returns a tuple of these values. **The contract of their order:**
+
+1. Effects are performed in the order returned, and all of them before the next event is handled. Those for the
+   application's thread are put into its mailbox in that order; it performs them in that order.
+2. For one revocation the order is pause, commit, on_revoke, acknowledge. `CommitOffsets` follows the `StepFinished` of
+   the pause, `RevokePartitions` the commit's end (good or bad), the acknowledging `SendHeartbeat` the `StepFinished`
+   of the revocation.
+3. Revocations are finished before assignments begin.
+4. Every step carries the number of its attempt. Attempts only grow; before it performs a step the application's thread
+   drains its mailbox and drops steps of an attempt older than the newest it saw. Callbacks never nest.
+5. An error for the application comes before the state change that it causes (so that nobody sees FATAL without it).
+
+| effect | performed by | answered with |
+|---|---|---|
+| SendHeartbeat | network thread | HeartbeatAnswered, HeartbeatRejected or HeartbeatFailed (a leave may go unanswered) |
+| FindCoordinator | network thread, until it is found | CoordinatorFound; CoordinatorLookupFailed meanwhile |
+| ResolveTopicIds | network thread | TopicIdsResolved |
+| FetchCommitted | network thread | StartOffsetsFetched or StartOffsetsFailed |
+| CommitOffsets | network thread | CommitAnswered or CommitFailed |
+| PausePartitions, RevokePartitions, LosePartitions, AssignPartitions | application's thread | StepFinished |
+| CollectPositions | application's thread | PositionsReported |
+| CommitCompleted, RaiseToApplication, LeaveCompleted | application's thread | nothing |
+| StateChanged | observer, on the network thread | nothing |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+from uuid import UUID
+
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import Assignment, BrokerError, Offsets, TopicPartition
+
+# ---- for the network ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The fields of a ConsumerGroupHeartbeat request (KIP-848); None means unchanged since the last one.
+
+    `topics` are sorted; `pattern` "" removes an earlier one; `owned` is what the member acknowledges to own.
+    """
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_s: float | None = None
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: Assignment | None = None
+
+    @property
+    def is_leave(self) -> bool:
+        """Whether this heartbeat ends the membership."""
+        return self.member_epoch < 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the broker reads it as a complete statement and answers with the complete assignment."""
+        return self.rebalance_timeout_s is not None and self.topics is not None and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendHeartbeat:
+    """Send this heartbeat to the coordinator, on the connection that all heartbeats use."""
+
+    request_id: int
+    heartbeat: Heartbeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindCoordinator:
+    """Forget the coordinator and look it up, with backoff, until it is found."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveTopicIds:
+    """Ask Metadata for the names of these topic ids."""
+
+    topic_ids: frozenset[UUID]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchCommitted:
+    """Find where to start these partitions: OffsetFetch as this member, then ListOffsets where nothing is committed."""
+
+    attempt: int
+    partitions: frozenset[TopicPartition]
+    member_id: str
+    member_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsets:
+    """Send an OffsetCommit as this member."""
+
+    commit_id: int
+    offsets: Offsets
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+
+
+# ---- for the application's thread -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PausePartitions:
+    """Stop delivering these partitions (None: all that are held) and report their consumed positions."""
+
+    attempt: int
+    partitions: frozenset[TopicPartition] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokePartitions:
+    """Call on_revoke for these partitions (None: all that are held), then stop fetching them."""
+
+    attempt: int
+    partitions: frozenset[TopicPartition] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LosePartitions:
+    """Stop delivering everything that is held, call on_lost, stop fetching; another member may own it already."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignPartitions:
+    """Call on_assign for these partitions, then fetch them from these offsets."""
+
+    attempt: int
+    offsets: Mapping[TopicPartition, int]
+    #: The member epoch at which they are taken.
+    member_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectPositions:
+    """Report the consumed positions that are not committed yet: the auto-commit interval is over."""
+
+    commit_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitCompleted:
+    """A commit is over.
+
+    `errors` holds each partition of the commit (None: committed). `commit_id` is the application's for its own
+    commits (positive), the core's for automatic ones (negative).
+    """
+
+    commit_id: int
+    offsets: Offsets
+    errors: Mapping[TopicPartition, BrokerError | None]
+
+
+class Problem(Enum):
+    """What kind of thing the application is told."""
+
+    #: The broker's refusal, final: the member is FATAL.
+    FATAL = "fatal"
+    #: The broker's refusal, and the member goes on trying.
+    REFUSED = "refused"
+    #: max.poll.interval.ms is over: the member left and lost its partitions.
+    POLL_TIMEOUT = "poll timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseToApplication:
+    """Tell the application. `error` is the broker's, or one of the library's own with a negative code."""
+
+    problem: Problem
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveCompleted:
+    """The member left, or there was nothing to leave; `close` may return."""
+
+
+# ---- for the observer -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChanged:
+    """The member's state changed; the reason is for people."""
+
+    old: MemberState
+    new: MemberState
+    reason: str
+
+
+NetworkEffect: TypeAlias = SendHeartbeat | FindCoordinator | ResolveTopicIds | FetchCommitted | CommitOffsets
+StepEffect: TypeAlias = PausePartitions | RevokePartitions | LosePartitions | AssignPartitions
+ApplicationEffect: TypeAlias = StepEffect | CollectPositions | CommitCompleted | RaiseToApplication | LeaveCompleted
+Effect: TypeAlias = NetworkEffect | ApplicationEffect | StateChanged

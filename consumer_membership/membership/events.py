@@ -1,0 +1,250 @@
+"""What can happen to a member: facts, in the past tense, from the application, the network and the clock.
+
+The core learns of the world through these values only. An answer carries the number of the request or of the attempt
+that it belongs to; the core drops one whose number is not the one it waits for, so that late and doubled answers need
+no flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+from uuid import UUID
+
+from consumer_membership.types import (
+    Assignment,
+    BrokerAddress,
+    BrokerError,
+    LeaveOption,
+    Offsets,
+    Subscription,
+    TopicPartition,
+)
+
+
+class Verdict(Enum):
+    """What an error code in a heartbeat answer means for the member (protocol rules 2.4; the table is in `wire`)."""
+
+    #: Try again after a backoff, with the same coordinator.
+    RETRY = "retry"
+    #: The coordinator is elsewhere: look it up, then try again.
+    REDISCOVER = "rediscover"
+    #: The coordinator does not know this epoch or member id: declare everything lost and join anew.
+    REJOIN = "rejoin"
+    #: Tell the application, stay, and try again after a backoff.
+    REPORT = "report"
+    #: The instance id is held by a member that has not left (KIP-345 on KIP-848 brokers).
+    UNRELEASED = "unreleased"
+    #: The group is not there, or is not of the consumer protocol.
+    GROUP_GONE = "group gone"
+    #: Nothing that this member can do will help.
+    FATAL = "fatal"
+
+
+class CommitVerdict(Enum):
+    """What an error code in an OffsetCommit answer means (protocol rules 3.6)."""
+
+    RETRY = "retry"
+    REDISCOVER = "rediscover"
+    #: The commit carried another epoch than the coordinator's: wait for the next epoch.
+    STALE_EPOCH = "stale epoch"
+    #: Nothing more to do: the answer, good or bad, is final.
+    FINAL = "final"
+
+
+class Step(Enum):
+    """One part of a reconciliation that the application's thread performs."""
+
+    PAUSE = "pause"
+    REVOKE = "revoke"
+    LOSE = "lose"
+    ASSIGN = "assign"
+
+
+# ---- from the application -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribed:
+    """The application asked for topics; the member joins at its next poll (a rebalance never starts outside poll)."""
+
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled:
+    """The application polls. `delivered`: whether records reached it since the last such event."""
+
+    delivered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinished:
+    """The application's thread performed a step.
+
+    `offsets` are the consumed positions that are not committed yet: of the paused partitions after PAUSE, what the
+    callback still stored after REVOKE. `failed` says that the application's callback raised.
+    """
+
+    attempt: int
+    step: Step
+    offsets: Offsets = field(default_factory=dict)
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionsReported:
+    """The answer to `CollectPositions`: the consumed positions that are not committed yet."""
+
+    commit_id: int
+    offsets: Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequested:
+    """The application commits. `commit_id` is its own number (positive), `timeout_s` how long it is worth trying."""
+
+    commit_id: int
+    offsets: Offsets
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveRequested:
+    """The application unsubscribed or closes; a second one while leaving changes nothing."""
+
+    option: LeaveOption = LeaveOption.DEFAULT
+
+
+# ---- from the network -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorFound:
+    """FindCoordinator answered."""
+
+    coordinator: BrokerAddress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorLookupFailed:
+    """FindCoordinator is refused for a reason that waiting does not mend; the network goes on trying."""
+
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorLost:
+    """The connection to the coordinator broke while nothing was in flight."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatAnswered:
+    """A heartbeat's success. `assignment` None means unchanged, an empty one means give up everything."""
+
+    request_id: int
+    member_epoch: int
+    heartbeat_interval_s: float
+    assignment: Assignment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatRejected:
+    """A heartbeat's error answer, with what the verdict table says of it.
+
+    `holder` is the member id that owns the instance id, where the broker's words name it (UNRELEASED).
+    """
+
+    request_id: int
+    verdict: Verdict
+    error: BrokerError
+    holder: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatFailed:
+    """A heartbeat got no answer: disconnected or timed out (`retriable`), or refused by the transport for good."""
+
+    request_id: int
+    reason: str
+    retriable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicIdsResolved:
+    """Metadata answered: the names of the topic ids that are known; ids that are missing here stay unresolved."""
+
+    names: Mapping[UUID, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartOffsetsFetched:
+    """Where to start each partition: its committed offset, or what `auto.offset.reset` says where there is none."""
+
+    attempt: int
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartOffsetsFailed:
+    """The start offsets could not be had; never to be read as "no offset was committed".
+
+    `rediscover` says that the coordinator moved or broke; `retriable` False that the broker refuses for good.
+    """
+
+    attempt: int
+    error: BrokerError
+    retriable: bool
+    rediscover: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitAnswered:
+    """An OffsetCommit's answer: the worst verdict over its partitions, and each partition's error (None: committed)."""
+
+    commit_id: int
+    verdict: CommitVerdict
+    errors: Mapping[TopicPartition, BrokerError | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitFailed:
+    """An OffsetCommit got no answer."""
+
+    commit_id: int
+    reason: str
+    retriable: bool = True
+
+
+# ---- from the clock -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimePassed:
+    """The deadline that `next_deadline` named has come (or earlier: the core looks at `now` itself)."""
+
+
+Event: TypeAlias = (
+    Subscribed
+    | Polled
+    | StepFinished
+    | PositionsReported
+    | CommitRequested
+    | LeaveRequested
+    | CoordinatorFound
+    | CoordinatorLookupFailed
+    | CoordinatorLost
+    | HeartbeatAnswered
+    | HeartbeatRejected
+    | HeartbeatFailed
+    | TopicIdsResolved
+    | StartOffsetsFetched
+    | StartOffsetsFailed
+    | CommitAnswered
+    | CommitFailed
+    | TimePassed
+)

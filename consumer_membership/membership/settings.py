@@ -1,0 +1,34 @@
+"""What the core needs to know of the configuration, in its own units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """One member's settings; durations in seconds.
+
+    `max_poll_interval_s` is also the rebalance timeout that the member states when it joins (KIP-848).
+    `heartbeat_interval_s` None: the broker's interval; otherwise an upper bound beside the broker's.
+    `active_heartbeat_interval_s`: the bound while records flow and `heartbeat_interval_s` is None; 0 switches it off.
+    `leave_timeout_s`: how long leaving may take from `LeaveRequested` on, commit and answer included, callbacks not.
+    """
+
+    group_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    assignor: str | None = None
+    max_poll_interval_s: float = 300.0
+    auto_commit: bool = True
+    auto_commit_interval_s: float = 5.0
+    heartbeat_interval_s: float | None = None
+    active_heartbeat_interval_s: float = 0.25
+    retry_backoff_s: float = 0.1
+    retry_backoff_max_s: float = 1.0
+    leave_timeout_s: float = 10.0
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the member has an instance id (KIP-345)."""
+        return self.instance_id is not None

@@ -1,0 +1,48 @@
+"""What people and programs may see of a member: an immutable picture, taken after each event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import BrokerAddress, BrokerError, GroupProtocol, Instant, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """One change of state, when it happened (monotonic clock) and why."""
+
+    at: Instant
+    old: MemberState
+    new: MemberState
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipView:
+    """One member at one moment.
+
+    `owned` maps each owned partition to the member epoch at which it was taken. `target` is what the coordinator
+    last assigned (partitions whose topic id has no name yet are counted in `unresolved`). `waits_for` says in words
+    what the member waits for, None when it waits for nothing, and `waits_since` since when. Times are of the
+    monotonic clock (`time.monotonic`). `transitions` are the latest ones, oldest first.
+    """
+
+    state: MemberState
+    protocol: GroupProtocol
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    member_epoch: int
+    owned: Mapping[TopicPartition, int]
+    target: frozenset[TopicPartition]
+    unresolved: int
+    pending_revocation: frozenset[TopicPartition]
+    waits_for: str | None
+    waits_since: Instant | None
+    coordinator: BrokerAddress | None
+    heartbeat_interval_s: float | None
+    last_heartbeat_at: Instant | None
+    last_error: BrokerError | None
+    transitions: tuple[Transition, ...]

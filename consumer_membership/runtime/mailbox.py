@@ -1,0 +1,50 @@
+"""The two queues that cross the line between the application's threads and the membership thread.
+
+Nothing else crosses it. Items are immutable values, so neither side needs a lock of the other's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+ItemT = TypeVar("ItemT")
+
+
+class Mailbox(Generic[ItemT]):
+    """A queue of values from any thread to the one side that takes them.
+
+    `full` is a plain attribute: True while something waits. The hot path of `poll()` reads it instead of calling.
+    """
+
+    __slots__ = ("_condition", "_items", "_on_put", "full")
+
+    def __init__(self, on_put: Callable[[], None] | None = None) -> None:
+        self._items: deque[ItemT] = deque()
+        self._condition = threading.Condition()
+        self._on_put = on_put
+        self.full = False
+
+    def put(self, *items: ItemT) -> None:
+        """Append the items, all or none visible at once, and wake who waits."""
+        with self._condition:
+            self._items.extend(items)
+            self.full = True
+            self._condition.notify_all()
+        if self._on_put is not None:
+            self._on_put()
+
+    def take(self) -> tuple[ItemT, ...]:
+        """Everything that waits, in order."""
+        with self._condition:
+            items = tuple(self._items)
+            self._items.clear()
+            self.full = False
+        return items
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until something is there (None: for ever); whether it is."""
+        with self._condition:
+            return self._condition.wait_for(self._items.__len__, timeout_s) > 0

@@ -1,0 +1,123 @@
+"""Value types that every room shares.
+
+This is the lowest room: it imports no other one, and holds values only, no behaviour that could fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+#: The member epoch of a heartbeat that joins or rejoins (KIP-848, "Consumer Group Member Epoch").
+JOIN_EPOCH = 0
+#: The member epoch of a heartbeat with which a member leaves for good.
+LEAVE_EPOCH = -1
+#: The member epoch of a heartbeat with which a static member leaves and keeps its partitions until it returns.
+LEAVE_STATIC_EPOCH = -2
+#: Epoch and member id of an OffsetCommit that no member of the group makes (a consumer that assigns by hand).
+NO_EPOCH = -1
+NO_MEMBER_ID = ""
+
+#: Seconds on a monotonic clock. The core is given it and never asks for it.
+Instant: TypeAlias = float
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition as the group protocol names it: by topic id, so that a topic made anew is another topic."""
+
+    topic_id: UUID
+    partition: int
+
+
+class TopicPartition(NamedTuple):
+    """A partition as applications name it: by topic name."""
+
+    topic: str
+    partition: int
+
+
+#: What a member owns or shall own.
+Assignment: TypeAlias = frozenset[TopicIdPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetAndMetadata:
+    """An offset to commit: the next record to read, with what belongs to it (OffsetCommit, KIP-320).
+
+    `leader_epoch` is None where the leader's epoch of the last read record is not known; `metadata` is the
+    application's own text.
+    """
+
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+
+
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What the application asked for: topic names, a regular expression for the broker (RE2/J, full match), or both."""
+
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+
+    def __bool__(self) -> bool:
+        """Whether anything is subscribed at all."""
+        return bool(self.topics) or self.pattern is not None
+
+
+class LeaveOption(Enum):
+    """What becomes of the membership when a member goes (KIP-1092)."""
+
+    #: A dynamic member leaves; a static one keeps its place until its session ends.
+    DEFAULT = "default"
+    #: The member leaves for good, a static one too.
+    LEAVE = "leave"
+    #: The member keeps its place until its session ends, a dynamic one too.
+    REMAIN = "remain"
+
+
+class GroupProtocol(Enum):
+    """The two rebalance protocols of Kafka, by the words of `group.protocol`."""
+
+    CONSUMER = "consumer"
+    CLASSIC = "classic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerAddress:
+    """A broker as Metadata and FindCoordinator name it."""
+
+    node_id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """`HOST:PORT (id N)`, as an operator searches for it."""
+        return f"{self.host}:{self.port} (id {self.node_id})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerError:
+    """An error code that a broker answered, with its name and its words."""
+
+    code: int
+    name: str
+    message: str = ""
+
+    def __str__(self) -> str:
+        """The broker's words where it gave some, with the code's name."""
+        return f"{self.name}: {self.message}" if self.message else self.name
+
+
+#: Errors of this library's own, with librdkafka's numbers for them, so that front ends pass them on unchanged.
+POLL_TIMEOUT_CODE = -147
+ASSIGNMENT_LOST_CODE = -142
+FATAL_CODE = -150
+TIMED_OUT_CODE = -185
+TRANSPORT_CODE = -195
