@@ -112,6 +112,13 @@ class CommitRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedByHand:
+    """The application assigned partitions itself, without the group (`holds`), or gave up the last of them."""
+
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequested:
     """The application unsubscribed or closes; a second one while leaving changes nothing."""
 
@@ -234,6 +241,7 @@ Event: TypeAlias = (
     | StepFinished
     | PositionsReported
     | CommitRequested
+    | AssignedByHand
     | LeaveRequested
     | CoordinatorFound
     | CoordinatorLookupFailed

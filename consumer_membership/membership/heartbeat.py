@@ -1,0 +1,181 @@
+"""When a heartbeat is due, and which fields it carries (KIP-848; protocol rules 2.2 and 2.3).
+
+A field is sent when it differs from what was last sent, and all fields are sent again after any failed or unanswered
+heartbeat: the broker then answers with the complete assignment, which is how a lost answer is recovered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from consumer_membership.membership.backoff import Backoff, Jitter
+from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, Subscription
+
+#: A member heartbeats this often while a change is under way: a scale-out takes about three heartbeats, so 0.2 s makes
+#: it 0.6 s (measured on 4.3.1: 0.62 s), at 0.15 ms of broker CPU each.
+QUICK_S = 0.2
+#: So many quick heartbeats after a change, then each one waits longer by the growth factor, up to the interval.
+QUICK_BEATS = 5
+GROWTH = 1.6
+#: A member that holds nothing stays quick for so many broker intervals after its join: the owners of what it shall
+#: get learn of it at their own next heartbeat, one interval later at most, and then need a revocation.
+PATIENCE_INTERVALS = 2.0
+#: A heartbeat may take up at most a twentieth of a member's time: a slow coordinator is asked less often.
+ROUND_TRIPS = 20.0
+#: Before the first answer the broker's interval is not known; this is the default of
+#: group.consumer.heartbeat.interval.ms.
+DEFAULT_INTERVAL_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What the coordinator was last told. A `statement` of None, like each other None, means "nothing yet"."""
+
+    subscription: Subscription | None = None
+    statement: int | None = None
+    once: bool = False
+
+
+class Heartbeats:
+    """The heartbeat schedule and the fields' memory of one member.
+
+    `statement` numbers what the member says that it owns: it grows with each finished reconciliation, also when the
+    partitions are equal, so that an acknowledgement is never skipped (Java's local epoch).
+    """
+
+    def __init__(self, settings: MemberSettings, jitter: Jitter) -> None:
+        self._settings = settings
+        self._backoff = Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)
+        self._sent = _Sent()
+        self._last_request_id = 0
+        self.in_flight: int | None = None
+        self._sent_at: Instant = 0.0
+        self._round_trip_s = 0.0
+        self._not_before: Instant = 0.0
+        self.broker_interval_s: float | None = None
+        self._beats_since_stir = 0
+        self.joined_at: Instant | None = None
+        self.holds_partitions = False
+        self.is_active = False
+        #: Whether this membership has sent anything: the coordinator may know the member, answered or not.
+        self.has_spoken = False
+
+    # ---- when ----
+
+    @property
+    def interval_s(self) -> float:
+        """The upper bound between two heartbeats: the broker's, or the configured one where that is shorter."""
+        broker = self.broker_interval_s or DEFAULT_INTERVAL_S
+        configured = self._settings.heartbeat_interval_s
+        return broker if configured is None else min(broker, configured)
+
+    def spacing_s(self, now: Instant) -> float:
+        """Seconds from one heartbeat's sending to the next one's, in the present circumstances."""
+        bound = self.interval_s
+        quick = QUICK_S * GROWTH ** max(0, self._beats_since_stir - QUICK_BEATS)
+        if self._waits_for_first_partition(now):
+            quick = QUICK_S
+        active = self._settings.active_heartbeat_interval_s
+        if self.is_active and active > 0 and self._settings.heartbeat_interval_s is None:
+            quick = min(quick, active)
+        return min(bound, max(quick, ROUND_TRIPS * self._round_trip_s))
+
+    def _waits_for_first_partition(self, now: Instant) -> bool:
+        if self.holds_partitions or self.joined_at is None:
+            return False
+        return now - self.joined_at < PATIENCE_INTERVALS * (self.broker_interval_s or DEFAULT_INTERVAL_S)
+
+    def due_at(self, now: Instant, *, urgent: bool) -> Instant:
+        """When the next heartbeat may be sent; an urgent one waits for the backoff only."""
+        if urgent or self._backoff.failures:
+            return self._not_before
+        return max(self._not_before, self._sent_at + self.spacing_s(now))
+
+    def stir(self) -> None:
+        """Something changed: heartbeat quickly for a while."""
+        self._beats_since_stir = 0
+
+    # ---- sending and its outcomes ----
+
+    def next_request_id(self) -> int:
+        """A number for a heartbeat request, never used before by this member."""
+        self._last_request_id += 1
+        return self._last_request_id
+
+    def sending(self, now: Instant) -> int:
+        """Note that an ordinary heartbeat goes out; its request number."""
+        self.in_flight = self.next_request_id()
+        self._sent_at = now
+        self.has_spoken = True
+        self._beats_since_stir += 1
+        return self.in_flight
+
+    def succeeded(self, interval_s: float, now: Instant) -> None:
+        """Note the success of the heartbeat in flight; an interval that is not positive is never adopted."""
+        self.in_flight = None
+        self._backoff.reset()
+        self._not_before = 0.0
+        self._round_trip_s = max(0.0, now - self._sent_at)
+        if interval_s > 0:
+            self.broker_interval_s = interval_s
+
+    def failed(self, now: Instant, *, back_off: bool) -> None:
+        """Note that the heartbeat in flight failed: the next one is complete, and comes after a backoff."""
+        self.in_flight = None
+        self._sent = _Sent()
+        self._not_before = now + self._backoff.next_delay() if back_off else now
+
+    def forget(self) -> None:
+        """The membership ended: drop what is in flight, and say everything when a new one begins."""
+        self.in_flight = None
+        self._sent = _Sent()
+        self._backoff.reset()
+        self._not_before = 0.0
+        self.joined_at = None
+        self.has_spoken = False
+
+    def wait(self, until: Instant) -> None:
+        """Send nothing before this moment (between two fences in a row)."""
+        self._not_before = max(self._not_before, until)
+
+    # ---- what ----
+
+    def has_stated(self, statement: int) -> bool:
+        """Whether the coordinator was told this statement of ownership, as far as the member knows."""
+        return self._sent.statement == statement
+
+    def compose(
+        self, *, member_id: str, epoch: int, subscription: Subscription, owned: Assignment, statement: int
+    ) -> Heartbeat:
+        """The next ordinary heartbeat; its fields count as sent from now on (rule: recorded when built)."""
+        settings, sent = self._settings, self._sent
+        joining = epoch == JOIN_EPOCH
+        told = None if joining else sent.subscription
+        self._sent = _Sent(subscription=subscription, statement=statement, once=True)
+        return Heartbeat(
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=settings.instance_id,
+            rack_id=settings.rack_id if joining else None,
+            rebalance_timeout_s=settings.max_poll_interval_s if joining or not sent.once else None,
+            topics=_changed_topics(told, subscription),
+            pattern=_changed_pattern(told, subscription),
+            assignor=settings.assignor if joining or not sent.once else None,
+            owned=owned if joining or sent.statement != statement else None,
+        )
+
+
+def _changed_topics(told: Subscription | None, subscription: Subscription) -> tuple[str, ...] | None:
+    if told is not None and told.topics == subscription.topics:
+        return None
+    return tuple(sorted(subscription.topics))
+
+
+def _changed_pattern(told: Subscription | None, subscription: Subscription) -> str | None:
+    """None: unchanged. A removed pattern is said as ""; where none was ever told there is nothing to remove."""
+    before = told.pattern if told is not None else None
+    if before == subscription.pattern:
+        return None
+    return subscription.pattern if subscription.pattern is not None else ""

@@ -1,0 +1,387 @@
+"""The KIP-848 member: one funnel that turns events into effects, and the only writer of the member's state.
+
+`handle(event, now)` first drops what the present state ignores (`IGNORED`), then takes the event in, then does what
+time and circumstances ask for (`_advance`): give up when the application stopped polling, begin a reconciliation, send
+what is due. The parts that it is made of know little of each other: `heartbeat` (when, and which fields), `ownership`
+and `reconciler` (from owned to target), `coordinator` (where), `offsets` (commits). What connects them is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import assert_never
+
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.effects import (
+    Effect,
+    Heartbeat,
+    LeaveCompleted,
+    Problem,
+)
+from consumer_membership.membership.events import Event, Step, Verdict
+from consumer_membership.membership.lifecycle import Lifecycle
+from consumer_membership.membership.offsets import ASSIGNMENT_LOST
+from consumer_membership.membership.reconciler import Phase
+from consumer_membership.membership.states import IN_GROUP, SILENT, MemberState
+from consumer_membership.types import (
+    FATAL_CODE,
+    JOIN_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    Assignment,
+    BrokerError,
+    Instant,
+    Offsets,
+    Subscription,
+)
+
+_S = MemberState
+
+#: Late events that a correct broker or a slow application may still deliver, by the states in which they are ignored.
+#: Every other pair of event and state is handled; the numbers that answers carry sort out the rest.
+IGNORED: Mapping[type[Event], frozenset[MemberState]] = MappingProxyType(
+    {
+        ev.HeartbeatAnswered: SILENT,
+        ev.HeartbeatRejected: SILENT,
+        ev.HeartbeatFailed: SILENT,
+        ev.StepFinished: frozenset({_S.UNSUBSCRIBED, _S.JOINING, _S.ACK, _S.STABLE}),
+        ev.TopicIdsResolved: SILENT | {_S.UNSUBSCRIBING},
+        ev.StartOffsetsFetched: frozenset(_S) - {_S.RECONCILE},
+        ev.StartOffsetsFailed: frozenset(_S) - {_S.RECONCILE},
+    }
+)
+
+#: Fatal errors whose cause is the subscription, so that another one leads out of them: INVALID_REGULAR_EXPRESSION.
+SUBSCRIPTION_ERRORS = frozenset({128})
+#: How long one automatic commit is tried.
+AUTO_COMMIT_S = 30.0
+
+
+class Member(Lifecycle):
+    """One member of one group. `new_member_id` makes a fresh member id (KIP-1082), `jitter` a number in [0, 1)."""
+
+    # ---- the funnel ----
+
+    def handle(self, event: Event, now: Instant) -> tuple[Effect, ...]:
+        """Take one event in at this moment; what to do about it, in order (`effects` has the contract)."""
+        self._now = now
+        self._out = []
+        if self.state not in IGNORED.get(type(event), frozenset()):
+            self._dispatch(event)
+        self._advance()
+        return tuple(self._out)
+
+    def _dispatch(self, event: Event) -> None:  # noqa: C901, PLR0912 - a funnel has one branch an event
+        match event:
+            case ev.Subscribed():
+                self._on_subscribed(event)
+            case ev.Polled():
+                self._on_polled(event)
+            case ev.StepFinished():
+                self._on_step_finished(event)
+            case ev.PositionsReported():
+                self._on_positions_reported(event)
+            case ev.CommitRequested():
+                self._begin_commit(event.commit_id, event.offsets, event.timeout_s)
+            case ev.AssignedByHand():
+                self._on_assigned_by_hand(event)
+            case ev.LeaveRequested():
+                self._on_leave_requested(event)
+            case ev.CoordinatorFound():
+                self.coordinator.found(event.coordinator)
+            case ev.CoordinatorLookupFailed():
+                self._raise(Problem.REFUSED, event.error)
+            case ev.CoordinatorLost():
+                self._lose_coordinator(event.reason)
+            case ev.HeartbeatAnswered():
+                self._on_heartbeat_answered(event)
+            case ev.HeartbeatRejected():
+                self._on_heartbeat_rejected(event)
+            case ev.HeartbeatFailed():
+                self._on_heartbeat_failed(event)
+            case ev.TopicIdsResolved():
+                self.ownership.resolve(event.names)
+                self.reconciler.topic_ids_resolved(self._now)
+            case ev.StartOffsetsFetched():
+                identity = self._identity
+                self._out += self.reconciler.start_offsets_fetched(event.attempt, event.offsets, identity, self._now)
+            case ev.StartOffsetsFailed():
+                self._on_start_offsets_failed(event)
+            case ev.CommitAnswered():
+                self._on_commit_answered(event)
+            case ev.CommitFailed():
+                self._on_commit_failed(event)
+            case ev.TimePassed():
+                pass
+            case _:
+                assert_never(event)
+
+    # ---- the application ----
+
+    def _on_subscribed(self, event: ev.Subscribed) -> None:
+        self._has_news = event.subscription != self.subscription
+        self.subscription = event.subscription
+        self.heartbeats.stir()
+
+    def _on_polled(self, event: ev.Polled) -> None:
+        self._polled_at = self._now
+        self.heartbeats.is_active = event.delivered
+        self.reconciler.polled(self._now)
+        if self.subscription and self.reconciler.is_idle:
+            self._join_at_poll()
+
+    def _join_at_poll(self) -> None:
+        """A rebalance never starts outside poll: this is where a member that is out of its group joins."""
+        match self.state:
+            case _S.UNSUBSCRIBED:
+                self._join("the application polls with a subscription")
+            case _S.STALE:
+                self._join("the application polls again")
+            case _S.FATAL if self._has_news and self._fatal is not None and self._fatal.code in SUBSCRIPTION_ERRORS:
+                self._join("another subscription took the place of the refused one")
+            case _:
+                pass
+
+    def _on_step_finished(self, event: ev.StepFinished) -> None:
+        was_losing = self.reconciler.phase is Phase.LOSE
+        self._out += self.reconciler.step_finished(event, self._identity, self._now)
+        if event.step is not Step.LOSE or not was_losing or not self.reconciler.is_idle:
+            return
+        if self.state is _S.FENCED:
+            self._rejoin_after_fence()
+        elif self.state is _S.STALE and self.subscription:
+            # The step was performed inside a poll: that is the poll which the member waited for.
+            self._polled_at = self._now
+            self._join("the application polls again and has given up its partitions")
+
+    def _on_assigned_by_hand(self, event: ev.AssignedByHand) -> None:
+        if event.holds:
+            self.auto_commit.restart(self._now)
+        elif not self.ownership.owned:
+            self.auto_commit.stop()
+
+    def _on_leave_requested(self, event: ev.LeaveRequested) -> None:
+        self.subscription = Subscription()
+        match self.state:
+            case _S.UNSUBSCRIBING:
+                pass
+            case _S.UNSUBSCRIBED | _S.FATAL:
+                self._out.append(LeaveCompleted())
+            case _S.FENCED | _S.STALE:
+                # on_lost is already on its way to the application; the coordinator has nothing of this member.
+                self._transition(_S.UNSUBSCRIBED, "the application left while the member was out of the group")
+                self._out.append(LeaveCompleted())
+            case _:
+                self._leave_option = event.option
+                self._leave_by = self._now + self.settings.leave_timeout_s
+                self._transition(_S.UNSUBSCRIBING, "the application leaves the group")
+                self._out += self.reconciler.begin_leaving(self._identity, self._now, self._leave_by)
+
+    # ---- the coordinator ----
+
+    def _on_heartbeat_answered(self, event: ev.HeartbeatAnswered) -> None:
+        if event.request_id == self._leave_request:
+            self._left("the coordinator confirmed the leave")
+        if event.request_id != self.heartbeats.in_flight:
+            return
+        self.last_heartbeat_at = self._now
+        if self._ghost is not None:
+            self._ghost = None
+            self.heartbeats.failed(self._now, back_off=False)
+            return
+        if event.member_epoch <= JOIN_EPOCH:
+            # No success of a member carries such an epoch; to adopt it would turn the next heartbeat into a leave.
+            self.heartbeats.failed(self._now, back_off=True)
+            return
+        self.heartbeats.succeeded(event.heartbeat_interval_s, self._now)
+        self._fences.reset()
+        self._has_released = False
+        if event.member_epoch != self.member_epoch:
+            self.member_epoch = event.member_epoch
+            self.heartbeats.stir()
+        if self.heartbeats.joined_at is None:
+            self.heartbeats.joined_at = self._now
+        if self.state is _S.UNSUBSCRIBING:
+            return
+        if event.assignment is not None:
+            self._take_target(event.assignment)
+        elif self.state is _S.JOINING:
+            # Without an assignment the join is not complete: ask again in full, at the pace of a retry.
+            self.heartbeats.failed(self._now, back_off=True)
+
+    def _take_target(self, assignment: Assignment) -> None:
+        is_change = self.ownership.take_target(assignment)
+        if is_change:
+            self.heartbeats.stir()
+        if self.state is _S.JOINING:
+            self._transition(_S.RECONCILE, "the coordinator answered the join with an assignment")
+        elif is_change and self.state in (_S.STABLE, _S.ACK):
+            self._transition(_S.RECONCILE, "the coordinator changed the assignment")
+
+    def _on_heartbeat_failed(self, event: ev.HeartbeatFailed) -> None:
+        if event.request_id == self._leave_request:
+            self._left(f"the leave got no answer ({event.reason}); the session's end removes the member")
+        if event.request_id != self.heartbeats.in_flight:
+            return
+        self.heartbeats.failed(self._now, back_off=True)
+        if event.retriable:
+            self._lose_coordinator(event.reason)
+        else:
+            self._fail(BrokerError(code=FATAL_CODE, name="_FATAL", message=event.reason))
+
+    def _on_heartbeat_rejected(self, event: ev.HeartbeatRejected) -> None:
+        if event.request_id == self._leave_request:
+            # The leave is idempotent: whatever the coordinator says of it, this member is gone or will be.
+            self._left(f"the coordinator answered the leave with {event.error.name}")
+        if event.request_id != self.heartbeats.in_flight:
+            return
+        self.heartbeats.failed(self._now, back_off=event.verdict is not Verdict.UNRELEASED)
+        if self._ghost is not None:
+            # The coordinator does not know the ghost (any more): nothing keeps this member from joining.
+            self._ghost = None
+            if event.verdict is Verdict.REJOIN:
+                return
+        self._obey(event)
+
+    def _obey(self, event: ev.HeartbeatRejected) -> None:
+        match event.verdict:
+            case Verdict.RETRY:
+                self.last_error = event.error
+            case Verdict.REDISCOVER:
+                self.last_error = event.error
+                self._lose_coordinator(event.error.name)
+            case Verdict.REPORT:
+                self._raise(Problem.REFUSED, event.error)
+            case Verdict.REJOIN:
+                self._fence(event.error)
+            case Verdict.UNRELEASED if event.holder == self.member_id and not self._has_released:
+                # The coordinator gave this very member its place and the answer was lost: hand it back, join again.
+                self._ghost, self._has_released = self.member_id, True
+                self.last_error = event.error
+            case Verdict.GROUP_GONE if self.state is _S.UNSUBSCRIBING:
+                self._fence(event.error)
+            case Verdict.UNRELEASED | Verdict.GROUP_GONE | Verdict.FATAL:
+                self._fail(event.error)
+            case _:
+                assert_never(event.verdict)
+
+    # ---- commits and offsets ----
+
+    def _begin_commit(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
+        self._over(self.commits.begin(commit_id, offsets, self.ownership.held, self._now + timeout_s))
+        if self.state is _S.FATAL or (self.state in (_S.FENCED, _S.STALE)):
+            self._over(self.commits.abandon(self._fatal or ASSIGNMENT_LOST))
+
+    def _on_positions_reported(self, event: ev.PositionsReported) -> None:
+        if event.commit_id != self.auto_commit.collecting:
+            return
+        self.auto_commit.restart(self._now)
+        if event.offsets:
+            self._begin_commit(event.commit_id, event.offsets, AUTO_COMMIT_S)
+
+    def _on_commit_answered(self, event: ev.CommitAnswered) -> None:
+        if event.verdict is ev.CommitVerdict.REDISCOVER:
+            self._lose_coordinator("a commit was answered by a broker that is not the coordinator")
+        self._over(self.commits.answered(event, self._now))
+
+    def _on_commit_failed(self, event: ev.CommitFailed) -> None:
+        if event.retriable:
+            self._lose_coordinator(event.reason)
+        error = BrokerError(code=FATAL_CODE, name="_FAIL", message=event.reason)
+        self._over(self.commits.unanswered(event.commit_id, self._now, error=error, retriable=event.retriable))
+
+    def _on_start_offsets_failed(self, event: ev.StartOffsetsFailed) -> None:
+        if not self.reconciler.start_offsets_failed(event.attempt, self._now):
+            return
+        if event.rediscover:
+            self._lose_coordinator(event.error.name)
+        if event.retriable:
+            self.last_error = event.error
+        else:
+            self._fail(event.error)
+
+    # ---- time and circumstances ----
+
+    def _advance(self) -> None:
+        now = self._now
+        self.heartbeats.holds_partitions = bool(self.ownership.owned)
+        if self.state in IN_GROUP and now >= self._poll_deadline:
+            self._expire()
+        if self._needs_coordinator and not self.coordinator.is_known:
+            self._lose_coordinator("the coordinator is not known yet")
+        if self.state in IN_GROUP:
+            self._out += self.reconciler.advance(self._identity, now)
+        self._over(self.commits.pump(self._commit_identity, self.ownership.held, now))
+        if self.state is _S.RECONCILE:
+            self._reconcile()
+        due_at = self.auto_commit.due_at
+        if due_at is not None and now >= due_at:
+            self._out.append(self.auto_commit.collect(self.commits.next_automatic_id()))
+        if self.state is _S.UNSUBSCRIBING:
+            self._advance_leave()
+        self._heartbeat_if_due()
+
+    def _reconcile(self) -> None:
+        ownership, reconciler = self.ownership, self.reconciler
+        if reconciler.is_idle and self._acknowledged == ownership.statement:
+            has_steps = ownership.surplus() or ownership.missing()
+            has_statement = ownership.is_first or not ownership.is_reached
+            if has_steps or (has_statement and not reconciler.awaits_first_names):
+                self._out += reconciler.begin(self._identity, self._now)
+        if reconciler.is_idle and self._acknowledged != ownership.statement:
+            self._acknowledged = ownership.statement
+            self.heartbeats.holds_partitions = bool(ownership.owned)
+            if ownership.owned:
+                self.auto_commit.restart(self._now)
+            else:
+                self.auto_commit.stop()
+            self._transition(_S.ACK, "the assignment was taken over" if not ownership.unresolved else "in part")
+
+    def _advance_leave(self) -> None:
+        if self._leave_request is not None:
+            if self._now >= self._leave_by:
+                self._left("the coordinator did not answer the leave in time")
+        elif self.reconciler.is_idle:
+            self._leave()
+
+    def _heartbeat_if_due(self) -> None:
+        beats = self.state in IN_GROUP or (self.state is _S.UNSUBSCRIBING and self._leave_request is None)
+        if not beats or not self.coordinator.is_known or self.heartbeats.in_flight is not None:
+            return
+        if self.state is _S.UNSUBSCRIBING and self.member_epoch == JOIN_EPOCH:
+            return
+        if self._now < self.heartbeats.due_at(urgent=self._is_urgent, now=self._now):
+            return
+        self._has_news = False
+        if self._ghost is not None:
+            beat = Heartbeat(
+                member_id=self._ghost, member_epoch=LEAVE_STATIC_EPOCH, instance_id=self.settings.instance_id
+            )
+            self._send(beat, self.heartbeats.sending(self._now))
+            return
+        beat = self.heartbeats.compose(
+            member_id=self.member_id,
+            epoch=self.member_epoch,
+            subscription=self.subscription,
+            owned=frozenset(self.ownership.owned),
+            statement=self.ownership.statement,
+        )
+        self._send(beat, self.heartbeats.sending(self._now))
+        if self.state is _S.ACK:
+            # Like Java, the acknowledgement counts as made when it is sent; a lost one is repeated in full.
+            if self.ownership.is_settled:
+                self._transition(_S.STABLE, "the assignment was acknowledged")
+            else:
+                self._transition(_S.RECONCILE, "acknowledged; the target is not reached yet")
+
+    def next_deadline(self) -> Instant | None:
+        """When time alone makes something due; None: never. Call `handle(TimePassed(), now)` then."""
+        moments = [self.auto_commit.due_at, self.commits.next_deadline(self._commit_identity)]
+        if self.state in IN_GROUP:
+            moments += [self._poll_deadline, self.reconciler.next_deadline()]
+        if self.state is _S.UNSUBSCRIBING and self.reconciler.is_idle:
+            moments.append(self._leave_by)
+        in_touch = self.coordinator.is_known and self.heartbeats.in_flight is None and self._leave_request is None
+        if in_touch and (self.state in IN_GROUP or (self.state is _S.UNSUBSCRIBING and self.member_epoch > JOIN_EPOCH)):
+            moments.append(self.heartbeats.due_at(self._now, urgent=self._is_urgent))
+        return min((moment for moment in moments if moment is not None), default=None)

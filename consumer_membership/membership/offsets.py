@@ -1,0 +1,232 @@
+"""Commits: which are under way, when to try again, and when the automatic one is due (protocol rules 3.6).
+
+Every commit is stamped with the member's epoch at the moment it is sent. STALE_MEMBER_EPOCH means that the coordinator
+moved on while the commit was on its way: it waits for the next epoch, drops what was revoked meanwhile, and is tried
+again a bounded number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from consumer_membership.membership.backoff import Backoff, Jitter
+from consumer_membership.membership.effects import CollectPositions, CommitCompleted, CommitOffsets
+from consumer_membership.membership.events import CommitAnswered, CommitVerdict
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.types import (
+    ASSIGNMENT_LOST_CODE,
+    TIMED_OUT_CODE,
+    BrokerError,
+    Instant,
+    OffsetAndMetadata,
+    Offsets,
+    TopicPartition,
+)
+
+ASSIGNMENT_LOST = BrokerError(
+    code=ASSIGNMENT_LOST_CODE, name="_ASSIGNMENT_LOST", message="the partition was revoked or lost before the commit"
+)
+TIMED_OUT = BrokerError(code=TIMED_OUT_CODE, name="_TIMED_OUT", message="the commit was not answered in time")
+#: How often one commit may meet STALE_MEMBER_EPOCH (franz-go: 10).
+STALE_TRIES = 10
+#: How often an automatic commit is tried again for a partition's own error: a deleted topic must not stop a rebalance.
+AUTOMATIC_TRIES = 3
+#: A stale commit is tried again after this time even if no new epoch was seen.
+STALE_WAIT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitIdentity:
+    """Who commits."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pending:
+    commit_id: int
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+    held: frozenset[TopicPartition]
+    deadline: Instant
+    backoff: Backoff
+    is_automatic: bool
+    requested: Offsets
+    errors: dict[TopicPartition, BrokerError | None] = field(default_factory=dict)
+    in_flight: bool = False
+    not_before: Instant = 0.0
+    stale_epoch: int | None = None
+    stale_tries: int = 0
+
+
+class Commits:
+    """The commits of one member that are not over yet."""
+
+    def __init__(self, settings: MemberSettings, jitter: Jitter) -> None:
+        self._settings = settings
+        self._jitter = jitter
+        self._pending: dict[int, _Pending] = {}
+        self._last_automatic_id = 0
+
+    def next_automatic_id(self) -> int:
+        """A number for an automatic commit, never used before by this member; always negative."""
+        self._last_automatic_id -= 1
+        return self._last_automatic_id
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def begin(
+        self, commit_id: int, offsets: Offsets, held: Collection[TopicPartition], deadline: Instant
+    ) -> list[CommitCompleted]:
+        """Take one more commit; the next `pump` sends it. An empty one is over at once.
+
+        `held`: what the member holds now; what of it is gone when the commit is sent again is dropped from it.
+        A negative number marks an automatic commit.
+        """
+        if not offsets:
+            return [CommitCompleted(commit_id=commit_id, offsets={}, errors={})]
+        self._pending[commit_id] = _Pending(
+            commit_id=commit_id,
+            offsets=dict(offsets),
+            requested=offsets,
+            held=frozenset(held) & offsets.keys(),
+            deadline=deadline,
+            backoff=Backoff(self._settings.retry_backoff_s, self._settings.retry_backoff_max_s, self._jitter),
+            is_automatic=commit_id < 0,
+        )
+        return []
+
+    def pump(
+        self, identity: CommitIdentity | None, held: Collection[TopicPartition], now: Instant
+    ) -> list[CommitOffsets | CommitCompleted]:
+        """Send what may be sent as this identity (None: nothing now), give up what is over its deadline."""
+        effects: list[CommitOffsets | CommitCompleted] = []
+        for commit in list(self._pending.values()):
+            if now >= commit.deadline:
+                effects.append(self._finish(commit, TIMED_OUT))
+            elif identity is not None and self._may_send(commit, identity, now):
+                effects += self._send(commit, identity, held)
+        return effects
+
+    @staticmethod
+    def _may_send(commit: _Pending, identity: CommitIdentity, now: Instant) -> bool:
+        if commit.in_flight:
+            return False
+        new_epoch = commit.stale_epoch is not None and commit.stale_epoch != identity.member_epoch
+        return new_epoch or now >= commit.not_before
+
+    def _send(
+        self, commit: _Pending, identity: CommitIdentity, held: Collection[TopicPartition]
+    ) -> list[CommitOffsets | CommitCompleted]:
+        if commit.stale_epoch is not None:
+            for partition in (commit.held - frozenset(held)) & commit.offsets.keys():
+                commit.errors[partition] = ASSIGNMENT_LOST
+                del commit.offsets[partition]
+            if not commit.offsets:
+                return [self._finish(commit, ASSIGNMENT_LOST)]
+        commit.in_flight = True
+        commit.stale_epoch = identity.member_epoch
+        return [
+            CommitOffsets(
+                commit_id=commit.commit_id,
+                offsets=dict(commit.offsets),
+                member_id=identity.member_id,
+                member_epoch=identity.member_epoch,
+                instance_id=identity.instance_id,
+            )
+        ]
+
+    def answered(self, answer: CommitAnswered, now: Instant) -> list[CommitCompleted]:
+        """Take the coordinator's answer: the commit is over, or will be tried again."""
+        commit = self._pending.get(answer.commit_id)
+        if commit is None or not commit.in_flight:
+            return []
+        commit.in_flight = False
+        for partition, error in answer.errors.items():
+            commit.errors[partition] = error
+            if error is None:
+                commit.offsets.pop(partition, None)
+        if answer.verdict is CommitVerdict.FINAL or not commit.offsets or self._is_tired(commit, answer.verdict):
+            return [self._finish(commit, None)]
+        if answer.verdict is CommitVerdict.STALE_EPOCH:
+            commit.stale_tries += 1
+            commit.not_before = now + STALE_WAIT_S
+        else:
+            commit.stale_epoch = None
+            commit.not_before = now + commit.backoff.next_delay()
+        return []
+
+    @staticmethod
+    def _is_tired(commit: _Pending, verdict: CommitVerdict) -> bool:
+        if verdict is CommitVerdict.STALE_EPOCH:
+            return commit.stale_tries >= STALE_TRIES
+        return verdict is CommitVerdict.RETRY and commit.is_automatic and commit.backoff.failures >= AUTOMATIC_TRIES
+
+    def unanswered(self, commit_id: int, now: Instant, *, error: BrokerError, retriable: bool) -> list[CommitCompleted]:
+        """Take it that no answer will come: try again after a backoff, or give up with this error."""
+        commit = self._pending.get(commit_id)
+        if commit is None:
+            return []
+        commit.in_flight = False
+        commit.stale_epoch = None
+        commit.not_before = now + commit.backoff.next_delay()
+        return [] if retriable else [self._finish(commit, error)]
+
+    def abandon(self, error: BrokerError, *, held: Collection[TopicPartition] | None = None) -> list[CommitCompleted]:
+        """Give up what waits to be sent (those that touch `held`, if given); what is on its way may still succeed."""
+        return [
+            self._finish(commit, error)
+            for commit in list(self._pending.values())
+            if not commit.in_flight and (held is None or commit.held & frozenset(held))
+        ]
+
+    def _finish(self, commit: _Pending, error: BrokerError | None) -> CommitCompleted:
+        del self._pending[commit.commit_id]
+        known = commit.errors.get
+        # What is still in `offsets` was not committed: its own error says why, or else the common one.
+        errors = {p: known(p) or error if p in commit.offsets else known(p) for p in commit.requested}
+        return CommitCompleted(commit_id=commit.commit_id, offsets=commit.requested, errors=errors)
+
+    def is_pending(self, commit_id: int) -> bool:
+        """Whether this commit is not over yet."""
+        return commit_id in self._pending
+
+    def next_deadline(self, identity: CommitIdentity | None) -> Instant | None:
+        """When `pump` has something to do again."""
+        moments = [commit.deadline for commit in self._pending.values()]
+        if identity is not None:
+            moments += [commit.not_before for commit in self._pending.values() if not commit.in_flight]
+        return min(moments, default=None)
+
+
+class AutoCommit:
+    """The schedule of the automatic commit (`enable.auto.commit`, `auto.commit.interval.ms`); one at a time."""
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self._enabled = settings.auto_commit
+        self._interval_s = settings.auto_commit_interval_s
+        self._due_at: Instant | None = None
+        self.collecting: int | None = None
+
+    def restart(self, now: Instant) -> None:
+        """Count the interval anew: something is held from now on, or was just committed."""
+        self._due_at = now + self._interval_s if self._enabled else None
+        self.collecting = None
+
+    def stop(self) -> None:
+        """Nothing is held any more."""
+        self._due_at = None
+        self.collecting = None
+
+    @property
+    def due_at(self) -> Instant | None:
+        """When positions are to be collected next; None while they are being collected, or nothing is held."""
+        return None if self.collecting is not None else self._due_at
+
+    def collect(self, commit_id: int) -> CollectPositions:
+        """Begin one automatic commit."""
+        self.collecting = commit_id
+        return CollectPositions(commit_id=commit_id)

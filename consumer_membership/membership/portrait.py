@@ -1,0 +1,68 @@
+"""The picture of a member that people and programs see: `view_of(member)`."""
+
+from __future__ import annotations
+
+from consumer_membership.membership.member import Member
+from consumer_membership.membership.reconciler import Phase
+from consumer_membership.membership.states import IN_GROUP, MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.types import GroupProtocol, Instant, TopicPartition
+
+
+def view_of(member: Member) -> MembershipView:
+    """This member as it is now; the same member later gives another view."""
+    ownership = member.ownership
+    waits_for, waits_since = _waiting(member)
+    revoking = ownership.owned if member.reconciler.revoking is None else member.reconciler.revoking
+    return MembershipView(
+        state=member.state,
+        protocol=GroupProtocol.CONSUMER,
+        group_id=member.settings.group_id,
+        member_id=member.member_id,
+        instance_id=member.settings.instance_id,
+        member_epoch=member.member_epoch,
+        owned={
+            TopicPartition(ownership.names[p.topic_id], p.partition): epoch
+            for p, epoch in ownership.owned.items()
+            if p.topic_id in ownership.names
+        },
+        target=ownership.named(ownership.target or ()),
+        unresolved=sum(1 for p in ownership.target or () if p.topic_id not in ownership.names),
+        pending_revocation=ownership.named(revoking),
+        waits_for=waits_for,
+        waits_since=waits_since,
+        coordinator=member.coordinator.address,
+        heartbeat_interval_s=member.heartbeats.broker_interval_s,
+        last_heartbeat_at=member.last_heartbeat_at,
+        last_error=member.last_error,
+        transitions=tuple(member.transitions),
+    )
+
+
+def _waiting(member: Member) -> tuple[str | None, Instant | None]:
+    """What the member waits for, in words, and since when."""
+    needs_coordinator = member.state in IN_GROUP or member.state is MemberState.UNSUBSCRIBING
+    if needs_coordinator and not member.coordinator.is_known:
+        return "the group's coordinator to be found", member.coordinator.searching_since
+    if member.reconciler.phase is not Phase.IDLE:
+        return member.reconciler.phase.value, member.reconciler.since
+    if member.ownership.unresolved:
+        return "the names of assigned topic ids", member.since
+    words = _words(member)
+    return words, member.since if words is not None else None
+
+
+def _words(member: Member) -> str | None:
+    match member.state:
+        case MemberState.UNSUBSCRIBED if member.subscription:
+            return "the application's next poll, to join"
+        case MemberState.STALE:
+            return "the application's next poll, to rejoin"
+        case MemberState.JOINING:
+            return "the coordinator's answer to the join"
+        case MemberState.UNSUBSCRIBING:
+            return "the coordinator's answer to the leave"
+        case MemberState.STABLE if not member.ownership.owned:
+            return "partitions: the coordinator has assigned none"
+        case _:
+            return None
