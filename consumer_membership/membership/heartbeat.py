@@ -6,6 +6,7 @@ heartbeat: the broker then answers with the complete assignment, which is how a 
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from consumer_membership.membership.backoff import Backoff, Jitter
@@ -22,8 +23,10 @@ GROWTH = 1.6
 #: A member that holds nothing stays quick for so many broker intervals after its join: the owners of what it shall
 #: get learn of it at their own next heartbeat, one interval later at most, and then need a revocation.
 PATIENCE_INTERVALS = 2.0
-#: A heartbeat may take up at most a twentieth of a member's time: a slow coordinator is asked less often.
+#: A heartbeat may take up at most a twentieth of a member's time: a slow coordinator is asked less often. The quickest
+#: of the latest round trips counts, since a single slow one says nothing of the coordinator's load.
 ROUND_TRIPS = 20.0
+REMEMBERED_ROUND_TRIPS = 8
 #: Before the first answer the broker's interval is not known; this is the default of
 #: group.consumer.heartbeat.interval.ms.
 DEFAULT_INTERVAL_S = 5.0
@@ -52,7 +55,7 @@ class Heartbeats:
         self._last_request_id = 0
         self.in_flight: int | None = None
         self._sent_at: Instant = 0.0
-        self._round_trip_s = 0.0
+        self._round_trips: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
         self._not_before: Instant = 0.0
         self.broker_interval_s: float | None = None
         self._beats_since_stir = 0
@@ -80,7 +83,9 @@ class Heartbeats:
         active = self._settings.active_heartbeat_interval_s
         if self.is_active and active > 0 and self._settings.heartbeat_interval_s is None:
             quick = min(quick, active)
-        return min(bound, max(quick, ROUND_TRIPS * self._round_trip_s))
+        is_known = len(self._round_trips) == REMEMBERED_ROUND_TRIPS
+        floor = ROUND_TRIPS * min(self._round_trips) if is_known else 0.0
+        return min(bound, max(quick, floor))
 
     def _waits_for_first_partition(self, now: Instant) -> bool:
         if self.holds_partitions or self.joined_at is None:
@@ -117,7 +122,7 @@ class Heartbeats:
         self.in_flight = None
         self._backoff.reset()
         self._not_before = 0.0
-        self._round_trip_s = max(0.0, now - self._sent_at)
+        self._round_trips.append(max(0.0, now - self._sent_at))
         if interval_s > 0:
             self.broker_interval_s = interval_s
 

@@ -44,7 +44,7 @@ IGNORED: Mapping[type[Event], frozenset[MemberState]] = MappingProxyType(
         ev.HeartbeatAnswered: SILENT,
         ev.HeartbeatRejected: SILENT,
         ev.HeartbeatFailed: SILENT,
-        ev.StepFinished: frozenset({_S.UNSUBSCRIBED, _S.JOINING, _S.ACK, _S.STABLE}),
+        ev.StepFinished: frozenset({_S.JOINING, _S.ACK, _S.STABLE}),
         ev.TopicIdsResolved: SILENT | {_S.UNSUBSCRIBING},
         ev.StartOffsetsFetched: frozenset(_S) - {_S.RECONCILE},
         ev.StartOffsetsFailed: frozenset(_S) - {_S.RECONCILE},

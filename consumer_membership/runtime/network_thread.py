@@ -1,0 +1,325 @@
+"""The membership thread: one daemon thread with a private asyncio loop that owns the state machine and the sockets.
+
+Events come in through a mailbox from the application's threads, or from finished requests; each is handed to the core,
+and the effects are performed in their order: those for the application go into its mailbox, those for the network
+become requests. Nothing here decides anything about the membership, and nothing here touches the librdkafka handle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import random
+import threading
+import uuid
+from collections.abc import Callable
+from typing import assert_never
+
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
+from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
+from consumer_membership.errors import InternalError, TransportError, UnsupportedProtocolError
+from consumer_membership.membership.effects import (
+    ApplicationEffect,
+    CommitOffsets,
+    Effect,
+    FetchCommitted,
+    FindCoordinator,
+    NetworkEffect,
+    Problem,
+    RaiseToApplication,
+    ResolveTopicIds,
+    SendHeartbeat,
+    StateChanged,
+)
+from consumer_membership.membership.events import (
+    CommitFailed,
+    CoordinatorFound,
+    CoordinatorLookupFailed,
+    CoordinatorLost,
+    Event,
+    HeartbeatFailed,
+    Polled,
+    StartOffsetsFailed,
+    StartOffsetsFetched,
+    TimePassed,
+    TopicIdsResolved,
+)
+from consumer_membership.membership.member import Member
+from consumer_membership.membership.portrait import view_of
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.broker_client import BrokerClient, BrokerRefusal
+from consumer_membership.runtime.mailbox import Mailbox
+from consumer_membership.runtime.observer import Observer
+from consumer_membership.types import FATAL_CODE, TRANSPORT_CODE, BrokerAddress, BrokerError, TopicPartition
+
+_LOG = logging.getLogger("consumer_membership.network")
+
+#: How often the thread looks whether the application polls and is given records.
+SAMPLE_S = 0.25
+#: Records within this time make a member an active one (`heartbeat.active.interval.ms`).
+ACTIVE_S = 1.0
+#: A coordinator that does not answer within this time is asked elsewhere: well below the session's 45 s.
+REQUEST_TIMEOUT_S = 10.0
+#: Where a partition without committed offset starts, as ListOffsets wants it.
+_LATEST, _EARLIEST = -1, -2
+#: librdkafka's OFFSET_INVALID: with auto.offset.reset=error it reports the partition to the application itself.
+_NO_OFFSET = -1001
+
+
+def new_member_id() -> str:
+    """A member id as librdkafka and Java make it: 16 random bytes in URL-safe base64, 22 characters (KIP-1082)."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+class NetworkThread:
+    """Runs one member. `start` begins, `post` gives it events, `view` shows it, `stop` ends it.
+
+    `progress` is called on this thread, without lock, and returns two growing counts: signs that the application polls,
+    and records handed to it.
+    """
+
+    def __init__(
+        self,
+        *,
+        member: MemberSettings,
+        connection: ConnectionSettings,
+        start: StartSettings,
+        to_application: Mailbox[ApplicationEffect],
+        progress: Callable[[], tuple[int, int]],
+        observer: Observer,
+    ) -> None:
+        self._member = Member(member, new_member_id=new_member_id, jitter=random.random)
+        self._connection = connection
+        self._start_settings = start
+        self._to_application = to_application
+        self._progress = progress
+        self._observer = observer
+        self._view = view_of(self._member)
+        self._inbox: Mailbox[Event] = Mailbox(self._ring)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._client: BrokerClient | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._seen = (0, 0)
+        self._delivered_at = float("-inf")
+
+    # ---- the application's side ----
+
+    @property
+    def view(self) -> MembershipView:
+        """The member's latest picture."""
+        return self._view
+
+    def start(self) -> None:
+        """Start the thread, if it does not run yet; nothing connects before an event needs it."""
+        if self._thread is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        name = f"membership {self._member.settings.group_id}"
+        self._thread = threading.Thread(target=self._run, args=(self._loop,), name=name, daemon=True)
+        self._thread.start()
+        self._ring()
+
+    def post(self, *events: Event) -> None:
+        """Give the member these events, from any thread; they wait until the thread is started."""
+        self._inbox.put(*events)
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread and close its connections; what the member had not said yet stays unsaid."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None or not thread.is_alive():
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join(timeout_s)
+
+    def _ring(self) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._take_mail)
+
+    # ---- the thread ----
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        self._client = BrokerClient(self._connection, self._coordinator_lost)
+        loop.call_later(SAMPLE_S, self._sample)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(self._wind_up(self._client))
+            loop.close()
+
+    async def _wind_up(self, client: BrokerClient) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await client.close()
+
+    def _coordinator_lost(self, broker: BrokerAddress, reason: str) -> None:
+        if broker == self._member.coordinator.address:
+            self._feed(CoordinatorLost(reason=reason))
+
+    def _take_mail(self) -> None:
+        for event in self._inbox.take():
+            self._feed(event)
+
+    def _sample(self) -> None:
+        """See whether the application polled and was given records; the hot path of `poll()` then says nothing."""
+        loop = self._running_loop
+        loop.call_later(SAMPLE_S, self._sample)
+        polls, records = self._progress()
+        if records != self._seen[1]:
+            self._delivered_at = loop.time()
+        if polls != self._seen[0]:
+            self._feed(Polled(delivered=loop.time() - self._delivered_at < ACTIVE_S))
+        self._seen = (polls, records)
+
+    @property
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def _feed(self, event: Event) -> None:
+        """Hand one event to the core, perform what it orders, and set the clock for what it waits for."""
+        loop = self._running_loop
+        try:
+            effects = self._member.handle(event, loop.time())
+        except Exception as error:  # noqa: BLE001 - a bug of ours must reach the application, not end in a silent thread
+            _LOG.exception("The member failed on %r", event)
+            text = f"{type(error).__name__}: {error}"
+            fault = BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
+            self._to_application.put(RaiseToApplication(problem=Problem.FATAL, error=fault))
+            loop.stop()
+            return
+        if effects or not isinstance(event, Polled | TimePassed):
+            self._view = view_of(self._member)
+            self._observer.observed(event, effects, self._view)
+        self._perform(effects)
+        self._set_clock()
+
+    def _set_clock(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._member.next_deadline()
+        if deadline is not None:
+            self._timer = self._running_loop.call_at(deadline, self._feed, TimePassed())
+
+    def _perform(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case StateChanged():
+                    pass
+                case SendHeartbeat() | FindCoordinator() | ResolveTopicIds() | FetchCommitted() | CommitOffsets():
+                    task = self._running_loop.create_task(self._request(effect))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+                case _:
+                    self._to_application.put(effect)
+
+    # ---- requests ----
+
+    async def _request(self, effect: NetworkEffect) -> None:
+        client = self._client
+        if client is None:
+            return
+        match effect:
+            case SendHeartbeat():
+                answer = await self._heartbeat(client, effect)
+            case FindCoordinator():
+                answer = await self._find_coordinator(client)
+            case ResolveTopicIds():
+                answer = await self._resolve(client, effect)
+            case FetchCommitted():
+                answer = await self._fetch_committed(client, effect)
+            case CommitOffsets():
+                answer = await self._commit(client, effect)
+            case _:
+                assert_never(effect)
+        self._feed(answer)
+
+    async def _heartbeat(self, client: BrokerClient, effect: SendHeartbeat) -> Event:
+        coordinator = self._member.coordinator.address
+        if coordinator is None:
+            return HeartbeatFailed(request_id=effect.request_id, reason="the coordinator is not known")
+        group_id = self._member.settings.group_id
+        outcome = await client.heartbeat(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
+        return outcome.event
+
+    async def _find_coordinator(self, client: BrokerClient) -> Event:
+        settings = self._member.settings
+        attempts = AsyncRetrying(
+            wait=wait_random_exponential(multiplier=settings.retry_backoff_s, max=settings.retry_backoff_max_s),
+            retry=retry_if_exception_type((TransportError, BrokerRefusal)),
+            before_sleep=lambda state: self._report_lookup(state.outcome.exception() if state.outcome else None),
+        )
+        async for attempt in attempts:
+            with attempt:
+                return CoordinatorFound(coordinator=await client.find_coordinator(settings.group_id))
+        raise InternalError("a coordinator lookup ended without an answer")
+
+    def _report_lookup(self, error: BaseException | None) -> None:
+        if isinstance(error, BrokerRefusal) and not error.retriable and self._member.last_error != error.error:
+            self._feed(CoordinatorLookupFailed(error=error.error))
+
+    async def _resolve(self, client: BrokerClient, effect: ResolveTopicIds) -> Event:
+        try:
+            names = await client.topic_names(effect.topic_ids, REQUEST_TIMEOUT_S)
+        except (TransportError, BrokerRefusal) as error:
+            _LOG.debug("Topic ids could not be resolved: %s", error)
+            names = {}
+        return TopicIdsResolved(names=names)
+
+    async def _fetch_committed(self, client: BrokerClient, effect: FetchCommitted) -> Event:
+        coordinator = self._member.coordinator.address
+        if coordinator is None:
+            error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message="the coordinator is not known")
+            return StartOffsetsFailed(attempt=effect.attempt, error=error, retriable=True, rediscover=True)
+        try:
+            committed = await client.fetch_committed(
+                coordinator,
+                self._member.settings.group_id,
+                effect.partitions,
+                effect.member_id,
+                effect.member_epoch,
+                self._start_settings.read_committed,
+                REQUEST_TIMEOUT_S,
+            )
+            offsets = {partition: found.offset for partition, found in committed.items() if found is not None}
+            offsets |= await self._reset(client, effect.partitions - offsets.keys())
+        except BrokerRefusal as error:
+            return StartOffsetsFailed(
+                attempt=effect.attempt, error=error.error, retriable=error.retriable, rediscover=error.rediscover
+            )
+        except UnsupportedProtocolError as error:
+            fault = BrokerError(code=FATAL_CODE, name="_UNSUPPORTED_FEATURE", message=str(error))
+            return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=False)
+        except TransportError as error:
+            fault = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error))
+            return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=True, rediscover=True)
+        return StartOffsetsFetched(attempt=effect.attempt, offsets=offsets)
+
+    async def _reset(self, client: BrokerClient, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions without committed offset start (`auto.offset.reset`), as numbers.
+
+        A logical offset would cost librdkafka half a second on a handle that has not met the topic yet.
+        """
+        if not partitions:
+            return {}
+        if self._start_settings.reset is OffsetReset.ERROR:
+            return dict.fromkeys(partitions, _NO_OFFSET)
+        moment = _LATEST if self._start_settings.reset is OffsetReset.LATEST else _EARLIEST
+        wanted = dict.fromkeys(partitions, moment)
+        return dict(await client.list_offsets(wanted, self._start_settings.read_committed, REQUEST_TIMEOUT_S))
+
+    async def _commit(self, client: BrokerClient, effect: CommitOffsets) -> Event:
+        coordinator = self._member.coordinator.address
+        if coordinator is None:
+            return CommitFailed(commit_id=effect.commit_id, reason="the coordinator is not known")
+        return await client.commit(coordinator, self._member.settings.group_id, effect, REQUEST_TIMEOUT_S)

@@ -1,0 +1,1 @@
+"""Floor 5: the package on a real Apache Kafka broker."""
