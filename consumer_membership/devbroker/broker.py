@@ -1,0 +1,191 @@
+"""The handle of a running broker: where it is, and how its nodes are stopped and started.
+
+The same for all ways. What a way can do with one node is behind `Node`; an existing broker has no nodes of ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from consumer_membership.devbroker.errors import BrokerUnavailableError
+from consumer_membership.devbroker.readiness import await_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from consumer_membership.devbroker.request import Way
+
+READY_TIMEOUT_S = 60.0
+"""Ten times what a start takes on two idle cores."""
+
+
+class Node(Protocol):
+    """One Kafka node under our control."""
+
+    @property
+    def node_id(self) -> int:
+        """Kafka's `node.id`, from 1."""
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it, host:port."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id on this machine; None when it is not running."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there; it may still be starting up."""
+
+    def start(self) -> None:
+        """Start it on the port and the storage that it had."""
+
+    def stop(self) -> None:
+        """End it cleanly and wait for the end; nothing where it is not running."""
+
+    def kill(self) -> None:
+        """End it as a crash would and wait for the end; nothing where it is not running."""
+
+    def log_tail(self) -> str:
+        """The last lines that it logged."""
+
+
+class Broker:
+    """A running Kafka, one node or several; a context manager that stops it.
+
+    Not thread safe: one thread controls a broker, any number may use it.
+
+    Args:
+        way: How it was come by.
+        version: Kafka's version, or as much as is known of an existing broker's: "4.3" or "unknown".
+        bootstrap_servers: host:port of every node, comma separated.
+        nodes: The nodes under our control, none for an existing broker.
+        release: Called once, by `stop`: ends what is running and frees what is held.
+    """
+
+    def __init__(
+        self,
+        *,
+        way: Way,
+        version: str,
+        bootstrap_servers: str,
+        nodes: Sequence[Node] = (),
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.way = way
+        self.version = version
+        self.bootstrap_servers = bootstrap_servers
+        self._nodes = {node.node_id: node for node in nodes}
+        self._expected_running = set(self._nodes)
+        self._release = release
+        self._is_stopped = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"Broker({self.bootstrap_servers}, Kafka {self.version}, {self.way.value})"
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """The ids of the nodes under our control, as metadata show them: 1, 2, ...; none for an existing broker."""
+        return tuple(self._nodes)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._is_stopped
+
+    def stop(self) -> None:
+        """End all nodes at once and throw their storage away; an existing broker is left alone. May be repeated."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._release()
+
+    def stop_node(self, node_id: int) -> None:
+        """End one node as an operator does (SIGTERM) and wait for its end; it hands its partitions over first.
+
+        Raises:
+            BrokerUnavailableError: There is no such node under our control.
+        """
+        node = self._node(node_id)
+        self._expected_running.discard(node_id)
+        node.stop()
+
+    def kill_node(self, node_id: int) -> None:
+        """End one node as a crash does (SIGKILL) and wait for its end.
+
+        Raises:
+            BrokerUnavailableError: There is no such node under our control.
+        """
+        node = self._node(node_id)
+        self._expected_running.discard(node_id)
+        node.kill()
+
+    def start_node(self, node_id: int) -> None:
+        """Start a node again, on its port and with its storage; `wait_ready` tells when it answers.
+
+        Nothing happens where it is running.
+
+        Raises:
+            BrokerUnavailableError: There is no such node under our control.
+        """
+        node = self._node(node_id)
+        self._expected_running.add(node_id)
+        if not node.is_running:
+            node.start()
+
+    def node_pid(self, node_id: int) -> int | None:
+        """The process id of a node on this machine, to freeze or to measure it; None where it is not running.
+
+        Raises:
+            BrokerUnavailableError: There is no such node under our control.
+        """
+        return self._node(node_id).pid
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Return as soon as all nodes that should run are registered and groups find their coordinator.
+
+        Raises:
+            BrokerUnavailableError: A node has died, with the tail of its log; or the time ran out.
+        """
+        expected = [self._nodes[node_id].address for node_id in sorted(self._expected_running)]
+        await_ready(
+            ",".join(expected) or self.bootstrap_servers,
+            nodes=expected,
+            check=self.require_nodes,
+            timeout_s=timeout_s,
+        )
+
+    def require_nodes(self) -> None:
+        """Return if every node that should run does run.
+
+        Raises:
+            BrokerUnavailableError: A node has ended by itself; the tail of its log is in the text.
+        """
+        for node_id in self._expected_running:
+            node = self._nodes[node_id]
+            if not node.is_running:
+                raise BrokerUnavailableError(
+                    f"node {node_id} of Kafka {self.version} at {node.address} ended by itself."
+                    f" The end of its log:\n{node.log_tail()}"
+                )
+
+    def _node(self, node_id: int) -> Node:
+        if node_id in self._nodes and not self._is_stopped:
+            return self._nodes[node_id]
+        if self._is_stopped:
+            reason = "the broker has been stopped"
+        elif self._nodes:
+            reason = f"its nodes are {', '.join(map(str, self._nodes))}"
+        else:
+            reason = "an existing broker is not ours to control; start one with way=Way.JVM or way=Way.DOCKER"
+        raise BrokerUnavailableError(f"node {node_id} of {self!r} cannot be controlled: {reason}")

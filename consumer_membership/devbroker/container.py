@@ -1,0 +1,271 @@
+"""A broker in Docker containers, one per node, by testcontainers and the image apache/kafka.
+
+Each node's client port is published on 127.0.0.1 under a host port that is drawn beforehand, because the
+advertised listener must be right when the broker starts. Among themselves the nodes talk by name over a network of
+their own. A stopped container keeps its storage, so nodes restart here as they do in `jvm`.
+
+testcontainers' own cleaner (ryuk) is not used: it needs a second image and the engine's socket inside a
+container. Instead every container carries the pid of its owner, and the next start on this host removes those whose
+owner is gone. So a process that was killed leaves its container until then, no longer.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from consumer_membership.devbroker.broker import Broker
+from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
+from consumer_membership.devbroker.ports import LOOPBACK, node_ports, retry_taken_ports, taken_port_told_apart
+from consumer_membership.devbroker.properties import (
+    Listeners,
+    cluster_id,
+    container_environment,
+    controller_ids,
+    node_properties,
+)
+from consumer_membership.devbroker.request import Way
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.docker_client import DockerClient
+    from testcontainers.core.network import Network
+
+    from consumer_membership.devbroker.request import BrokerRequest
+
+_IMAGE = "apache/kafka"
+_DEFAULT_HOST = "unix:///var/run/docker.sock"
+_OWNER_LABEL = "consumer-membership.devbroker.owner"
+_CHECK_TIMEOUT_S = 1  # a local engine answers in milliseconds
+_REQUEST_TIMEOUT_S = 120  # also the longest silence in a pull
+_STOP_TIMEOUT_S = 30
+_TAIL_LINES = 25
+_CLIENT_PORT, _CONTROLLER_PORT, _INTERNAL_PORT = 9092, 9093, 9094
+_LOG_DIR = "/var/lib/kafka/data"  # the image's own, writable by its user
+
+
+class ContainerNode:
+    """One Kafka node in a container."""
+
+    def __init__(self, *, node_id: int, address: str, container: DockerContainer) -> None:
+        self.node_id = node_id
+        self.address = address
+        self._container = container
+        self._is_created = False
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process id, where containers run on this machine's own kernel."""
+        if sys.platform != "linux" or not self.is_running:
+            return None
+        pid: int = self._container.get_wrapped_container().attrs["State"]["Pid"]
+        return pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the container runs; the broker in it may still be starting up."""
+        if not self._is_created:
+            return False
+        with _translated(f"looking at node {self.node_id}"):
+            wrapped = self._container.get_wrapped_container()
+            wrapped.reload()
+            return bool(wrapped.status == "running")
+
+    def start(self) -> None:
+        """Create the container, or start the one that was stopped."""
+        with _translated(f"starting node {self.node_id}"):
+            if self._is_created:
+                self._container.get_wrapped_container().start()
+            else:
+                with _without_ryuk():
+                    self._container.start()
+                self._is_created = True
+
+    def stop(self) -> None:
+        """End the broker as an operator does (SIGTERM), by force where it does not end."""
+        if self.is_running:
+            with _translated(f"stopping node {self.node_id}"):
+                self._container.get_wrapped_container().stop(timeout=_STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End the broker as a crash does (SIGKILL)."""
+        if self.is_running:
+            with _translated(f"killing node {self.node_id}"):
+                wrapped = self._container.get_wrapped_container()
+                wrapped.kill()
+                wrapped.wait()
+
+    def remove(self) -> None:
+        """Throw the container and its storage away, running or not."""
+        with _translated(f"removing node {self.node_id}"):
+            self._container.stop()
+
+    def log_tail(self) -> str:
+        """The last lines of the container's output."""
+        with _translated(f"reading the log of node {self.node_id}"):
+            log: bytes = self._container.get_wrapped_container().logs(tail=_TAIL_LINES)
+        return log.decode(errors="replace")
+
+
+def start_container(request: BrokerRequest) -> Broker:
+    """A ready broker in containers.
+
+    Raises:
+        WayMissingError: No testcontainers, no engine on this machine, or no image.
+        BrokerUnavailableError: It was started and did not get ready; the tail of its log is in the text.
+    """
+    image = f"{_IMAGE}:{request.kafka_version}"
+    engine = _engine()
+    try:
+        _require_image(engine, image)
+        _remove_orphans(engine)
+    finally:
+        engine.client.close()
+    return retry_taken_ports(lambda: _start_cluster(request, image))
+
+
+def _engine() -> DockerClient:
+    try:
+        from testcontainers.core.docker_client import DockerClient, get_docker_host  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise WayMissingError(
+            f"{error}; install testcontainers, say with pip install 'consumer-membership[dev-broker]'"
+        ) from error
+    host = get_docker_host() or _DEFAULT_HOST
+    scheme, _, path = host.partition("://")
+    if scheme != "unix":
+        raise WayMissingError(f"the Docker engine {host} is not known to be this machine's, with ports on {LOOPBACK}")
+    with _translated(f"asking the Docker engine {host}", WayMissingError):
+        # Asked without docker first, which leaves sockets open where nobody listens.
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_CHECK_TIMEOUT_S)
+            probe.connect(path)
+        engine = DockerClient(timeout=_CHECK_TIMEOUT_S)
+    engine.client.api.timeout = _REQUEST_TIMEOUT_S
+    return engine
+
+
+def _require_image(engine: DockerClient, image: str) -> None:
+    if engine.client.images.list(name=image):
+        return
+    with _translated(f"the image {image} is not on this machine, and pulling it", WayMissingError):
+        engine.client.images.pull(image)
+
+
+def _start_cluster(request: BrokerRequest, image: str) -> Broker:
+    from testcontainers.core.network import Network  # noqa: PLC0415 - an extra
+
+    held = ExitStack()
+    with ExitStack() as on_failure:
+        on_failure.callback(held.close)
+        network = Network(docker_network_kw={"labels": {_OWNER_LABEL: _owner()}})
+        with _translated("making a network"):
+            network.create()
+        held.callback(_remove_network, network)
+        nodes = _prepare(request, image, network)
+        for node in nodes:
+            held.callback(node.remove)
+            with taken_port_told_apart():
+                node.start()
+        broker = Broker(
+            way=Way.DOCKER,
+            version=request.kafka_version,
+            bootstrap_servers=",".join(node.address for node in nodes),
+            nodes=nodes,
+            release=held.close,
+        )
+        broker.wait_ready()
+        on_failure.pop_all()
+    return broker
+
+
+def _prepare(request: BrokerRequest, image: str, network: Network) -> list[ContainerNode]:
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
+
+    count = request.node_count
+    cluster = cluster_id()
+    nodes = []
+    for node_id, port in enumerate(node_ports(count, request.port), start=1):
+        name = f"kafka-{node_id}"
+        listeners = Listeners(
+            broker=f"PLAINTEXT://:{_CLIENT_PORT},INTERNAL://:{_INTERNAL_PORT}",
+            controller=f"CONTROLLER://:{_CONTROLLER_PORT}",
+            advertised=f"PLAINTEXT://{LOOPBACK}:{port},INTERNAL://{name}:{_INTERNAL_PORT}",
+            inter_broker="INTERNAL",
+            voters=",".join(f"{voter}@kafka-{voter}:{_CONTROLLER_PORT}" for voter in controller_ids(count)),
+        )
+        properties = node_properties(
+            node_id=node_id, nodes=count, log_dir=_LOG_DIR, listeners=listeners, extra=request.properties
+        )
+        environment = container_environment(properties) | {"CLUSTER_ID": cluster, "KAFKA_HEAP_OPTS": "-Xmx1g"}
+        container = DockerContainer(image, docker_client_kw={"timeout": _REQUEST_TIMEOUT_S}, env=environment)
+        # The pair says "on loopback only", which with_bind_ports has no words for.
+        container.ports[f"{_CLIENT_PORT}/tcp"] = (LOOPBACK, port)  # type: ignore[assignment]  # docker takes a pair
+        container.with_network(network).with_network_aliases(name)
+        container.with_kwargs(labels={_OWNER_LABEL: _owner()})
+        nodes.append(ContainerNode(node_id=node_id, address=f"{LOOPBACK}:{port}", container=container))
+    return nodes
+
+
+def _remove_network(network: Network) -> None:
+    with _translated("removing the network"):
+        network.remove()
+
+
+def _owner() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _remove_orphans(engine: DockerClient) -> None:
+    """Remove what processes of this host left behind that are gone."""
+    labelled = {"label": _OWNER_LABEL}
+    with _translated("removing containers whose owner is gone"):
+        for container in engine.client.containers.list(all=True, filters=labelled):
+            if _is_orphan(container.labels[_OWNER_LABEL]):
+                container.remove(force=True, v=True)
+        for network in engine.client.networks.list(filters=labelled):
+            if _is_orphan(network.attrs["Labels"][_OWNER_LABEL]):
+                network.remove()
+
+
+def _is_orphan(owner: str) -> bool:
+    host, _, pid = owner.rpartition(":")
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+@contextmanager
+def _without_ryuk() -> Iterator[None]:
+    """No cleaner for our own containers; a host program's setting for its containers stays as it was."""
+    from testcontainers.core.config import testcontainers_config  # noqa: PLC0415 - an extra
+
+    before = testcontainers_config.ryuk_disabled
+    testcontainers_config.ryuk_disabled = True
+    try:
+        yield
+    finally:
+        testcontainers_config.ryuk_disabled = before
+
+
+@contextmanager
+def _translated(act: str, kind: type[BrokerUnavailableError] = BrokerUnavailableError) -> Iterator[None]:
+    """Turn what docker, requests and testcontainers raise into this room's errors."""
+    from docker.errors import DockerException  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, untyped
+    from testcontainers.core.exceptions import ContainerStartException  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except (DockerException, ContainerStartException, OSError) as error:  # requests' errors are OSErrors
+        raise kind(f"{act} failed: {error}") from error

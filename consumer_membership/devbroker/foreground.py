@@ -1,0 +1,85 @@
+"""A broker for as long as a terminal wants it: what the command line's `broker` runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from consumer_membership.devbroker.errors import BrokerUnavailableError
+from consumer_membership.devbroker.request import Way
+from consumer_membership.devbroker.ways import start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import TextIO
+
+    from consumer_membership.devbroker.broker import Broker
+
+_LOOK_S = 1.0  # how soon a broker that died by itself is reported
+
+
+def run_foreground(
+    version: str | None,
+    nodes: int | None,
+    properties: Mapping[str, str],
+    out: TextIO,
+    *,
+    port: int | None = None,
+    way: Way | None = None,
+) -> int:
+    """Start a broker, say where it is, and keep it until Ctrl-C or SIGTERM; to be called in the main thread.
+
+    An existing broker is shown and left alone. The other arguments are those of `start`.
+
+    Returns:
+        The exit code: 0 after an orderly stop; 1 where no broker came up or it died by itself, and why in `out`.
+    """
+    try:
+        with _sigterm_as_ctrl_c(), start(version, nodes, properties, way=way, port=port) as broker:
+            _describe(broker, out)
+            if broker.node_ids:
+                _watch(broker)
+    except KeyboardInterrupt:
+        _say(out, "Stopped.")
+    except BrokerUnavailableError as error:
+        _say(out, str(error))
+        return 1
+    return 0
+
+
+def _describe(broker: Broker, out: TextIO) -> None:
+    count = len(broker.bootstrap_servers.split(","))
+    _say(out, f"Kafka {broker.version} is ready: {broker.way.value}, {count} node{'s' * (count > 1)}")
+    _say(out, f"bootstrap.servers={broker.bootstrap_servers}")
+    if broker.way is Way.EXISTING:
+        _say(out, "It is somebody else's and stays as it is.")
+    else:
+        _say(out, "Ctrl-C or SIGTERM stops it and throws its data away.")
+
+
+def _watch(broker: Broker) -> None:
+    """Wait for the KeyboardInterrupt, or for a node to end by itself."""
+    never = threading.Event()
+    while not never.wait(_LOOK_S):
+        broker.require_nodes()
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Raise KeyboardInterrupt for both signals, at whatever point: starting up is undone as well as running is.
+
+    SIGINT too, since a shell ignores it for what it runs in the background.
+    """
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(out: TextIO, line: str) -> None:
+    out.write(f"{line}\n")
+    out.flush()

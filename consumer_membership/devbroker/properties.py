@@ -1,0 +1,106 @@
+"""Broker properties of one node, in the two spellings: a server.properties file and KAFKA_* variables.
+
+Why combined mode: every node is a broker, and the first three (or the first alone, when there are fewer than three) are
+controllers as well. Three JVMs are then a cluster of three, any one of which may be stopped without losing the
+quorum, where separate controllers would take a fourth process. With two nodes the quorum is node 1 alone, since a
+quorum of two stops as soon as either is away.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MOST_CONTROLLERS = 3
+_REPLICAS = 3  # Kafka's own default for the internal topics
+_INTERNAL_PARTITIONS = "8"
+"""Partitions of each internal topic, instead of 50: a fresh broker creates them before its first group, and a
+restarted one loads them. Groups are still spread over several coordinator shards and, with three nodes, over all
+brokers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """Where one node listens and what it tells others; the part of its properties in which the ways differ.
+
+    Attributes:
+        broker: `listeners` of the broker role, name://host:port, comma separated.
+        controller: The listener of the controller role, where the node has it.
+        advertised: `advertised.listeners`.
+        inter_broker: The name of the listener that brokers use among themselves.
+        voters: `controller.quorum.voters`: id@host:port, comma separated.
+    """
+
+    broker: str
+    controller: str
+    advertised: str
+    inter_broker: str
+    voters: str
+
+
+def cluster_id() -> str:
+    """16 random bytes in URL-safe base64 without padding.
+
+    Never with `-` in front, which Kafka's format tool would take for an option.
+    """
+    return "k" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")[1:]
+
+
+def controller_ids(nodes: int) -> range:
+    """The node ids that are controllers too: an odd number of them."""
+    return range(1, (_MOST_CONTROLLERS if nodes >= _MOST_CONTROLLERS else 1) + 1)
+
+
+def node_properties(
+    *, node_id: int, nodes: int, log_dir: str, listeners: Listeners, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """All properties of one node; `extra` wins over the rest."""
+    is_controller = node_id in controller_ids(nodes)
+    replicas = str(min(nodes, _REPLICAS))
+    return {
+        "node.id": str(node_id),
+        "process.roles": "broker,controller" if is_controller else "broker",
+        "listeners": f"{listeners.broker},{listeners.controller}" if is_controller else listeners.broker,
+        "advertised.listeners": listeners.advertised,
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": listeners.voters,
+        "inter.broker.listener.name": listeners.inter_broker,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": log_dir,
+        "auto.create.topics.enable": "false",
+        "delete.topic.enable": "true",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": _INTERNAL_PARTITIONS,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.num.partitions": _INTERNAL_PARTITIONS,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": _INTERNAL_PARTITIONS,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": "1",
+        # The default of 128 MiB is taken from the heap at once, which is small here.
+        "log.cleaner.dedupe.buffer.size": str(16 * 2**20),
+        **extra,
+    }
+
+
+def properties_file(properties: Mapping[str, str]) -> str:
+    """The text of a server.properties with these properties."""
+    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in properties.items()}
+    return "".join(f"{key}={value}\n" for key, value in escaped.items())
+
+
+def container_environment(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same properties as the variables that the image apache/kafka reads.
+
+    Its rule: KAFKA_ in front, upper case, `.` becomes `_`, `_` becomes `__` and `-` becomes `___`.
+    """
+    return {
+        "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper(): value
+        for key, value in properties.items()
+    }

@@ -1,0 +1,100 @@
+"""What a caller asks for: a version, a number of nodes, properties, a way.
+
+Checked once, here, so that every way may trust it. Holds values only and starts nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from consumer_membership.devbroker.errors import BrokerUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SUPPORTED_VERSIONS = ("4.0.0", "4.1.1", "4.2.1", "4.3.1")
+"""The last patch of each minor line whose server and tools are both complete on Maven Central."""
+
+DEFAULT_VERSION = "4.3.1"
+
+RESERVED_PROPERTIES = frozenset(
+    {
+        "advertised.listeners",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+    }
+)
+"""Properties that each way derives from the ports and the folders it picked; another value would cut the nodes off."""
+
+
+class Way(Enum):
+    """How a broker is come by, in the order in which the ways are tried."""
+
+    EXISTING = "existing"
+    DOCKER = "docker"
+    JVM = "jvm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRequest:
+    """One caller's wish; None means "not asked for", which an existing broker may answer as it likes.
+
+    Attributes:
+        version: One of `SUPPORTED_VERSIONS`.
+        nodes: How many Kafka nodes; at least one.
+        properties: Broker properties that win over the room's own.
+        port: The first node's port, the others count up from it; None draws free ones.
+
+    Raises:
+        BrokerUnavailableError: The version is not supported, or a number or a property makes no sense.
+    """
+
+    version: str | None = None
+    nodes: int | None = None
+    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    port: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.version is not None and self.version not in SUPPORTED_VERSIONS:
+            raise BrokerUnavailableError(
+                f"Kafka version {self.version!r} is not supported; use one of {', '.join(SUPPORTED_VERSIONS)}"
+            )
+        if self.nodes is not None and self.nodes < 1:
+            raise BrokerUnavailableError(f"nodes = {self.nodes} starts nothing; ask for at least 1")
+        if self.port is not None and not 0 < self.port <= 2**16 - self.node_count:
+            raise BrokerUnavailableError(f"port = {self.port} is not a TCP port; leave it out to draw a free one")
+        reserved = sorted(RESERVED_PROPERTIES.intersection(self.properties))
+        if reserved:
+            raise BrokerUnavailableError(
+                f"broker property {', '.join(reserved)} is set by devbroker itself; leave it out"
+                " (the port and the number of nodes are arguments of their own)"
+            )
+
+    @property
+    def kafka_version(self) -> str:
+        """The version to start."""
+        return self.version if self.version is not None else DEFAULT_VERSION
+
+    @property
+    def node_count(self) -> int:
+        """The number of nodes to start."""
+        return self.nodes if self.nodes is not None else 1
+
+    def __str__(self) -> str:
+        """The wish in words, for errors."""
+        words = [f"Kafka {self.kafka_version}", f"{self.node_count} node{'s' * (self.node_count > 1)}"]
+        words += [f"port {self.port}"] if self.port is not None else []
+        words += [f"{key}={value}" for key, value in sorted(self.properties.items())]
+        return ", ".join(words)

@@ -1,0 +1,87 @@
+"""Jars from Maven and the Java command line; Maven is a script here."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from consumer_membership.devbroker import BrokerUnavailableError
+from consumer_membership.devbroker.jars import classpath, version_folder
+from consumer_membership.devbroker.java import Java
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Maven that makes two jars and notes each of its runs in a file, which this is."""
+    runs = tmp_path / "runs"
+    runs.touch()
+    binary = tmp_path / "bin" / "mvn"
+    binary.parent.mkdir()
+    binary.write_text(
+        f"""#!/bin/sh
+        for word; do case $word in -DoutputDirectory=*) target=${{word#*=}} ;; -f) ;; *pom.xml) pom=$word ;; esac; done
+        grep '<version>4' "$pom" >>{runs}
+        mkdir -p "$target" && touch "$target/b.jar" "$target/a.jar"
+        """
+    )
+    binary.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{binary.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return runs
+
+
+def test_jars_are_fetched_once_and_listed_in_order(maven: Path) -> None:
+    """A class data archive is valid for one class path only, so the order must not change."""
+    libs = version_folder("4.2.1") / "libs"
+    assert classpath("4.2.1") == f"{libs}/a.jar:{libs}/b.jar"
+    assert classpath("4.2.1") == f"{libs}/a.jar:{libs}/b.jar"
+    assert maven.read_text().count("<version>4.2.1</version>") == 2  # kafka and its tools, one run
+    assert sorted(path.name for path in libs.parent.parent.iterdir()) == ["kafka-4.2.1", "kafka-4.2.1.lock"]
+
+
+def test_concurrent_starts_fetch_once(maven: Path) -> None:
+    """Whoever comes second waits for the first one's jars."""
+    threads = [threading.Thread(target=classpath, args=("4.2.1",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert maven.read_text().count("<version>4.2.1</version>") == 2
+
+
+def test_failing_maven_is_quoted_and_leaves_nothing(maven: Path) -> None:
+    """The reason is Maven's to tell, and the next attempt starts afresh."""
+    (maven.parent / "bin" / "mvn").write_text("#!/bin/sh\necho 'Could not transfer artifact'; mkdir -p $6; exit 1\n")
+    with pytest.raises(BrokerUnavailableError, match="Could not transfer artifact"):
+        classpath("4.2.1")
+    assert not version_folder("4.2.1").exists()
+
+
+def test_command_line_names_log_and_class_path(tmp_path: Path) -> None:
+    """Kafka's log goes to a file of ours, whose tail an error shows."""
+    java = Java(executable="/java", classpath="a.jar:b.jar", archive=tmp_path / "classes.jsa")
+    command = java.command("kafka.Kafka", "x.properties", log=tmp_path / "server.log")
+    assert command[0] == "/java"
+    assert command[-4:] == ["-cp", "a.jar:b.jar", "kafka.Kafka", "x.properties"]
+    assert f"-Dorg.slf4j.simpleLogger.logFile={tmp_path}/server.log" in command
+    assert not any("Archive" in word for word in command)
+
+
+def test_archive_is_used_once_it_exists(tmp_path: Path) -> None:
+    """A missing archive would make Java complain on its console."""
+    java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
+    java.archive.touch()
+    assert f"-XX:SharedArchiveFile={java.archive}" in java.command("kafka.Kafka", log=tmp_path / "l")
+
+
+def test_run_that_makes_the_archive_does_not_use_one(tmp_path: Path) -> None:
+    """Java refuses to do both."""
+    java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
+    java.archive.touch()
+    command = java.command("kafka.Kafka", log=tmp_path / "l", archive_to=tmp_path / "new.jsa")
+    assert [word for word in command if "Archive" in word] == [f"-XX:ArchiveClassesAtExit={tmp_path}/new.jsa"]

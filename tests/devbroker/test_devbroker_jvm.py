@@ -1,0 +1,265 @@
+"""Real brokers as local JVMs: they start, answer, restart with their data, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker, BrokerUnavailableError, Way, start
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.devbroker.ports import draw_ports
+from consumer_membership.devbroker.probe import minor_line
+from tests.support.kafka import create_topic, delete_topic, produce, unique
+
+if TYPE_CHECKING:
+    from tests.conftest import BrokerFactory
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+# A broker that was killed registers again only when its former session is over: 9 s by default.
+QUICK_SESSIONS = {"broker.session.timeout.ms": "2500", "broker.heartbeat.interval.ms": "500"}
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def java_processes() -> list[psutil.Process]:
+    """The JVMs that descend from this process."""
+    return [child for child in psutil.Process().children(recursive=True) if child.name() == "java"]
+
+
+def topics(bootstrap_servers: str) -> set[str]:
+    """The topics that metadata show."""
+    return set(AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=10).topics)
+
+
+def offset_of(bootstrap_servers: str, group_id: str, topic: str) -> int:
+    """The committed offset of partition 0."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
+    try:
+        return consumer.committed([TopicPartition(topic, 0)], timeout=10)[0].offset
+    finally:
+        consumer.close()
+
+
+def commit(bootstrap_servers: str, group_id: str, topic: str, offset: int) -> None:
+    """Commit an offset of partition 0, synchronously."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group_id})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
+def test_each_version_starts_answers_and_leaves_no_process(version: str) -> None:
+    """Ready means ready: topics and groups work at once, without a retry of ours; the end is the end."""
+    before = java_processes()
+    with start(version, way=Way.JVM) as broker:
+        servers = broker.bootstrap_servers
+        pid = broker.node_pid(1)
+        assert pid in {process.pid for process in java_processes()}
+        topic = create_topic(servers, unique("orders"), 3)
+        assert produce(servers, topic, 30) == {0: 10, 1: 10, 2: 10}
+        commit(servers, "group", topic, 7)
+        assert offset_of(servers, "group", topic) == 7
+        delete_topic(servers, topic)
+        assert topic not in topics(servers)
+        assert version.startswith(f"{minor_line(servers, 5)}.")
+        assert (broker.version, broker.way) == (version, Way.JVM)
+    assert java_processes() == before
+    assert broker.is_stopped
+
+
+def test_topics_are_not_made_by_asking_for_them(kafka_broker: BrokerFactory) -> None:
+    """A misspelt topic stays unknown, as it does in production."""
+    broker = kafka_broker(way=Way.JVM)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "allow.auto.create.topics": True})
+    admin.list_topics("misspelt", timeout=10)
+    assert "misspelt" not in topics(broker.bootstrap_servers)
+
+
+@pytest.mark.parametrize("ending", [Broker.stop_node, Broker.kill_node])
+def test_restarted_node_keeps_topics_and_committed_offsets(kafka_broker: BrokerFactory, ending: object) -> None:
+    """A node is its port and its storage, not its process."""
+    assert callable(ending)
+    broker = kafka_broker(properties=QUICK_SESSIONS, way=Way.JVM, is_shared=False)
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("orders"))
+    produce(servers, topic, 5)
+    commit(servers, "group", topic, 3)
+    pid = broker.node_pid(1)
+    ending(broker, 1)
+    assert broker.node_pid(1) is None
+    broker.start_node(1)
+    broker.wait_ready()
+    assert broker.node_pid(1) != pid
+    assert broker.bootstrap_servers == servers
+    assert topic in topics(servers)
+    assert offset_of(servers, "group", topic) == 3
+
+
+def test_three_nodes_outlive_any_one_of_them(kafka_broker: BrokerFactory) -> None:
+    """Groups and topics survive a killed node, be it the controller or a coordinator."""
+    broker = kafka_broker(nodes=3, properties=QUICK_SESSIONS, way=Way.JVM, is_shared=False)
+    servers = broker.bootstrap_servers
+    metadata = AdminClient({"bootstrap.servers": servers}).list_topics("__consumer_offsets", timeout=10)
+    assert set(metadata.brokers) == set(broker.node_ids) == {1, 2, 3}
+    replicas = metadata.topics["__consumer_offsets"].partitions[0].replicas
+    assert set(replicas) == {1, 2, 3}
+    topic = create_topic(servers, unique("orders"), replication_factor=3)
+    commit(servers, "group", topic, 11)
+    for node_id in broker.node_ids:
+        broker.kill_node(node_id)
+        broker.wait_ready()
+        assert offset_of(servers, "group", topic) == 11
+        broker.start_node(node_id)
+        broker.wait_ready()
+
+
+def test_refused_property_is_reported_in_kafkas_words(kafka_broker: BrokerFactory) -> None:
+    """A broker that refuses one says so in the error, in its own words."""
+    with pytest.raises(BrokerUnavailableError, match=r"group\.consumer\.max\.size"):
+        kafka_broker(properties={"group.consumer.max.size": "minus one"}, way=Way.JVM, is_shared=False)
+
+
+def test_port_that_was_asked_for_is_used() -> None:
+    """A demo's address can be written down beforehand."""
+    port = draw_ports(1)[0]
+    with start(way=Way.JVM, port=port) as broker:
+        assert broker.bootstrap_servers == f"127.0.0.1:{port}"
+
+
+def test_existing_broker_is_taken_as_it_is(kafka_broker: BrokerFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its minor line is asked over the wire; what it is not is refused; stopping leaves it running."""
+    running = kafka_broker("4.1.1", way=Way.JVM)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", running.bootstrap_servers)
+    with start() as broker:
+        assert (broker.way, broker.version) == (Way.EXISTING, "4.1")
+        assert broker.bootstrap_servers == running.bootstrap_servers
+        assert broker.node_ids == ()
+    running.wait_ready(timeout_s=5)
+    with start("4.1.1", 1) as broker:
+        assert broker.way is Way.EXISTING
+    with pytest.raises(BrokerUnavailableError, match=r"Kafka 4\.3\.1.* its version is 4\.1"):
+        start("4.3.1")
+    with pytest.raises(BrokerUnavailableError, match="3 nodes: it has 1 node"):
+        start(nodes=3)
+
+
+@pytest.mark.usefixtures("kafka_broker")
+def test_existing_broker_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever named a broker does not want another one."""
+    address = f"127.0.0.1:{draw_ports(1)[0]}"
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", address)
+    with pytest.raises(BrokerUnavailableError, match=f"no broker answers at {address}"):
+        start()
+
+
+def test_pool_shares_brokers_of_one_kind_and_stops_them() -> None:
+    """One start for all tests that ask for the same."""
+    with BrokerPool() as pool:
+        first = pool.shared(properties={"group.max.size": "3"}, way=Way.JVM)
+        assert pool.shared(properties={"group.max.size": "3"}, way=Way.JVM) is first
+        first.stop()
+        second = pool.shared(properties={"group.max.size": "3"}, way=Way.JVM)
+        assert second is not first
+    assert second.is_stopped
+
+
+class Owner:
+    """Another Python process that starts a broker."""
+
+    def __init__(self, program: str) -> None:
+        environment = {key: value for key, value in os.environ.items() if key != "KAFKA_BOOTSTRAP_SERVERS"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment | {"PYTHONPATH": str(REPOSITORY)},
+        )
+
+    def line(self) -> str:
+        """The next line that it prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def close(self) -> None:
+        """Nothing of it is left."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def storage_of(java: psutil.Process) -> Path:
+    """The folder of the cluster that a broker's process belongs to."""
+    return Path(java.cmdline()[-1]).parents[1]
+
+
+def test_killed_owner_leaves_no_broker_and_no_storage() -> None:
+    """Not even `kill -9` of the tests fills the machine with JVMs, nor does a forked child that lives on."""
+    owner = Owner(
+        "import os, signal\n"
+        "from consumer_membership.devbroker import Way, start\n"
+        "broker = start(way=Way.JVM, nodes=2)\n"
+        "child = os.fork()\n"
+        "if child: print(broker.node_pid(1), broker.node_pid(2), child, flush=True)\n"
+        "signal.pause()\n"
+    )
+    first, second, child = (psutil.Process(int(pid)) for pid in owner.line().split())
+    storage = storage_of(first)
+    assert (storage / "node-1" / "data" / "meta.properties").exists()
+    watchdogs = [first.parent(), second.parent()]
+    owner.close()
+    _, alive = psutil.wait_procs([first, second, *(dog for dog in watchdogs if dog)], timeout=20)
+    child.kill()
+    assert alive == []
+    assert not storage.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_foreground_runs_until_a_signal_and_stops_cleanly(number: signal.Signals) -> None:
+    """The command says where its broker is and ends with exit code 0."""
+    owner = Owner(
+        "import sys\n"
+        "from consumer_membership.devbroker import Way\n"
+        "from consumer_membership.devbroker.foreground import run_foreground\n"
+        "sys.exit(run_foreground('4.3.1', 1, {'group.max.size': '5'}, sys.stdout, way=Way.JVM))\n"
+    )
+    assert owner.line() == "Kafka 4.3.1 is ready: jvm, 1 node"
+    name, _, servers = owner.line().partition("=")
+    assert name == "bootstrap.servers"
+    assert "__consumer_offsets" in topics(servers)
+    assert "Ctrl-C" in owner.line()
+    (java,) = [child for child in psutil.Process(owner.process.pid).children(recursive=True) if child.name() == "java"]
+    owner.process.send_signal(number)
+    assert owner.process.wait(20) == 0
+    assert owner.line() == "Stopped."
+    assert not java.is_running()
+    owner.close()
+
+
+def test_foreground_reports_a_broker_that_died() -> None:
+    """A demo does not wait for ever for a broker that is gone."""
+    owner = Owner(
+        "import sys\n"
+        "from consumer_membership.devbroker import Way\n"
+        "from consumer_membership.devbroker.foreground import run_foreground\n"
+        "sys.exit(run_foreground(None, None, {}, sys.stdout, way=Way.JVM))\n"
+    )
+    for _ in range(3):
+        owner.line()
+    (java,) = [child for child in psutil.Process(owner.process.pid).children(recursive=True) if child.name() == "java"]
+    java.kill()
+    assert owner.process.wait(20) == 1
+    assert owner.line().startswith("node 1 of Kafka 4.3.1")
+    owner.close()

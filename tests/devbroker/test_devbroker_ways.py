@@ -1,0 +1,162 @@
+"""The order of the ways, and what each says where it does not exist."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from consumer_membership.devbroker import Broker, BrokerUnavailableError, Way, WayMissingError, start
+from consumer_membership.devbroker.java import java_for
+from consumer_membership.devbroker.request import BrokerRequest
+from consumer_membership.devbroker.ways import first_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def missing(way: Way) -> Callable[[BrokerRequest], Broker]:
+    """The starter of a way that does not exist here."""
+
+    def starter(_: BrokerRequest) -> Broker:
+        raise WayMissingError(f"no {way.value} here")
+
+    return starter
+
+
+def found(way: Way) -> Callable[[BrokerRequest], Broker]:
+    """The starter of a way that does."""
+    return lambda request: Broker(way=way, version=request.kafka_version, bootstrap_servers="127.0.0.1:1")
+
+
+def script(folder: Path, name: str, body: str) -> None:
+    """An executable of that name for the PATH."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with neither broker, engine, Java nor Maven; the folder is its PATH."""
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-such.sock")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return tmp_path / "bin"
+
+
+@pytest.mark.parametrize("winner", list(Way))
+def test_first_way_that_exists_is_taken(winner: Way) -> None:
+    """An existing broker before Docker before a JVM."""
+    order = list(Way)
+    starters = {way: found(way) if order.index(way) >= order.index(winner) else missing(way) for way in order}
+    assert first_of(starters, BrokerRequest()).way is winner
+    assert order == [Way.EXISTING, Way.DOCKER, Way.JVM]
+
+
+def test_no_way_is_reported_with_what_each_lacks() -> None:
+    """One error names the three ways."""
+    with pytest.raises(BrokerUnavailableError) as raised:
+        first_of({way: missing(way) for way in Way}, BrokerRequest(version="4.1.1"))
+    text = str(raised.value)
+    assert "Kafka 4.1.1" in text
+    assert all(f"{way.value}: no {way.value} here" in text for way in Way)
+
+
+def test_broker_that_was_found_and_failed_is_not_hidden_by_the_next_way() -> None:
+    """A bad property would otherwise show as a different broker."""
+
+    def failing(_: BrokerRequest) -> Broker:
+        raise BrokerUnavailableError("node 1 ended by itself")
+
+    starters = {Way.EXISTING: missing(Way.EXISTING), Way.DOCKER: failing, Way.JVM: found(Way.JVM)}
+    with pytest.raises(BrokerUnavailableError, match="ended by itself"):
+        first_of(starters, BrokerRequest())
+
+
+@pytest.mark.slow  # testcontainers takes a third of a second to import
+@pytest.mark.usefixtures("bare_machine")
+def test_bare_machine_says_what_to_install() -> None:
+    """The real ways, where nothing is there: each remedy is in the text."""
+    with pytest.raises(BrokerUnavailableError) as raised:
+        start()
+    text = str(raised.value)
+    assert "KAFKA_BOOTSTRAP_SERVERS is not set" in text
+    assert "asking the Docker engine" in text
+    assert "install Java 17" in text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bare_machine")
+def test_absent_engine_is_noticed_within_a_second() -> None:
+    """Whoever has no Docker does not wait for it with every start."""
+    began = time.monotonic()
+    with pytest.raises(WayMissingError, match="asking the Docker engine"):
+        start(way=Way.DOCKER)
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bare_machine")
+@pytest.mark.parametrize("host", ["tcp://10.0.0.1:2375", "http://elsewhere"])
+def test_engine_of_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """Its ports are on another loopback."""
+    monkeypatch.setenv("DOCKER_HOST", host)
+    with pytest.raises(WayMissingError, match="is not known to be this machine's"):
+        start(way=Way.DOCKER)
+
+
+def test_forced_way_that_is_missing_is_an_error(bare_machine: Path) -> None:
+    """A way that was asked for is not replaced by another one."""
+    script(bare_machine, "java", """echo 'openjdk version "21.0.1" 2023-10-17' >&2""")
+    with pytest.raises(WayMissingError, match="KAFKA_BOOTSTRAP_SERVERS is not set"):
+        start(way=Way.EXISTING)
+
+
+def test_old_java_is_refused_with_its_version(bare_machine: Path) -> None:
+    """Kafka 4 needs 17; an older one would fail with a class file version."""
+    script(bare_machine, "java", """echo 'openjdk version "11.0.2" 2019-01-15' >&2""")
+    with pytest.raises(WayMissingError, match=r'version "11\.0\.2".*needs Java 17'):
+        java_for("4.3.1")
+
+
+def test_java_home_wins_over_the_path(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Kafka's own scripts choose."""
+    script(bare_machine, "java", """echo 'openjdk version "11.0.2"' >&2""")
+    home = bare_machine.parent / "jdk"
+    home.mkdir()
+    script(home / "bin", "java", """echo 'openjdk version "17.0.9"' >&2""")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    # Recent enough, so that the next thing missing is reported.
+    with pytest.raises(WayMissingError, match="mvn"):
+        java_for("4.3.1")
+
+
+def test_missing_maven_is_reported_with_the_folder_of_the_jars(bare_machine: Path) -> None:
+    """Whoever has no Maven may put the jars there."""
+    script(bare_machine, "java", """echo 'openjdk version "17.0.9"' >&2""")
+    folder = os.path.join(os.environ["XDG_CACHE_HOME"], "consumer-membership", "kafka-4.3.1")  # noqa: PTH118 - a text
+    with pytest.raises(WayMissingError, match=folder):
+        java_for("4.3.1")
+
+
+@pytest.mark.usefixtures("bare_machine")
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [({"properties": {"group.max.size": "2"}}, "group.max.size=2"), ({"port": 9092}, "port 9092")],
+)
+def test_existing_broker_is_refused_for_what_it_cannot_promise(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], named: str
+) -> None:
+    """A property that was asked for and not set would make a test pass for the wrong reason."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    with pytest.raises(BrokerUnavailableError, match=named) as refused:
+        start(**asked)  # type: ignore[arg-type]  # one argument at a time
+    assert not isinstance(refused.value, WayMissingError)
+    assert "KAFKA_BOOTSTRAP_SERVERS" in str(refused.value)

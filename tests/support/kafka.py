@@ -1,0 +1,124 @@
+"""Topics and records on a real broker, each call done when it returns.
+
+Through confluent_kafka and not through the package: what is tested must not prepare its own evidence.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from confluent_kafka import Message
+
+_TIMEOUT_S = 20.0
+_POLL_S = 0.02
+
+
+def unique(name: str) -> str:
+    """A topic, group or instance name that no other test has, on a broker that tests share."""
+    return f"{name}-{uuid.uuid4().hex[:10]}"
+
+
+def create_topic(
+    bootstrap_servers: str,
+    name: str,
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
+    *,
+    replication_factor: int = 1,
+) -> str:
+    """Create a topic and return its name as soon as every partition has a leader.
+
+    Raises:
+        KafkaException: The broker refused it.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config or {}))
+    admin.create_topics([topic], operation_timeout=_TIMEOUT_S)[name].result()
+    _persist(lambda: _leaders(admin, name) == partitions)
+    return name
+
+
+def delete_topic(bootstrap_servers: str, name: str) -> None:
+    """Delete a topic and return as soon as metadata do not show it any more.
+
+    Raises:
+        KafkaException: The broker refused it.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.delete_topics([name], operation_timeout=_TIMEOUT_S)[name].result()
+    _persist(lambda: _leaders(admin, name) == 0)
+
+
+def produce(
+    bootstrap_servers: str, topic: str, records: int | Iterable[tuple[bytes | str | None, bytes | str | None]]
+) -> dict[int, int]:
+    """Write records, each to the partition after the last one's, and return when all are acknowledged.
+
+    Args:
+        bootstrap_servers: Where.
+        topic: An existing topic.
+        records: (key, value) pairs; or a number, for that many with key None and the values b"0", b"1", ...
+
+    Returns:
+        How many records each partition got.
+
+    Raises:
+        KafkaException: A record was not acknowledged.
+    """
+    pairs = ((None, str(number).encode()) for number in range(records)) if isinstance(records, int) else records
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 5})
+    partitions = len(producer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions)
+    written: Counter[int] = Counter()
+    refused: list[KafkaError] = []
+
+    def acknowledged(partition: int, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(error)
+        else:
+            written[partition] += 1
+
+    for number, (key, value) in enumerate(pairs):
+        partition = number % partitions
+        _enqueue(producer, topic, partition, key, value, partial(acknowledged, partition))
+    if producer.flush(_TIMEOUT_S) or refused:
+        raise KafkaException(refused[0] if refused else KafkaError(KafkaError._TIMED_OUT))
+    return dict(written)
+
+
+def _enqueue(
+    producer: Producer,
+    topic: str,
+    partition: int,
+    key: bytes | str | None,
+    value: bytes | str | None,
+    acknowledged: Callable[[KafkaError | None, Message], None],
+) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key, partition, on_delivery=acknowledged)
+        except BufferError:
+            # The queue is full: the acknowledgements that are waiting make room.
+            producer.poll(_POLL_S)
+        else:
+            producer.poll(0)
+            return
+
+
+def _leaders(admin: AdminClient, name: str) -> int:
+    topic = admin.list_topics(timeout=_TIMEOUT_S).topics.get(name)
+    return sum(partition.leader >= 0 for partition in topic.partitions.values()) if topic is not None else 0
+
+
+def _persist(is_done: Callable[[], bool]) -> None:
+    Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(_POLL_S), stop=stop_after_delay(_TIMEOUT_S))(is_done)

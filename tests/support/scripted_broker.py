@@ -1,0 +1,401 @@
+# ruff: noqa: ANN401  # entities of many versions, which share no type
+"""A small broker over real TCP whose answers a test writes.
+
+`ScriptedBroker(script)` runs one or more nodes in a thread of their own. Each request is decoded with kio and given
+to the script, which returns what to do: a response entity, `DROP` (never answer), `DISCONNECT`, `Raw` bytes, or
+`Later` (answer when a gate opens). Where it returns None the broker answers by itself, for what every client needs
+before it comes to the point: ApiVersions, Metadata, FindCoordinator.
+
+The script runs on the broker's thread, one request at a time, so it may keep state: a fake coordinator is a script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+from uuid import UUID
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.api_versions.v0.response import ApiVersion as ApiVersionV0
+from kio.schema.api_versions.v0.response import ApiVersionsResponse as ApiVersionsResponseV0
+from kio.schema.api_versions.v3.response import ApiVersion
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4.response import Coordinator
+from kio.schema.metadata.v12 import response as metadata_v12
+from kio.schema.metadata.v13 import response as metadata_v13
+from kio.serial import entity_reader, entity_writer
+
+#: What a broker of 4.3 offers of the APIs that this package calls (protocol rules 6.5).
+NEWEST: Mapping[int, tuple[int, int]] = {
+    2: (1, 11),
+    3: (0, 13),
+    8: (2, 10),
+    9: (1, 10),
+    10: (0, 6),
+    18: (0, 4),
+    68: (0, 1),
+}
+ZERO = timedelta(0)
+SIZE_BYTES = 4
+
+
+class Silence(Enum):
+    """No answer."""
+
+    DROP = "never answer; the connection stands"
+    DISCONNECT = "close the connection"
+
+
+DROP, DISCONNECT = Silence.DROP, Silence.DISCONNECT
+
+
+class Gate:
+    """Holds answers back until a test opens it, from any thread."""
+
+    def __init__(self) -> None:
+        self._opened: Future[None] = Future()
+
+    def open(self) -> None:
+        """Let the answers out."""
+        self._opened.set_result(None)
+
+    async def wait(self) -> None:
+        """Until it is open."""
+        await asyncio.wrap_future(self._opened)
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Send this answer when the gate opens; answers to later requests on the connection wait behind it."""
+
+    answer: Any
+    gate: Gate
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Send these bytes as they are, size included."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """One request as a node received it."""
+
+    node_id: int
+    connection: int
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    entity: Any
+
+    @property
+    def response(self) -> Any:
+        """The answer's class in kio; its nested classes stand in the same module."""
+        return load_response_schema(self.api_key, self.version)
+
+
+#: A response entity, Silence, Raw, Later, or None for the broker's own answer.
+Answer: TypeAlias = Any
+Script: TypeAlias = Callable[[Received], Answer]
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic for Metadata: the leader of each partition (-1: none)."""
+
+    topic_id: UUID
+    leaders: Sequence[int]
+
+
+@dataclass(slots=True)
+class _Node:
+    node_id: int
+    port: int = 0
+    server: asyncio.Server | None = None
+    writers: set[asyncio.StreamWriter] = field(default_factory=set)
+
+
+class ScriptedBroker:
+    """A cluster of `nodes` scripted nodes (ids from 1); a context manager.
+
+    `versions` is what ApiVersions offers (an api that is missing is not offered), `coordinator` the node that
+    FindCoordinator names, `topics` what Metadata knows. All three may be changed while it runs.
+    """
+
+    def __init__(
+        self,
+        script: Script = lambda _: None,
+        *,
+        nodes: int = 1,
+        versions: Mapping[int, tuple[int, int]] = NEWEST,
+        topics: Mapping[str, Topic] | None = None,
+    ) -> None:
+        self.script = script
+        self.versions = dict(versions)
+        self.topics = dict(topics or {})
+        self.coordinator = 1
+        self.advertised: dict[int, tuple[str, int]] = {}
+        self._nodes = {node_id: _Node(node_id) for node_id in range(1, nodes + 1)}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="scripted broker", daemon=True)
+        self._requests: list[Received] = []
+        self._changed = threading.Condition()
+        self._connections = 0
+        self._handlers: set[asyncio.Task[None]] = set()
+        self._failures: list[object] = []
+        self._loop.set_exception_handler(lambda _, context: self._failures.append(context))
+
+    # ---- for the test ------------------------------------------------------------------------------------------------
+
+    @property
+    def servers(self) -> tuple[tuple[str, int], ...]:
+        """The nodes as host and port."""
+        return tuple(("127.0.0.1", node.port) for node in self._nodes.values())
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The nodes as `bootstrap.servers`."""
+        return ",".join(f"{host}:{port}" for host, port in self.servers)
+
+    def requests(self, api_key: int | None = None) -> list[Received]:
+        """The requests so far, of one API or of all."""
+        with self._changed:
+            return [request for request in self._requests if api_key in (None, request.api_key)]
+
+    def wait_for(self, api_key: int, count: int = 1, timeout_s: float = 10.0) -> list[Received]:
+        """Wait until this many requests of this API came; returns them."""
+        with self._changed:
+            came = self._changed.wait_for(lambda: len(self._of(api_key)) >= count, timeout_s)
+            assert came, f"{count} requests of api {api_key} expected, {len(self._of(api_key))} came"
+            return self._of(api_key)
+
+    def stop_node(self, node_id: int) -> None:
+        """Close a node's port and connections."""
+        self._call(self._close_node(self._nodes[node_id]))
+
+    def start_node(self, node_id: int) -> None:
+        """Open a node's port again, the same one."""
+        self._call(self._open_node(self._nodes[node_id]))
+
+    def disconnect(self, node_id: int) -> None:
+        """Close a node's connections; its port stays open."""
+        self._call(self._drop_connections(self._nodes[node_id]))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        for node in self._nodes.values():
+            self._call(self._open_node(node))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._call(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        # A script that raises fails the test, unless the test fails already.
+        assert error is not None or not self._failures, self._failures
+
+    # ---- the broker's thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _call(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
+
+    def _of(self, api_key: int) -> list[Received]:
+        return [request for request in self._requests if request.api_key == api_key]
+
+    async def _open_node(self, node: _Node) -> None:
+        node.server = await asyncio.start_server(
+            lambda reader, writer: self._serve(node, reader, writer), "127.0.0.1", node.port
+        )
+        node.port = node.server.sockets[0].getsockname()[1]
+
+    async def _close_node(self, node: _Node) -> None:
+        if node.server is not None:
+            node.server.close()
+            await self._drop_connections(node)
+            await node.server.wait_closed()
+            node.server = None
+
+    async def _drop_connections(self, node: _Node) -> None:
+        for writer in node.writers.copy():
+            writer.close()
+
+    async def _close(self) -> None:
+        for node in self._nodes.values():
+            await self._close_node(node)
+        for handler in self._handlers.copy():
+            handler.cancel()
+        await asyncio.gather(*self._handlers, return_exceptions=True)
+
+    async def _serve(self, node: _Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        connection = self._connections
+        node.writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._handlers.add(task)
+        try:
+            while not writer.is_closing():
+                size = int.from_bytes(await reader.readexactly(SIZE_BYTES), "big")
+                await self._answer(_parse(node.node_id, connection, await reader.readexactly(size)), writer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            # A cancelled handler would be reported by asyncio's stream callback; it ends here.
+            pass
+        finally:
+            node.writers.discard(writer)
+            self._handlers.discard(task)
+            writer.close()
+
+    async def _answer(self, request: Received, writer: asyncio.StreamWriter) -> None:
+        with self._changed:
+            self._requests.append(request)
+            self._changed.notify_all()
+        answer = self.script(request)
+        if answer is None:
+            answer = self.own_answer(request)
+        if isinstance(answer, Later):
+            await answer.gate.wait()
+            answer = answer.answer
+        if answer is DISCONNECT:
+            writer.close()
+        elif isinstance(answer, Raw):
+            writer.write(answer.data)
+        elif answer is not DROP:
+            writer.write(frame(answer, request.correlation_id))
+
+    # ---- the broker's own answers ------------------------------------------------------------------------------------
+
+    def own_answer(self, request: Received) -> Answer:
+        """What this broker answers where the script does not."""
+        match request.api_key:
+            case 18:
+                return self._api_versions(request)
+            case 3:
+                return self._metadata(request)
+            case 10:
+                return self._find_coordinator(request)
+            case _:
+                raise AssertionError(f"the script has no answer to {request}")
+
+    def _api_versions(self, request: Received) -> Answer:
+        lowest, highest = self.versions[18]
+        if not lowest <= request.version <= highest:
+            return ApiVersionsResponseV0(error_code=ErrorCode.unsupported_version, api_keys=())
+        kind = ApiVersion if request.version == 3 else ApiVersionV0
+        keys = tuple(kind(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.versions.items())
+        if request.version == 0:
+            return ApiVersionsResponseV0(error_code=ErrorCode.none, api_keys=keys)
+        return request.response(error_code=ErrorCode.none, api_keys=keys, throttle_time=ZERO)
+
+    def address(self, node_id: int) -> tuple[str, int]:
+        """Where the node says that it listens."""
+        return self.advertised.get(node_id, ("127.0.0.1", self._nodes[node_id].port))
+
+    def _metadata(self, request: Received) -> Answer:
+        module: Any = {12: metadata_v12, 13: metadata_v13}[request.version]
+        brokers = tuple(
+            module.MetadataResponseBroker(node_id=node_id, host=self.address(node_id)[0], port=self.address(node_id)[1])
+            for node_id in self._nodes
+        )
+        wanted = request.entity.topics
+        if wanted is None:
+            topics = [_topic(module, name, topic) for name, topic in self.topics.items()]
+        else:
+            topics = [self._wanted(module, asked) for asked in wanted]
+        more = {"error_code": ErrorCode.none} if request.version == 13 else {}
+        return module.MetadataResponse(
+            throttle_time=ZERO,
+            brokers=brokers,
+            cluster_id="scripted",
+            controller_id=1,
+            topics=tuple(topics),
+            **more,
+        )
+
+    def _wanted(self, module: Any, asked: Any) -> Any:
+        for name, topic in self.topics.items():
+            if name == asked.name or (asked.name is None and topic.topic_id == asked.topic_id):
+                return _topic(module, name, topic)
+        by_id = asked.name is None
+        return module.MetadataResponseTopic(
+            error_code=ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition,
+            name=asked.name,
+            topic_id=asked.topic_id,
+            partitions=(),
+        )
+
+    def _find_coordinator(self, request: Received) -> Answer:
+        host, port = self.address(self.coordinator)
+        where = {"node_id": self.coordinator, "host": host, "port": port}
+        if request.version < 4:
+            return request.response(throttle_time=ZERO, error_code=ErrorCode.none, error_message=None, **where)
+        return request.response(
+            throttle_time=ZERO,
+            coordinators=tuple(
+                Coordinator(key=key, error_code=ErrorCode.none, error_message=None, **where)
+                for key in request.entity.coordinator_keys
+            ),
+        )
+
+
+def _topic(module: Any, name: str, topic: Topic) -> Any:
+    return module.MetadataResponseTopic(
+        error_code=ErrorCode.none,
+        name=name,
+        topic_id=topic.topic_id,
+        partitions=tuple(
+            module.MetadataResponsePartition(
+                error_code=ErrorCode.none if leader >= 0 else ErrorCode.leader_not_available,
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=0,
+                replica_nodes=(1,),
+                isr_nodes=(1,),
+            )
+            for index, leader in enumerate(topic.leaders)
+        ),
+    )
+
+
+def _parse(node_id: int, connection: int, data: bytes) -> Received:
+    api_key = int.from_bytes(data[:2], "big")
+    version = int.from_bytes(data[2:4], "big")
+    schema = load_request_schema(api_key, version)
+    header, offset = entity_reader(schema.__header_schema__)(data, 0)
+    entity, _ = entity_reader(schema)(data, offset)
+    return Received(
+        node_id=node_id,
+        connection=connection,
+        api_key=api_key,
+        version=version,
+        correlation_id=header.correlation_id,
+        client_id=header.client_id,
+        entity=entity,
+    )
+
+
+def frame(entity: Any, correlation_id: int) -> bytes:
+    """A response as it goes out: size, header, entity."""
+    buffer = io.BytesIO()
+    header_type = entity.__header_schema__
+    entity_writer(header_type)(buffer, header_type(correlation_id=correlation_id))
+    entity_writer(type(entity))(buffer, entity)
+    data = buffer.getvalue()
+    return len(data).to_bytes(SIZE_BYTES, "big") + data
