@@ -115,7 +115,10 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PausePartitions:
-    """Stop delivering these partitions (None: all that are held) and report their consumed positions."""
+    """Stop delivering exactly these partitions (None: all that are held) and report their consumed positions.
+
+    What an earlier one stopped and this one does not name is delivered again: its revocation does not take place.
+    """
 
     attempt: int
     partitions: frozenset[TopicPartition] | None

@@ -20,6 +20,8 @@ QUICK_S = 0.2
 #: So many quick heartbeats after a change, then each one waits longer by the growth factor, up to the interval.
 QUICK_BEATS = 5
 GROWTH = 1.6
+#: Heartbeats are counted up to here, where the growth is beyond any interval: a power without end overflows.
+COUNTED_BEATS = 64
 #: A member that holds nothing stays quick for so many broker intervals after its join: the owners of what it shall
 #: get learn of it at their own next heartbeat, one interval later at most, and then need a revocation.
 PATIENCE_INTERVALS = 2.0
@@ -52,6 +54,7 @@ class Heartbeats:
         self._settings = settings
         self._backoff = Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)
         self._sent = _Sent()
+        self._has_told_pattern = False
         self._last_request_id = 0
         self.in_flight: int | None = None
         self._sent_at: Instant = 0.0
@@ -114,7 +117,7 @@ class Heartbeats:
         self.in_flight = self.next_request_id()
         self._sent_at = now
         self.has_spoken = True
-        self._beats_since_stir += 1
+        self._beats_since_stir = min(self._beats_since_stir + 1, COUNTED_BEATS)
         return self.in_flight
 
     def succeeded(self, interval_s: float, now: Instant) -> None:
@@ -159,6 +162,7 @@ class Heartbeats:
         joining = epoch == JOIN_EPOCH
         told = None if joining else sent.subscription
         self._sent = _Sent(subscription=subscription, statement=statement, once=True)
+        self._has_told_pattern |= subscription.pattern is not None
         return Heartbeat(
             member_id=member_id,
             member_epoch=epoch,
@@ -166,21 +170,22 @@ class Heartbeats:
             rack_id=settings.rack_id if joining else None,
             rebalance_timeout_s=settings.max_poll_interval_s if joining or not sent.once else None,
             topics=_changed_topics(told, subscription),
-            pattern=_changed_pattern(told, subscription),
+            pattern=self._changed_pattern(told, subscription),
             assignor=settings.assignor if joining or not sent.once else None,
             owned=owned if joining or sent.statement != statement else None,
         )
+
+    def _changed_pattern(self, told: Subscription | None, subscription: Subscription) -> str | None:
+        """None: unchanged. A removed pattern is said as "", in each complete heartbeat from then on.
+
+        The heartbeat that removed it may be the lost one. Where none was ever told there is nothing to remove.
+        """
+        if told is not None and told.pattern == subscription.pattern:
+            return None
+        return subscription.pattern or ("" if self._has_told_pattern else None)
 
 
 def _changed_topics(told: Subscription | None, subscription: Subscription) -> tuple[str, ...] | None:
     if told is not None and told.topics == subscription.topics:
         return None
     return tuple(sorted(subscription.topics))
-
-
-def _changed_pattern(told: Subscription | None, subscription: Subscription) -> str | None:
-    """None: unchanged. A removed pattern is said as ""; where none was ever told there is nothing to remove."""
-    before = told.pattern if told is not None else None
-    if before == subscription.pattern:
-        return None
-    return subscription.pattern if subscription.pattern is not None else ""

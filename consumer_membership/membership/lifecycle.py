@@ -111,7 +111,7 @@ class Lifecycle:
     @property
     def _commit_identity(self) -> CommitIdentity | None:
         """As whom a commit may be sent now; None: not now."""
-        if not self.coordinator.is_known:
+        if not self.coordinator.is_known or self._leave_request is not None:
             return None
         if self.state is _S.UNSUBSCRIBED:
             return CommitIdentity(member_id=NO_MEMBER_ID, member_epoch=NO_EPOCH, instance_id=None)
@@ -125,6 +125,18 @@ class Lifecycle:
     @property
     def _needs_coordinator(self) -> bool:
         return self.state in IN_GROUP or self.state is _S.UNSUBSCRIBING or len(self.commits) > 0
+
+    @property
+    def _may_heartbeat(self) -> bool:
+        """Whether an ordinary heartbeat may be sent as soon as it is due; at most one is in flight."""
+        if not self.coordinator.is_known or self.heartbeats.in_flight is not None or self._leave_request is not None:
+            return False
+        return self.state in IN_GROUP or (self.state is _S.UNSUBSCRIBING and self.member_epoch > JOIN_EPOCH)
+
+    @property
+    def _has_commits_to_await(self) -> bool:
+        """Whether commits of this membership are not over: once the member has left, none is accepted."""
+        return self.member_epoch > JOIN_EPOCH and len(self.commits) > 0
 
     @property
     def _is_urgent(self) -> bool:
@@ -141,6 +153,7 @@ class Lifecycle:
     def _join(self, reason: str) -> None:
         self.member_epoch = JOIN_EPOCH
         self._ghost, self._has_released, self._fatal = None, False, None
+        self._acknowledged = self.ownership.statement
         self.heartbeats.forget()
         self.heartbeats.stir()
         self._transition(_S.JOINING, reason)
@@ -199,7 +212,7 @@ class Lifecycle:
             message=f"max.poll.interval.ms={limit_ms} exceeded: the application did not poll for longer, so the member "
             "left its group; poll more often, handle less between two polls, or raise max.poll.interval.ms",
         )
-        if self.coordinator.is_known:
+        if self.coordinator.is_known and self.heartbeats.has_spoken:
             self._send(self._leave_heartbeat(LeaveOption.DEFAULT), self.heartbeats.next_request_id())
         self.heartbeats.forget()
         self._raise(Problem.POLL_TIMEOUT, error)
@@ -246,4 +259,5 @@ class Lifecycle:
         for effect in effects:
             self._out.append(effect)
             if isinstance(effect, CommitCompleted):
+                self.auto_commit.committed(effect.commit_id)
                 self._out += self.reconciler.commit_over(effect.commit_id, self._identity, self._now)

@@ -90,7 +90,7 @@ class Member(Lifecycle):
             case ev.CoordinatorFound():
                 self.coordinator.found(event.coordinator)
             case ev.CoordinatorLookupFailed():
-                self._raise(Problem.REFUSED, event.error)
+                self._on_lookup_failed(event)
             case ev.CoordinatorLost():
                 self._lose_coordinator(event.reason)
             case ev.HeartbeatAnswered():
@@ -119,7 +119,7 @@ class Member(Lifecycle):
     # ---- the application ----
 
     def _on_subscribed(self, event: ev.Subscribed) -> None:
-        self._has_news = event.subscription != self.subscription
+        self._has_news |= event.subscription != self.subscription
         self.subscription = event.subscription
         self.heartbeats.stir()
 
@@ -175,9 +175,15 @@ class Member(Lifecycle):
                 self._leave_option = event.option
                 self._leave_by = self._now + self.settings.leave_timeout_s
                 self._transition(_S.UNSUBSCRIBING, "the application leaves the group")
-                self._out += self.reconciler.begin_leaving(self._identity, self._now, self._leave_by)
+                self._out += self.reconciler.begin_leaving(self._identity, self._now)
 
     # ---- the coordinator ----
+
+    def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
+        """Waiting does not mend it: tell the application, and keep nobody waiting for a coordinator (KAFKA-18034)."""
+        self._raise(Problem.REFUSED, event.error)
+        self._over(self.commits.abandon(event.error))
+        self._leave_by = self._now
 
     def _on_heartbeat_answered(self, event: ev.HeartbeatAnswered) -> None:
         if event.request_id == self._leave_request:
@@ -236,10 +242,10 @@ class Member(Lifecycle):
         if event.request_id != self.heartbeats.in_flight:
             return
         self.heartbeats.failed(self._now, back_off=event.verdict is not Verdict.UNRELEASED)
-        if self._ghost is not None:
-            # The coordinator does not know the ghost (any more): nothing keeps this member from joining.
+        if self._ghost is not None and event.verdict not in (Verdict.RETRY, Verdict.REDISCOVER):
             self._ghost = None
             if event.verdict is Verdict.REJOIN:
+                # The coordinator does not know the ghost (any more): nothing keeps this member from joining.
                 return
         self._obey(event)
 
@@ -275,16 +281,22 @@ class Member(Lifecycle):
     def _on_positions_reported(self, event: ev.PositionsReported) -> None:
         if event.commit_id != self.auto_commit.collecting:
             return
-        self.auto_commit.restart(self._now)
         if event.offsets:
+            self.auto_commit.collected(self._now)
             self._begin_commit(event.commit_id, event.offsets, AUTO_COMMIT_S)
+        else:
+            self.auto_commit.restart(self._now)
 
     def _on_commit_answered(self, event: ev.CommitAnswered) -> None:
+        if not self.commits.is_pending(event.commit_id):
+            return
         if event.verdict is ev.CommitVerdict.REDISCOVER:
             self._lose_coordinator("a commit was answered by a broker that is not the coordinator")
         self._over(self.commits.answered(event, self._now))
 
     def _on_commit_failed(self, event: ev.CommitFailed) -> None:
+        if not self.commits.is_pending(event.commit_id):
+            return
         if event.retriable:
             self._lose_coordinator(event.reason)
         error = BrokerError(code=FATAL_CODE, name="_FAIL", message=event.reason)
@@ -311,7 +323,8 @@ class Member(Lifecycle):
             self._lose_coordinator("the coordinator is not known yet")
         if self.state in IN_GROUP:
             self._out += self.reconciler.advance(self._identity, now)
-        self._over(self.commits.pump(self._commit_identity, self.ownership.held, now))
+        held = None if self.state is _S.UNSUBSCRIBING else self.ownership.held
+        self._over(self.commits.pump(self._commit_identity, held, now))
         if self.state is _S.RECONCILE:
             self._reconcile()
         due_at = self.auto_commit.due_at
@@ -320,6 +333,9 @@ class Member(Lifecycle):
         if self.state is _S.UNSUBSCRIBING:
             self._advance_leave()
         self._heartbeat_if_due()
+        if self.state is _S.RECONCILE:
+            # The acknowledgement that just went out may have been of an older target: begin with the newer one.
+            self._reconcile()
 
     def _reconcile(self) -> None:
         ownership, reconciler = self.ownership, self.reconciler
@@ -341,16 +357,11 @@ class Member(Lifecycle):
         if self._leave_request is not None:
             if self._now >= self._leave_by:
                 self._left("the coordinator did not answer the leave in time")
-        elif self.reconciler.is_idle:
+        elif self.reconciler.is_idle and (self._now >= self._leave_by or not self._has_commits_to_await):
             self._leave()
 
     def _heartbeat_if_due(self) -> None:
-        beats = self.state in IN_GROUP or (self.state is _S.UNSUBSCRIBING and self._leave_request is None)
-        if not beats or not self.coordinator.is_known or self.heartbeats.in_flight is not None:
-            return
-        if self.state is _S.UNSUBSCRIBING and self.member_epoch == JOIN_EPOCH:
-            return
-        if self._now < self.heartbeats.due_at(urgent=self._is_urgent, now=self._now):
+        if not self._may_heartbeat or self._now < self.heartbeats.due_at(self._now, urgent=self._is_urgent):
             return
         self._has_news = False
         if self._ghost is not None:
@@ -381,7 +392,6 @@ class Member(Lifecycle):
             moments += [self._poll_deadline, self.reconciler.next_deadline()]
         if self.state is _S.UNSUBSCRIBING and self.reconciler.is_idle:
             moments.append(self._leave_by)
-        in_touch = self.coordinator.is_known and self.heartbeats.in_flight is None and self._leave_request is None
-        if in_touch and (self.state in IN_GROUP or (self.state is _S.UNSUBSCRIBING and self.member_epoch > JOIN_EPOCH)):
+        if self._may_heartbeat:
             moments.append(self.heartbeats.due_at(self._now, urgent=self._is_urgent))
         return min((moment for moment in moments if moment is not None), default=None)

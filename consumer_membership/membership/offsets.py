@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.effects import CollectPositions, CommitCompleted, CommitOffsets
@@ -17,6 +18,7 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import (
     ASSIGNMENT_LOST_CODE,
     TIMED_OUT_CODE,
+    TRANSPORT_CODE,
     BrokerError,
     Instant,
     OffsetAndMetadata,
@@ -28,6 +30,9 @@ ASSIGNMENT_LOST = BrokerError(
     code=ASSIGNMENT_LOST_CODE, name="_ASSIGNMENT_LOST", message="the partition was revoked or lost before the commit"
 )
 TIMED_OUT = BrokerError(code=TIMED_OUT_CODE, name="_TIMED_OUT", message="the commit was not answered in time")
+UNCONFIRMED = BrokerError(
+    code=TRANSPORT_CODE, name="_TRANSPORT", message="the coordinator's answer did not confirm the commit"
+)
 #: How often one commit may meet STALE_MEMBER_EPOCH (franz-go: 10).
 STALE_TRIES = 10
 #: How often an automatic commit is tried again for a partition's own error: a deleted topic must not stop a rebalance.
@@ -59,6 +64,11 @@ class _Pending:
     not_before: Instant = 0.0
     stale_epoch: int | None = None
     stale_tries: int = 0
+    #: Whether the membership that it was made in is over, so that it must not be sent again.
+    is_last_try: bool = False
+    was_sent: bool = False
+    #: What became of the partitions of which a younger commit was sent and is over: that counts for this one, too.
+    overtaken: dict[TopicPartition, BrokerError | None] = field(default_factory=dict)
 
 
 class Commits:
@@ -100,9 +110,13 @@ class Commits:
         return []
 
     def pump(
-        self, identity: CommitIdentity | None, held: Collection[TopicPartition], now: Instant
+        self, identity: CommitIdentity | None, held: Collection[TopicPartition] | None, now: Instant
     ) -> list[CommitOffsets | CommitCompleted]:
-        """Send what may be sent as this identity (None: nothing now), give up what is over its deadline."""
+        """Send what may be sent as this identity (None: nothing now), give up what is over its deadline.
+
+        What is not `held` any more may belong to another member by now, whose commits an old one must not undo. None:
+        the member leaves, and what it gave up is nobody else's before it has said so.
+        """
         effects: list[CommitOffsets | CommitCompleted] = []
         for commit in list(self._pending.values()):
             if now >= commit.deadline:
@@ -111,23 +125,32 @@ class Commits:
                 effects += self._send(commit, identity, held)
         return effects
 
-    @staticmethod
-    def _may_send(commit: _Pending, identity: CommitIdentity, now: Instant) -> bool:
-        if commit.in_flight:
+    def _may_send(self, commit: _Pending, identity: CommitIdentity, now: Instant) -> bool:
+        if commit.in_flight or self._yields(commit):
             return False
         new_epoch = commit.stale_epoch is not None and commit.stale_epoch != identity.member_epoch
         return new_epoch or now >= commit.not_before
 
+    def _yields(self, commit: _Pending) -> bool:
+        """Whether a commit that was sent before waits for the end of a younger one of the same partition.
+
+        Sent again after the younger one, it would take the committed offset back.
+        """
+        if not commit.was_sent:
+            return False
+        younger = takewhile(lambda other: other is not commit, reversed(self._pending.values()))
+        return any(commit.offsets.keys() & other.requested.keys() for other in younger)
+
     def _send(
-        self, commit: _Pending, identity: CommitIdentity, held: Collection[TopicPartition]
+        self, commit: _Pending, identity: CommitIdentity, held: Collection[TopicPartition] | None
     ) -> list[CommitOffsets | CommitCompleted]:
-        if commit.stale_epoch is not None:
-            for partition in (commit.held - frozenset(held)) & commit.offsets.keys():
-                commit.errors[partition] = ASSIGNMENT_LOST
-                del commit.offsets[partition]
-            if not commit.offsets:
-                return [self._finish(commit, ASSIGNMENT_LOST)]
-        commit.in_flight = True
+        lost = commit.held - frozenset(held) if held is not None else frozenset()
+        for partition, error in (dict.fromkeys(lost, ASSIGNMENT_LOST) | commit.overtaken).items():
+            if commit.offsets.pop(partition, None) is not None:
+                commit.errors[partition] = error
+        if not commit.offsets:
+            return [self._finish(commit, ASSIGNMENT_LOST)]
+        commit.in_flight = commit.was_sent = True
         commit.stale_epoch = identity.member_epoch
         return [
             CommitOffsets(
@@ -150,7 +173,7 @@ class Commits:
             if error is None:
                 commit.offsets.pop(partition, None)
         if answer.verdict is CommitVerdict.FINAL or not commit.offsets or self._is_tired(commit, answer.verdict):
-            return [self._finish(commit, None)]
+            return [self._finish(commit, UNCONFIRMED)]
         if answer.verdict is CommitVerdict.STALE_EPOCH:
             commit.stale_tries += 1
             commit.not_before = now + STALE_WAIT_S
@@ -161,6 +184,8 @@ class Commits:
 
     @staticmethod
     def _is_tired(commit: _Pending, verdict: CommitVerdict) -> bool:
+        if commit.is_last_try:
+            return True
         if verdict is CommitVerdict.STALE_EPOCH:
             return commit.stale_tries >= STALE_TRIES
         return verdict is CommitVerdict.RETRY and commit.is_automatic and commit.backoff.failures >= AUTOMATIC_TRIES
@@ -173,21 +198,23 @@ class Commits:
         commit.in_flight = False
         commit.stale_epoch = None
         commit.not_before = now + commit.backoff.next_delay()
-        return [] if retriable else [self._finish(commit, error)]
+        return [] if retriable and not commit.is_last_try else [self._finish(commit, error)]
 
-    def abandon(self, error: BrokerError, *, held: Collection[TopicPartition] | None = None) -> list[CommitCompleted]:
-        """Give up what waits to be sent (those that touch `held`, if given); what is on its way may still succeed."""
-        return [
-            self._finish(commit, error)
-            for commit in list(self._pending.values())
-            if not commit.in_flight and (held is None or commit.held & frozenset(held))
-        ]
+    def abandon(self, error: BrokerError) -> list[CommitCompleted]:
+        """Give up what waits to be sent; what is on its way may still succeed, and is not sent again."""
+        for commit in self._pending.values():
+            commit.is_last_try = True
+        return [self._finish(commit, error) for commit in list(self._pending.values()) if not commit.in_flight]
 
-    def _finish(self, commit: _Pending, error: BrokerError | None) -> CommitCompleted:
+    def _finish(self, commit: _Pending, error: BrokerError) -> CommitCompleted:
+        before = tuple(takewhile(lambda other: other is not commit, self._pending.values()))
         del self._pending[commit.commit_id]
         known = commit.errors.get
         # What is still in `offsets` was not committed: its own error says why, or else the common one.
         errors = {p: known(p) or error if p in commit.offsets else known(p) for p in commit.requested}
+        if commit.was_sent:
+            for older in before:
+                older.overtaken |= errors
         return CommitCompleted(commit_id=commit.commit_id, offsets=commit.requested, errors=errors)
 
     def is_pending(self, commit_id: int) -> bool:
@@ -198,7 +225,8 @@ class Commits:
         """When `pump` has something to do again."""
         moments = [commit.deadline for commit in self._pending.values()]
         if identity is not None:
-            moments += [commit.not_before for commit in self._pending.values() if not commit.in_flight]
+            waiting = (commit for commit in self._pending.values() if not commit.in_flight)
+            moments += [commit.not_before for commit in waiting if not self._yields(commit)]
         return min(moments, default=None)
 
 
@@ -210,21 +238,33 @@ class AutoCommit:
         self._interval_s = settings.auto_commit_interval_s
         self._due_at: Instant | None = None
         self.collecting: int | None = None
+        self._committing: int | None = None
 
     def restart(self, now: Instant) -> None:
         """Count the interval anew: something is held from now on, or was just committed."""
         self._due_at = now + self._interval_s if self._enabled else None
         self.collecting = None
 
+    def collected(self, now: Instant) -> None:
+        """The positions are there and are committed now; the next interval begins, and waits for that commit."""
+        self._committing = self.collecting
+        self.restart(now)
+
+    def committed(self, commit_id: int) -> None:
+        """A commit is over, well or not."""
+        if commit_id == self._committing:
+            self._committing = None
+
     def stop(self) -> None:
         """Nothing is held any more."""
         self._due_at = None
         self.collecting = None
+        self._committing = None
 
     @property
     def due_at(self) -> Instant | None:
-        """When positions are to be collected next; None while they are being collected, or nothing is held."""
-        return None if self.collecting is not None else self._due_at
+        """When positions are to be collected next; None while that or the last commit runs, or nothing is held."""
+        return self._due_at if self.collecting is None and self._committing is None else None
 
     def collect(self, commit_id: int) -> CollectPositions:
         """Begin one automatic commit."""

@@ -13,7 +13,7 @@ def view_of(member: Member) -> MembershipView:
     """This member as it is now; the same member later gives another view."""
     ownership = member.ownership
     waits_for, waits_since = _waiting(member)
-    revoking = ownership.owned if member.reconciler.revoking is None else member.reconciler.revoking
+    revoking = member.reconciler.revoking
     return MembershipView(
         state=member.state,
         protocol=GroupProtocol.CONSUMER,
@@ -28,7 +28,7 @@ def view_of(member: Member) -> MembershipView:
         },
         target=ownership.named(ownership.target or ()),
         unresolved=sum(1 for p in ownership.target or () if p.topic_id not in ownership.names),
-        pending_revocation=ownership.named(revoking),
+        pending_revocation=ownership.named(p for p in ownership.owned if revoking is None or p in revoking),
         waits_for=waits_for,
         waits_since=waits_since,
         coordinator=member.coordinator.address,

@@ -78,7 +78,9 @@ class Reconciler:
         self._target_number = 0
         self._offsets: Mapping[TopicPartition, int] = {}
         self._commit_id: int | None = None
-        self._commit_by: Instant = 0.0
+        self._commit_within_s = REBALANCE_COMMIT_S
+        #: Whether the application holds back partitions for a revocation that has not taken place.
+        self._has_paused = False
         #: When Metadata may be asked next; None while it is being asked.
         self._resolve_at: Instant | None = 0.0
         #: When the start offsets may be asked for next; None while they are being asked for.
@@ -107,39 +109,47 @@ class Reconciler:
         self.attempt += 1
         self.revoking = ownership.surplus()
         self._adding = ownership.missing()
+        self._offsets = {}
         self._epoch = identity.member_epoch
         self._target_number = ownership.target_number
-        self._commit_by = now + min(REBALANCE_COMMIT_S, self._settings.max_poll_interval_s)
+        self._commit_within_s = min(REBALANCE_COMMIT_S, self._settings.max_poll_interval_s)
         return self._move_on({}, identity, now)
 
-    def begin_leaving(self, identity: CommitIdentity, now: Instant, commit_by: Instant) -> list[Effect]:
+    def begin_leaving(self, identity: CommitIdentity, now: Instant) -> list[Effect]:
         """Begin to give up everything that the application holds."""
         may_hold = self.may_hold
         self.attempt += 1
         self._enter(Phase.IDLE, now)
         self._adding = frozenset()
         self._ownership.is_first = False
-        self._commit_by = commit_by
+        self._commit_id = None
+        self._commit_within_s = self._settings.leave_timeout_s
         self.revoking = None if may_hold else frozenset()
         return self._move_on({}, identity, now) if may_hold else []
 
     def lose(self, now: Instant) -> list[Effect]:
         """Give up everything without asking the coordinator; empty: the application holds nothing."""
         may_hold = self.may_hold
-        self.attempt += 1
-        self._ownership.forget()
-        self.revoking = self._adding = frozenset()
-        self._commit_id = None
+        self._forget()
         self._enter(Phase.LOSE if may_hold else Phase.IDLE, now)
         return [LosePartitions(attempt=self.attempt)] if may_hold else []
 
     def left(self, now: Instant) -> None:
         """Everything was given up in good order and the membership is over."""
+        self._forget()
+        self._enter(Phase.IDLE, now)
+
+    def _forget(self) -> None:
+        """The membership is over, and so is everything that was under way in it."""
         self.attempt += 1
         self._ownership.forget()
         self.revoking = self._adding = frozenset()
+        self._offsets = {}
         self._commit_id = None
-        self._enter(Phase.IDLE, now)
+        self._has_paused = False
+        # An answer of Metadata that is still to come may find nobody who listens: ask anew in the next membership.
+        self._resolve_at = 0.0
+        self._resolve_backoff.reset()
 
     def polled(self, now: Instant) -> None:
         """The application polls: an attempt whose callback raised begins anew."""
@@ -152,22 +162,26 @@ class Reconciler:
         self.phase = phase
         self.since = now
 
+    @property
+    def _revokes(self) -> bool:
+        return self.revoking is None or bool(self.revoking)
+
     def _following(self) -> Phase:
         """The phase after the present one, leaving out those without work."""
         match self.phase:
-            case Phase.IDLE if self.revoking is None or self.revoking:
+            case Phase.IDLE if self._revokes or self._has_paused:
                 return Phase.PAUSE
-            case Phase.PAUSE:
+            case Phase.PAUSE if self._revokes:
                 return Phase.COMMIT
             case Phase.COMMIT:
                 return Phase.REVOKE
             case Phase.REVOKE:
                 return Phase.COMMIT_STORED
-            case Phase.IDLE | Phase.COMMIT_STORED if self._adding:
+            case Phase.IDLE | Phase.PAUSE | Phase.COMMIT_STORED if self._adding:
                 return Phase.FETCH
             case Phase.FETCH:
                 return Phase.ASSIGN
-            case Phase.IDLE | Phase.COMMIT_STORED if self._ownership.is_first:
+            case Phase.IDLE | Phase.PAUSE | Phase.COMMIT_STORED if self._ownership.is_first:
                 # The first assignment of a membership is told to the application even if it is empty, as in Java.
                 return Phase.ASSIGN
             case _:
@@ -178,10 +192,12 @@ class Reconciler:
         self._enter(self._following(), now)
         match self.phase:
             case Phase.PAUSE:
+                # With nothing to revoke any more it ends the pause of a revocation that raised.
+                self._has_paused = self._revokes
                 return [PausePartitions(attempt=self.attempt, partitions=self._names_of_revoking())]
             case Phase.COMMIT | Phase.COMMIT_STORED if self._settings.auto_commit and offsets:
                 self._commit_id = self._commits.next_automatic_id()
-                self._commits.begin(self._commit_id, offsets, self._ownership.held, self._commit_by)
+                self._commits.begin(self._commit_id, offsets, self._ownership.held, now + self._commit_within_s)
                 return []
             case Phase.COMMIT | Phase.COMMIT_STORED:
                 return self._move_on({}, identity, now)
@@ -198,7 +214,7 @@ class Reconciler:
     def _finish(self) -> None:
         if self.revoking is not None:
             self._ownership.finish(self._adding, self._epoch, self._target_number)
-        self._adding = frozenset()
+        self.revoking = self._adding = frozenset()
         self._offsets = {}
 
     def _names_of_revoking(self) -> frozenset[TopicPartition] | None:
@@ -232,6 +248,7 @@ class Reconciler:
         if event.step is Step.REVOKE:
             # A raising callback does not stop a leave: what it had is given up all the same.
             self._ownership.drop(self._ownership.owned if self.revoking is None else self.revoking)
+            self._has_paused = False
         return self._move_on(event.offsets, identity, now)
 
     def commit_over(self, commit_id: int, identity: CommitIdentity, now: Instant) -> list[Effect]:
@@ -244,11 +261,15 @@ class Reconciler:
     def start_offsets_fetched(
         self, attempt: int, offsets: Mapping[TopicPartition, int], identity: CommitIdentity, now: Instant
     ) -> list[Effect]:
-        """The start offsets of what is to be added are there."""
+        """The start offsets of what is to be added are there; an answer that lacks some is as good as none."""
         if attempt != self.attempt or self.phase is not Phase.FETCH:
             return []
+        asked = self._ownership.named(self._adding)
+        if not asked <= offsets.keys():
+            self.start_offsets_failed(attempt, now)
+            return []
         self._fetch_backoff.reset()
-        self._offsets = offsets
+        self._offsets = {partition: offsets[partition] for partition in asked}
         return self._move_on({}, identity, now)
 
     def start_offsets_failed(self, attempt: int, now: Instant) -> bool:

@@ -55,7 +55,7 @@ _S = MemberState
 #: From each state, the states that may follow. To stay is not a transition.
 VALID_TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = MappingProxyType(
     {
-        _S.UNSUBSCRIBED: frozenset({_S.JOINING, _S.FATAL}),
+        _S.UNSUBSCRIBED: frozenset({_S.JOINING}),
         _S.JOINING: frozenset({_S.RECONCILE, _S.FENCED, _S.STALE, _S.UNSUBSCRIBING, _S.FATAL}),
         _S.RECONCILE: frozenset({_S.ACK, _S.FENCED, _S.STALE, _S.UNSUBSCRIBING, _S.FATAL}),
         _S.ACK: frozenset({_S.STABLE, _S.RECONCILE, _S.FENCED, _S.STALE, _S.UNSUBSCRIBING, _S.FATAL}),

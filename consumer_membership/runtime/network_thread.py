@@ -26,6 +26,7 @@ from consumer_membership.membership.effects import (
     Effect,
     FetchCommitted,
     FindCoordinator,
+    LeaveCompleted,
     NetworkEffect,
     Problem,
     RaiseToApplication,
@@ -146,21 +147,31 @@ class NetworkThread:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        self._client = BrokerClient(self._connection, self._coordinator_lost)
-        loop.call_later(SAMPLE_S, self._sample)
         try:
+            self._client = BrokerClient(self._connection, self._coordinator_lost)
+            loop.call_later(SAMPLE_S, self._sample)
             loop.run_forever()
+        except Exception as error:  # noqa: BLE001 - see `_report_fault`
+            self._report_fault(error)
         finally:
-            loop.run_until_complete(self._wind_up(self._client))
+            loop.run_until_complete(self._wind_up())
             loop.close()
 
-    async def _wind_up(self, client: BrokerClient) -> None:
+    def _report_fault(self, error: Exception) -> None:
+        """A bug of ours must reach the application, not end in a silent thread."""
+        _LOG.error("The membership thread failed", exc_info=error)
+        text = f"the membership thread failed with {type(error).__name__}: {error}; this is a bug, please report it"
+        fault = BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
+        self._to_application.put(RaiseToApplication(problem=Problem.FATAL, error=fault), LeaveCompleted())
+
+    async def _wind_up(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await client.close()
+        if self._client is not None:
+            await self._client.close()
 
     def _coordinator_lost(self, broker: BrokerAddress, reason: str) -> None:
         if broker == self._member.coordinator.address:
@@ -190,11 +201,8 @@ class NetworkThread:
         loop = self._running_loop
         try:
             effects = self._member.handle(event, loop.time())
-        except Exception as error:  # noqa: BLE001 - a bug of ours must reach the application, not end in a silent thread
-            _LOG.exception("The member failed on %r", event)
-            text = f"{type(error).__name__}: {error}"
-            fault = BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
-            self._to_application.put(RaiseToApplication(problem=Problem.FATAL, error=fault))
+        except Exception as error:  # noqa: BLE001 - see `_report_fault`
+            self._report_fault(error)
             loop.stop()
             return
         if effects or not isinstance(event, Polled | TimePassed):

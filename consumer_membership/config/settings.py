@@ -1,4 +1,4 @@
-"""Configuration: what the caller wrote, checked, and cut into what each room needs."""
+"""What each room gets of the configuration, in its own units: the exits of `ConsumerConfig`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""A drop-in for `confluent_kafka.Consumer` whose group membership (KIP-848) is its own state machine on the wire.
+
+Change `from confluent_kafka import ...` to `from consumer_membership import ...`: what a consuming program imports from
+there is here too, and everything but `Consumer` is confluent-kafka's own.
+"""
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Node,
+    Producer,
+    SerializingProducer,
+    ThrottleEvent,
+    TopicCollection,
+    TopicPartition,
+    TopicPartitionInfo,
+    Uuid,
+    libversion,
+    version,
+)
+
+from consumer_membership.clients.consumer import Consumer
+from consumer_membership.errors import (
+    CommitError,
+    ConfigurationError,
+    FatalGroupError,
+    GroupError,
+    InternalError,
+    MembershipError,
+    TransportError,
+    UnsupportedProtocolError,
+    UseError,
+)
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.version import __version__
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "OFFSET_STORED",
+    "TIMESTAMP_CREATE_TIME",
+    "TIMESTAMP_LOG_APPEND_TIME",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "CommitError",
+    "ConfigurationError",
+    "Consumer",
+    "FatalGroupError",
+    "GroupError",
+    "InternalError",
+    "IsolationLevel",
+    "KafkaError",
+    "KafkaException",
+    "MemberState",
+    "MembershipError",
+    "MembershipView",
+    "Message",
+    "Node",
+    "Producer",
+    "SerializingProducer",
+    "ThrottleEvent",
+    "TopicCollection",
+    "TopicPartition",
+    "TopicPartitionInfo",
+    "TransportError",
+    "UnsupportedProtocolError",
+    "UseError",
+    "Uuid",
+    "__version__",
+    "libversion",
+    "version",
+]

@@ -1,0 +1,182 @@
+"""`consume`: be a member of a group, print what comes, and say what happens to the membership."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
+from typing import TextIO
+
+from confluent_kafka import KafkaException, Message
+
+from consumer_membership import Consumer
+from consumer_membership.cli.narration import Narration
+from consumer_membership.cli.record_lines import line_writer
+from consumer_membership.errors import MembershipError
+
+#: The exit codes: all went well; the group refused the member for good, or never took it in; the arguments are wrong.
+_DONE, _REFUSED, _MISUSED = 0, 1, 2
+
+_POLL_S = 0.2
+_LOOK_S = 0.1
+_LEVELS = (logging.CRITICAL, logging.INFO, logging.DEBUG)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeOptions:
+    """What to print and when to stop; None: until Ctrl-C."""
+
+    topics: tuple[str, ...]
+    config: Mapping[str, object]
+    is_json: bool = False
+    max_records: int | None = None
+    timeout_s: float | None = None
+    verbosity: int = 0
+
+
+def consume(options: ConsumeOptions, out: TextIO, err: TextIO) -> int:
+    """Print records on `out` and the membership on `err` until there is a reason to stop; the exit code.
+
+    To be called in the main thread: SIGINT and SIGTERM make it leave the group, a second one ends it at once.
+    """
+    narration = Narration(err)
+    config = {**options.config, "error_cb": narration.error}
+    try:
+        consumer = Consumer(config, logger=_logger(options.verbosity, err))
+    except (MembershipError, KafkaException, ValueError, TypeError) as error:
+        err.write(f"consumer-membership consume: {_words(error)}\n")
+        return _MISUSED
+    with _stop_signals(narration) as stop:
+        session = _Printing(consumer, options, narration, out, stop)
+        try:
+            consumer.subscribe(
+                list(options.topics),
+                on_assign=lambda _, partitions: narration.partitions("assigned", partitions),
+                on_revoke=lambda _, partitions: narration.partitions("revoked", partitions),
+                on_lost=lambda _, partitions: narration.partitions("lost", partitions),
+            )
+            code = session.run()
+        except (KafkaException, MembershipError) as error:
+            narration.tell(f"error: {_words(error)}")
+            code = _MISUSED if not narration.has_joined else _REFUSED
+        finally:
+            consumer.close()
+            narration.look(consumer.membership(), time.monotonic())
+    return code
+
+
+class _Printing:
+    """The loop between subscribe and close."""
+
+    def __init__(
+        self, consumer: Consumer, options: ConsumeOptions, narration: Narration, out: TextIO, stop: Event
+    ) -> None:
+        self._consumer = consumer
+        self._options = options
+        self._narration = narration
+        self._out = out
+        self._stop = stop
+        self._line = line_writer(is_json=options.is_json)
+        self._is_terminal = out.isatty()
+        self._printed = 0
+        self._is_fatal = False
+
+    def run(self) -> int:
+        """Print until there is a reason to stop; the exit code."""
+        try:
+            self._loop()
+            self._out.flush()
+        except BrokenPipeError:
+            # `| head` has seen enough. Python would complain about the same pipe once more at its exit.
+            _discard_output(self._out)
+            return _DONE
+        if self._is_fatal:
+            return _REFUSED
+        if self._options.timeout_s is not None and not self._narration.has_joined and not self._stop.is_set():
+            self._narration.tell("the group did not take the member in")
+            return _REFUSED
+        return _DONE
+
+    def _loop(self) -> None:
+        look_at = 0.0
+        last_record_at = time.monotonic()
+        while not self._is_over(time.monotonic() - last_record_at):
+            message = self._consumer.poll(_POLL_S)
+            now = time.monotonic()
+            if message is not None and message.error() is None:
+                last_record_at = now
+            self._take(message)
+            if now >= look_at:
+                look_at = now + _LOOK_S
+                self._narration.look(self._consumer.membership(), now)
+
+    def _is_over(self, silence_s: float) -> bool:
+        limit, patience_s = self._options.max_records, self._options.timeout_s
+        return (
+            self._stop.is_set()
+            or self._is_fatal
+            or (limit is not None and self._printed >= limit)
+            or (patience_s is not None and silence_s >= patience_s)
+        )
+
+    def _take(self, message: Message | None) -> None:
+        if message is None:
+            # Nothing more to come for now: what was printed should be seen.
+            self._out.flush()
+            return
+        error = message.error()
+        if error is not None:
+            self._narration.error(error)
+            self._is_fatal = error.fatal()
+            return
+        self._narration.end_repetitions()
+        self._out.write(self._line(message) + "\n")
+        self._printed += 1
+        if self._is_terminal:
+            self._out.flush()
+
+
+@contextmanager
+def _stop_signals(narration: Narration) -> Iterator[Event]:
+    """An event that is set by the first SIGINT or SIGTERM; the second one has its usual effect."""
+    stop = Event()
+
+    def stopped(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop.set()
+        narration.tell("leaving the group; once more ends this at once")
+
+    before = {number: signal.signal(number, stopped) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _logger(verbosity: int, err: TextIO) -> logging.Logger:
+    """The package's log, silent unless it is asked for: what matters is narrated."""
+    package = logging.getLogger("consumer_membership")
+    handler = logging.StreamHandler(err) if verbosity else logging.NullHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s", "%H:%M:%S"))
+    package.addHandler(handler)
+    package.setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
+    return package.getChild("librdkafka")
+
+
+def _words(error: Exception) -> str:
+    """The error's text without the wrapping of confluent-kafka's exceptions."""
+    cause = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    text = getattr(cause, "str", None)
+    return text() if callable(text) else str(cause)
+
+
+def _discard_output(out: TextIO) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, out.fileno())
+    os.close(nowhere)

@@ -1,0 +1,121 @@
+"""What happens to a membership, told on stderr: one line each, with the time of day.
+
+The same thing is not told again and again: while a broker is away librdkafka and the group have something to say many
+times a second, and a reader wants to know what is waited for, every few seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TextIO
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from consumer_membership import MembershipView
+
+#: What a member waits for is told when it takes longer than usual, and then at this interval.
+_PATIENCE_S = 2.0
+_REMIND_S = 3.0
+#: A member that stays without partitions is told why that may be, once.
+_IDLE_S = 3.0
+
+
+class Narration:
+    """Tells what is new whenever it is shown the membership."""
+
+    def __init__(self, err: TextIO) -> None:
+        self._err = err
+        self._told_until = 0.0
+        self._remind_at = 0.0
+        self._last_error = ""
+        self._repeated = 0
+        self._idle_since: float | None = None
+        #: Whether the group ever took the member in.
+        self.has_joined = False
+
+    def look(self, view: MembershipView, now: float) -> None:
+        """Tell the transitions since the last look, and what the member waits for if that takes long."""
+        for change in view.transitions:
+            if change.at > self._told_until:
+                epoch = f", epoch {view.member_epoch}" if view.member_epoch > 0 else ""
+                self.tell(f"{change.old} -> {change.new}{epoch}: {change.reason}", at=change.at)
+        self._told_until = max([self._told_until, *(change.at for change in view.transitions)])
+        self.has_joined |= view.member_epoch > 0
+        self._remind(view, now)
+        self._wonder(view, now)
+
+    def partitions(self, what: str, partitions: Iterable[TopicPartition]) -> None:
+        """Tell that these partitions were assigned, revoked or lost."""
+        names = named(partitions)
+        if names:
+            self.tell(f"{what}: {names}")
+
+    def error(self, error: KafkaError) -> None:
+        """Tell an error, its repetitions only when another one follows."""
+        text = f"{error.name()}: {error.str()}"
+        if text == self._last_error:
+            self._repeated += 1
+            return
+        self.end_repetitions()
+        self._last_error = text
+        self.tell(f"error: {text}")
+
+    def end_repetitions(self) -> None:
+        """Things go on: tell how often the last error came, and tell it anew should it come again."""
+        if self._repeated:
+            self.tell(f"error: {self._last_error} ({self._repeated} more times)")
+        self._last_error, self._repeated = "", 0
+
+    def tell(self, text: str, at: float | None = None) -> None:
+        """One line; `at` is a time of the monotonic clock, now by default."""
+        ago = 0.0 if at is None else time.monotonic() - at
+        clock = datetime.fromtimestamp(time.time() - ago).astimezone()
+        try:
+            self._err.write(f"{clock:%H:%M:%S}.{clock.microsecond // 1000:03d} {text}\n")
+            self._err.flush()
+        except BrokenPipeError:
+            # Nobody reads the narration any more; the records are another matter.
+            return
+
+    def _remind(self, view: MembershipView, now: float) -> None:
+        since = view.waits_since
+        if view.waits_for is None or since is None or now - since < _PATIENCE_S or now < self._remind_at:
+            return
+        self._remind_at = now + _REMIND_S
+        error = f" (last error: {view.last_error})" if view.last_error is not None else ""
+        self.tell(f"waiting for {now - since:.0f} s for {view.waits_for}{error}")
+
+    def _wonder(self, view: MembershipView, now: float) -> None:
+        """A member of a group that gets nothing: say so once, since silence looks like a fault."""
+        if not self.has_joined or view.owned or view.target or view.waits_for is not None:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        elif now - self._idle_since >= _IDLE_S:
+            self._idle_since = float("inf")
+            self.tell(
+                "in the group and without partitions: the topic may not exist, or the group may have more members than"
+                " there are partitions"
+            )
+
+
+def named(partitions: Iterable[TopicPartition]) -> str:
+    """`orders[0-3,7] refunds[0]`."""
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for place in partitions:
+        by_topic[place.topic].append(place.partition)
+    return " ".join(f"{topic}[{_ranges(sorted(numbers))}]" for topic, numbers in sorted(by_topic.items()))
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Ascending numbers, neighbours joined: `0-3,7`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,0 +1,1 @@
+"""Front ends: what applications import. They translate between their users' types and the session's."""

@@ -1,0 +1,196 @@
+"""What callers pass to the drop-in, checked as confluent-kafka checks it: same exceptions, same words."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from consumer_membership.clients.faults import (
+    CallbackTypeError,
+    CallbackValueError,
+    ConfigurationRefusedError,
+    InvalidCallError,
+)
+from consumer_membership.runtime.handle import HandleCallbacks
+from consumer_membership.types import Subscription
+
+#: What RE2/J reads and Python's `re` does not; a pattern with one of these is left for the broker to judge.
+_RE2_ONLY = re.compile(r"\\[pPQEzC]|\[\[:|\(\?[a-zA-Z]*U|\(\?<(?![=!])")
+_INVALID_ARG = KafkaError._INVALID_ARG  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+OnCommit = Callable[[KafkaError | None, list[TopicPartition]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstructorArguments:
+    """A constructor's arguments, sorted: text for the configuration, callables for their places."""
+
+    config: dict[str, object] = field(repr=False)
+    callbacks: HandleCallbacks
+    on_commit: OnCommit | None
+
+
+def sort_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> ConstructorArguments:
+    """Sort what was given to the constructor: a dict, keyword arguments, or both (which win)."""
+    if len(args) > 1:
+        raise TypeError("expected tuple containing single dict")
+    given = args[0] if args else {}
+    if not isinstance(given, dict):
+        raise TypeError("expected configuration dict")
+    config = {str(key): value for key, value in {**given, **kwargs}.items()}
+    topic_config = config.pop("default.topic.config", None) or {}
+    if not isinstance(topic_config, dict):
+        remedy = "expected a dict; it is deprecated, put its keys beside the others"
+        raise CallbackTypeError("default.topic.config", topic_config, remedy)
+    config.update(topic_config)
+    on_commit = _on_commit(config)
+    return ConstructorArguments(callbacks=_callbacks(config), on_commit=on_commit, config=config)
+
+
+def _on_commit(config: dict[str, object]) -> OnCommit | None:
+    if "on_commit" not in config:
+        return None
+    given = config.pop("on_commit")
+    if not callable(given):
+        raise ConfigurationRefusedError(
+            "on_commit", given, "on_commit requires a callable object; leave it out for none"
+        )
+    return given
+
+
+def _callbacks(config: dict[str, object]) -> HandleCallbacks:
+    return HandleCallbacks(
+        error_cb=_callback(config, "error_cb", CallbackTypeError),
+        stats_cb=_callback(config, "stats_cb", CallbackTypeError),
+        throttle_cb=_callback(config, "throttle_cb", CallbackValueError),
+        logger=_logger(config),
+    )
+
+
+def _callback(
+    config: dict[str, object], key: str, fault: type[CallbackTypeError | CallbackValueError]
+) -> Callable[..., object] | None:
+    if key not in config:
+        return None
+    given = config.pop(key)
+    if not callable(given):
+        raise fault(key, given, f"expected {key} property as a callable function; leave it out for none")
+    return given
+
+
+def _logger(config: dict[str, object]) -> logging.Logger | None:
+    given = config.pop("logger", None)
+    # confluent-kafka takes anything that has a `log` method, and fails at the first line that it logs otherwise.
+    return given if given is None or _has_log(given) else None
+
+
+def _has_log(given: object) -> TypeGuard[logging.Logger]:
+    return callable(getattr(given, "log", None))
+
+
+def partition_list(given: object) -> list[TopicPartition]:
+    """A list of partitions, as nearly every method takes it."""
+    if not isinstance(given, list):
+        raise TypeError("requires list of TopicPartition")
+    for partition in given:
+        one_partition(partition)
+    return given
+
+
+def one_partition(given: object) -> TopicPartition:
+    """One partition."""
+    if not isinstance(given, TopicPartition):
+        raise TypeError("expected cimpl.TopicPartition")
+    return given
+
+
+def offset_after(message: object, what: str) -> TopicPartition:
+    """The offset after this record, with its leader epoch; `what` is done with it."""
+    if not isinstance(message, Message):
+        raise TypeError("expected confluent_kafka.cimpl.Message")
+    error = message.error()
+    if error is not None:
+        raise InvalidCallError(f"Cannot {what} offsets for message with error: '{error.str()}'", _INVALID_ARG)
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None or offset is None:
+        raise InvalidCallError(f"Cannot {what} offsets for a message without topic, partition or offset", _INVALID_ARG)
+    return TopicPartition(topic, partition, offset + 1, leader_epoch=message.leader_epoch())
+
+
+def message_or_offsets(message: object, offsets: object, what: str) -> list[TopicPartition] | None:
+    """The offsets that were given one way or the other; None if neither was."""
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    if message is not None:
+        return [offset_after(message, what)]
+    return None if offsets is None else partition_list(offsets)
+
+
+def subscription_of(topics: object) -> Subscription:
+    """Names and patterns (elements that begin with `^`) as one subscription.
+
+    Patterns are joined as alternatives; the broker matches whole names (RE2/J), so a prefix is `^name.*`.
+    """
+    if not isinstance(topics, list):
+        raise TypeError("expected list of topic unicode strings")
+    names = [str(topic) for topic in topics]
+    problem = _problem_of(names)
+    if problem is not None:
+        raise InvalidCallError(
+            f"Failed to set subscription: Local: Invalid argument or configuration ({problem})", _INVALID_ARG
+        )
+    patterns = [name for name in names if name.startswith("^")]
+    return Subscription(
+        topics=frozenset(name for name in names if not name.startswith("^")),
+        pattern="|".join(patterns) if patterns else None,
+    )
+
+
+def _problem_of(names: list[str]) -> str | None:
+    if not names:
+        return "no topic is named; unsubscribe() leaves the group"
+    if "" in names:
+        return "a topic's name is empty"
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        return f"named twice: {', '.join(sorted(repeated))}"
+    for pattern in names:
+        if pattern.startswith("^") and _RE2_ONLY.search(pattern) is None:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                return f"{pattern!r} is no regular expression: {error}"
+    return None
+
+
+def listener_callback(given: object, name: str) -> Callable[..., object] | None:
+    """A rebalance callback; one that is given must be callable, None too is refused."""
+    if given is NOT_GIVEN:
+        return None
+    if not callable(given):
+        raise TypeError(f"{name} expects a callable")
+    return given
+
+
+class _NotGiven:
+    """Tells an argument that was left out from None, as confluent-kafka does."""
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+NOT_GIVEN = _NotGiven()
+
+
+def seconds(given: object) -> float:
+    """A timeout: any real number."""
+    if isinstance(given, (int, float)):
+        return float(given)
+    if hasattr(given, "__float__"):
+        return float(given)
+    raise TypeError(f"must be real number, not {type(given).__name__}")

@@ -1,0 +1,391 @@
+"""`Consumer`: the drop-in for `confluent_kafka.Consumer`, whose group membership is this package's own.
+
+Same configuration, methods, callbacks, return types and exceptions as confluent-kafka 2.16; where it differs on
+purpose, the method says so. Beside the drop-in's surface: `membership()`, `generation()` and `owned_since()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias
+
+from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
+from confluent_kafka import Consumer as Handle
+
+from consumer_membership.clients import arguments
+from consumer_membership.clients.arguments import NOT_GIVEN
+from consumer_membership.clients.faults import CommitFailedError, PicklingError, at_the_door
+from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
+from consumer_membership.clients.outcomes import outcome, overall_error, tell
+from consumer_membership.config import ConsumerConfig
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.data_plane import domain_offset
+from consumer_membership.runtime.fetcher import key_of
+from consumer_membership.runtime.listener import RebalanceCallback as PlainCallback
+from consumer_membership.runtime.listener import RebalanceListener
+from consumer_membership.runtime.member_thread import member_thread
+from consumer_membership.runtime.ports import PortFactory
+from consumer_membership.runtime.session import Session
+from consumer_membership.types import JOIN_EPOCH, NO_EPOCH
+from consumer_membership.types import TopicPartition as Partition
+
+if TYPE_CHECKING:  # importing confluent_kafka.admin takes time, and its users import it themselves
+    from confluent_kafka.admin._metadata import ClusterMetadata
+
+RebalanceCallback: TypeAlias = Callable[["Consumer", list[TopicPartition]], object]
+
+#: confluent-kafka's own bound.
+_MOST_MESSAGES = 1_000_000
+
+
+class Consumer:
+    """A member of a consumer group that fetches; construct it as `confluent_kafka.Consumer`.
+
+    Args:
+        *args: one dict of librdkafka's configuration keys; environment variables `CONSUMER_MEMBERSHIP_...` fill in
+            what it leaves out.
+        **kwargs: further keys, which win over the dict; `logger=` takes librdkafka's log lines.
+
+    Raises:
+        ConfigurationError: something cannot work; the text names key, value and remedy. It is a `KafkaException` too
+            (for group.id a ValueError, for callbacks a TypeError or ValueError, as in confluent-kafka).
+    """
+
+    _session: Session | None = None
+
+    @at_the_door
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self._open(args, kwargs, member_thread)
+
+    def _open(self, args: tuple[object, ...], kwargs: Mapping[str, object], port_factory: PortFactory) -> None:
+        """Make the session; tests give another member's port."""
+        if self._session is not None:
+            raise RuntimeError("Consumer already initialized")
+        given = arguments.sort_arguments(args, kwargs)
+        on_commit = given.on_commit
+        session = Session(
+            ConsumerConfig.from_mapping(given.config),
+            callbacks=given.callbacks,
+            on_commit=None if on_commit is None else lambda completed: tell(on_commit, completed),
+            port_factory=port_factory,
+        )
+        self._session = session
+        # What the hot path of `poll` reads, and nothing else.
+        self._mailbox = session.mailroom.mailbox
+        self._ready = session.deliveries.ready
+        self._is_layout_checked = False
+
+    def _use(self, words: str = "Consumer closed") -> Session:
+        """The session, for a call that needs one."""
+        if self._session is None:
+            raise RuntimeError(words)
+        return self._session
+
+    # ---- polling ----
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """The next record or error, or None when `timeout` seconds are over (negative: wait for ever).
+
+        Rebalance callbacks, commits' callbacks and librdkafka's run in here; what they raise comes out of here.
+        """
+        try:
+            # Without a lock: `popleft` is one step of the interpreter, and whoever has something to say fills the
+            # mailbox. This is all that a record costs above librdkafka's batch.
+            if not self._mailbox.full:
+                return self._ready.popleft()
+        except (IndexError, AttributeError):
+            pass
+        return self._poll(timeout)
+
+    @at_the_door
+    def _poll(self, timeout: float) -> Message | None:
+        return self._use().poll(arguments.seconds(timeout))
+
+    @at_the_door
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Gather records and errors until there are `num_messages` or `timeout` seconds are over.
+
+        Unlike confluent-kafka 2.16 it is interruptible by Ctrl-C, and nothing that was gathered is lost when a callback
+        raises: the next call has it.
+        """
+        session = self._use()
+        limit = num_messages.__index__() if hasattr(num_messages, "__index__") else num_messages
+        if not isinstance(limit, int):
+            raise TypeError(f"{type(limit).__name__!r} object cannot be interpreted as an integer")
+        seconds = arguments.seconds(timeout)
+        if not 0 <= limit <= _MOST_MESSAGES:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        return session.consume(limit, seconds)
+
+    # ---- the group ----
+
+    @at_the_door
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: RebalanceCallback = NOT_GIVEN,  # type: ignore[assignment]  # None is refused, as confluent-kafka does
+        on_revoke: RebalanceCallback = NOT_GIVEN,  # type: ignore[assignment]
+        on_lost: RebalanceCallback = NOT_GIVEN,  # type: ignore[assignment]
+    ) -> None:
+        """Ask for these topics; elements that begin with `^` are patterns for the broker (RE2/J, whole names).
+
+        Replaces an earlier subscription and its callbacks. Callbacks get this consumer and the partitions in question,
+        on the thread that polls or closes; `on_revoke` stands in where there is no `on_lost`.
+        """
+        session = self._use()
+        me = weakref.ref(self)  # a consumer that nobody refers to any more must not be kept by its own callbacks
+        listener = RebalanceListener(
+            on_assign=_plain(me, arguments.listener_callback(on_assign, "on_assign")),
+            on_revoke=_plain(me, arguments.listener_callback(on_revoke, "on_revoke")),
+            on_lost=_plain(me, arguments.listener_callback(on_lost, "on_lost")),
+        )
+        session.subscribe(arguments.subscription_of(topics), listener)
+
+    @at_the_door
+    def unsubscribe(self) -> None:
+        """Leave the group; the revocation callback is served by the next polls, or by close."""
+        self._use().unsubscribe()
+
+    @at_the_door
+    def close(self) -> None:
+        """Commit (if that is automatic), call on_revoke, leave the group, let everything go; a second close is nothing.
+
+        Inside a callback, or in a signal handler that interrupts a poll of its own thread, it takes place when that
+        call ends. What callbacks raise during it is raised at its end.
+        """
+        if self._session is not None:
+            self._session.close()
+
+    # ---- assignment ----
+
+    @at_the_door
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Fetch exactly these, without the group; inside on_assign: take these of the arriving partitions.
+
+        Inside on_assign confluent-kafka refuses it under the consumer protocol; here programs that were written for
+        the eager protocol go on working.
+        """
+        self._use().partitions.assign(arguments.partition_list(partitions))
+
+    @at_the_door
+    def unassign(self) -> None:
+        """Fetch nothing; inside on_revoke and on_lost: give up the partitions that these are about."""
+        self._use().partitions.unassign()
+
+    @at_the_door
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Fetch these as well."""
+        self._use().partitions.incremental_assign(arguments.partition_list(partitions))
+
+    @at_the_door
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Stop fetching these; a partition that is named twice is refused (librdkafka would end the process)."""
+        self._use().partitions.incremental_unassign(arguments.partition_list(partitions))
+
+    @at_the_door
+    def assignment(self) -> list[TopicPartition]:
+        """What is assigned; `.offset` is -1000, or the offset that the application assigned it with."""
+        return self._use().partitions.assignment()
+
+    @at_the_door
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Hold back these until they are resumed or revoked; nothing of them is lost."""
+        self._use().partitions.pause(arguments.partition_list(partitions))
+
+    @at_the_door
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Let these go on."""
+        self._use().partitions.resume(arguments.partition_list(partitions))
+
+    @at_the_door
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on from this offset of an assigned partition."""
+        self._use().partitions.seek(arguments.one_partition(partition))
+
+    @at_the_door
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The offset after the last delivered record of each; -1001 where none was since it was assigned or sought."""
+        return self._use().partitions.position(arguments.partition_list(partitions))
+
+    # ---- offsets ----
+
+    @at_the_door
+    def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+        """Say what is consumed, for the commits to come (`enable.auto.offset.store=false`)."""
+        session = self._use()
+        given = arguments.message_or_offsets(message, offsets, "store")
+        if given is None:
+            raise ValueError("expected either message or offsets")
+        session.partitions.store(given)
+
+    @at_the_door
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: object = True,  # noqa: FBT002 - confluent-kafka's signature
+        **alias: object,
+    ) -> list[TopicPartition] | None:
+        """Commit the offset after `message`, these `offsets`, or what is consumed and not committed yet.
+
+        `asynchronous` (or its older name `async`): returns None at once, the outcome goes to `on_commit`; otherwise
+        the partitions with their errors. A synchronous commit needs no poll by another thread, and works inside
+        callbacks.
+
+        Raises:
+            CommitError: (a `KafkaException`) it failed for every partition, or there is nothing to commit.
+        """
+        is_awaited = not alias.pop("async", asynchronous)
+        for name in alias:
+            raise TypeError(f"{name!r} is an invalid keyword argument for this function")
+        session = self._use()
+        given = arguments.message_or_offsets(message, offsets, "commit")
+        wanted = None if given is None else {key_of(p): at for p in given if (at := domain_offset(p)) is not None}
+        committed, errors = session.commit(wanted, is_awaited=is_awaited)
+        if not is_awaited:
+            return None
+        failure = overall_error(errors)
+        if failure is not None:
+            raise CommitFailedError(f"Commit failed: {failure}", failure.code)
+        return outcome(committed, errors, session.partitions.assignment() if given is None else given)
+
+    @at_the_door
+    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """The group's committed offsets of these partitions; -1001: none."""
+        given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
+        return self._use().partitions.ask(lambda handle, s: handle.committed(given, s), left)
+
+    @at_the_door
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """The first offsets at or after the timestamps that stand in `.offset`."""
+        given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
+        return self._use().partitions.ask(lambda handle, s: handle.offsets_for_times(given, s), left)
+
+    @at_the_door
+    def get_watermark_offsets(
+        self,
+        partition: TopicPartition,
+        timeout: float = -1,
+        cached: bool = False,  # noqa: FBT001, FBT002
+    ) -> tuple[int, int]:
+        """The lowest and the next offset of a partition; `cached`: as far as they are known already."""
+        given, left = arguments.one_partition(partition), arguments.seconds(timeout)
+        if cached:
+            return self._use().partitions.ask(lambda handle, _: handle.get_watermark_offsets(given, cached=True), 0)
+        return self._use().partitions.ask(lambda handle, s: handle.get_watermark_offsets(given, s), left)
+
+    # ---- the cluster ----
+
+    @at_the_door
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """The cluster's metadata."""
+        left = arguments.seconds(timeout)
+
+        def ask(handle: Handle, seconds: float) -> ClusterMetadata:
+            found: ClusterMetadata = (
+                handle.list_topics(timeout=seconds) if topic is None else handle.list_topics(topic, seconds)
+            )
+            return found
+
+        return self._use_handle().partitions.ask(ask, left)
+
+    @at_the_door
+    def cluster_id(self, timeout: float = -1) -> str:
+        """The cluster's id."""
+        return self._use_handle().partitions.ask(lambda handle, s: handle.cluster_id(s), arguments.seconds(timeout))
+
+    @at_the_door
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Set the credentials for connections to come; this version makes none that would use them."""
+        self._use_handle().partitions.ask(lambda handle, _: handle.set_sasl_credentials(username, password), 0)
+
+    def _use_handle(self) -> Session:
+        words = "Handle has been closed"
+        session = self._use(words)
+        if session.life.is_ours and session.life.is_closed:
+            raise RuntimeError(words)
+        return session
+
+    # ---- the member ----
+
+    @at_the_door
+    def memberid(self) -> str:
+        """The member id that this client made (KIP-1082): 22 characters, the same from the constructor on."""
+        return self._in_use().view.member_id
+
+    @at_the_door
+    def consumer_group_metadata(self) -> bytes:
+        """What `Producer.send_offsets_to_transaction` wants; fetch it right before use, the epoch in it moves."""
+        view = self._in_use().view
+        if not self._is_layout_checked:
+            produced = self._use().partitions.ask(lambda handle, _: handle.consumer_group_metadata(), 0)
+            check_layout(view.group_id, produced)
+            self._is_layout_checked = True
+        return pack_group_metadata(view.group_id, self.generation(), view.member_id, view.instance_id)
+
+    @at_the_door
+    def membership(self) -> MembershipView:
+        """The member as it is now: state, epoch, what it owns, what it waits for and since when. Never waits.
+
+        It can still be asked after close.
+        """
+        session = self._use()
+        session.life.check_process()
+        return session.view
+
+    @at_the_door
+    def generation(self) -> int:
+        """The member epoch, -1 when not a member: what to tag writes with. Never waits."""
+        epoch = self.membership().member_epoch
+        return epoch if epoch > JOIN_EPOCH else NO_EPOCH
+
+    @at_the_door
+    def owned_since(self, partition: TopicPartition) -> int | None:
+        """The member epoch at which this partition was taken; None: it is not owned. Never waits."""
+        return self.membership().owned.get(key_of(arguments.one_partition(partition)))
+
+    def _in_use(self) -> Session:
+        session = self._use()
+        session.life.check()
+        return session
+
+    # ---- as an object ----
+
+    def __enter__(self) -> Self:
+        """Return the consumer itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close; an exception goes on."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Stop without a word to the group: only close() commits and leaves."""
+        with contextlib.suppress(AttributeError):
+            if self._session is not None:
+                self._session.abandon()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: connections and membership do not travel."""
+        raise PicklingError(
+            f"cannot pickle {type(self).__name__!r} object: a group member cannot be copied or sent to another "
+            "process; send its configuration and make a consumer there"
+        )
+
+
+def _plain(me: weakref.ref[Consumer], callback: RebalanceCallback | None) -> PlainCallback | None:
+    """The same callback as the session calls it."""
+    if callback is None:
+        return None
+
+    def call(partitions: list[Partition]) -> None:
+        consumer = me()
+        if consumer is not None:
+            callback(consumer, [TopicPartition(p.topic, p.partition, OFFSET_INVALID) for p in partitions])
+
+    return call

@@ -1,0 +1,120 @@
+"""The exceptions of the drop-in: this package's by meaning, confluent-kafka's by what catches them.
+
+A program written for confluent-kafka catches `KafkaException` and looks at the `KafkaError` in `args[0]`, or catches
+`RuntimeError("Consumer closed")`; it goes on doing so. A program written for this package catches `MembershipError`.
+The session below raises this package's plain errors; `at_the_door` makes faults of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from consumer_membership.errors import (
+    CommitError,
+    ConfigurationError,
+    FatalGroupError,
+    MembershipError,
+    UseError,
+)
+from consumer_membership.runtime.refusals import ClosedError, ForkedError, StateError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_INVALID_ARG = KafkaError._INVALID_ARG  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+_FATAL = KafkaError._FATAL  # noqa: SLF001
+
+
+class ConfigurationRefusedError(ConfigurationError, KafkaException):
+    """A configuration that cannot work; `args[0]` is a KafkaError with _INVALID_ARG."""
+
+    def __init__(self, key: str, value: object, remedy: str) -> None:
+        super().__init__(key, value, remedy)
+        self.args = (KafkaError(_INVALID_ARG, f"{key}={value!r}: {remedy}"),)
+
+
+class GroupIdMissingError(ConfigurationError, ValueError):
+    """No group.id: confluent-kafka raises ValueError."""
+
+
+class CallbackTypeError(ConfigurationError, TypeError):
+    """A callback that cannot be called: confluent-kafka raises TypeError."""
+
+
+class CallbackValueError(ConfigurationError, ValueError):
+    """A throttle_cb that cannot be called: confluent-kafka raises ValueError."""
+
+
+class ClosedConsumerError(ClosedError, RuntimeError):
+    """A call after close."""
+
+
+class ForkedConsumerError(ForkedError, RuntimeError):
+    """A call in a forked child."""
+
+
+class PicklingError(UseError, TypeError):
+    """A consumer cannot be copied or sent to another process."""
+
+
+class InvalidCallError(UseError, KafkaException):
+    """A call that does not fit what is going on; `args[0]` is the KafkaError."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(KafkaError(code, message))
+
+
+class CommitFailedError(CommitError, KafkaException):
+    """A commit that failed as a whole; `args[0]` is the KafkaError."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message, code)
+        self.args = (KafkaError(code, message),)
+
+
+class FatalMemberError(FatalGroupError, KafkaException):
+    """A call of a member that was refused for good; `args[0]` is a fatal KafkaError whose text names the cause."""
+
+    def __init__(self, message: str, code: int = _FATAL) -> None:
+        super().__init__(message, code)
+        self.args = (KafkaError(code, message, fatal=True),)
+
+
+def fault_of(error: MembershipError) -> MembershipError:
+    """The drop-in's exception for one of the session's."""
+    match error:
+        case ConfigurationError(key="group.id", value=None | ""):
+            return GroupIdMissingError(error.key, error.value, error.remedy)
+        case ConfigurationError():
+            return ConfigurationRefusedError(error.key, error.value, error.remedy)
+        case ClosedError():
+            return ClosedConsumerError(*error.args)
+        case ForkedError():
+            return ForkedConsumerError(*error.args)
+        case StateError():
+            return InvalidCallError(str(error), error.code)
+        case FatalGroupError():
+            return FatalMemberError(str(error), error.code)
+        case CommitError():
+            return CommitFailedError(str(error), error.code)
+        case _:
+            return error
+
+
+def at_the_door(method: Callable[P, R]) -> Callable[P, R]:
+    """The same method, raising the drop-in's exceptions."""
+
+    @wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except MembershipError as error:
+            if isinstance(error, (KafkaException, RuntimeError, ValueError, TypeError)):
+                raise  # a fault already: from an inner call, or from a user's callback
+            raise fault_of(error) from error
+
+    return guarded

@@ -1,0 +1,83 @@
+"""What became of a commit, as confluent-kafka tells it: partitions with their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+
+from consumer_membership.clients.arguments import OnCommit
+from consumer_membership.membership.effects import CommitCompleted
+from consumer_membership.runtime.fetcher import key_of
+from consumer_membership.runtime.notices import kafka_error
+from consumer_membership.runtime.open_commits import NO_OFFSET_CODE
+from consumer_membership.types import BrokerError, Offsets
+from consumer_membership.types import TopicPartition as Partition
+
+Errors = Mapping[Partition, BrokerError | None]
+
+
+class FailedPartition(TopicPartition):
+    """A TopicPartition whose `error` is set; the C type's can only be set by librdkafka."""
+
+    _error: KafkaError | None = None
+
+    @property
+    def error(self) -> KafkaError | None:  # type: ignore[override]  # the C type's attribute is read-only as well
+        """Why this partition failed."""
+        return self._error
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to any TopicPartition of this topic and partition; the C type compares its own kind only."""
+        return isinstance(other, TopicPartition) and key_of(self) == key_of(other)
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition))
+
+    def __repr__(self) -> str:
+        epoch = self.leader_epoch
+        return (
+            f"TopicPartition{{topic={self.topic},partition={self.partition},offset={self.offset},"
+            f"leader_epoch={epoch},error={self._error}}}"
+        )
+
+    __str__ = __repr__
+
+
+def overall_error(errors: Errors) -> BrokerError | None:
+    """The error of a commit that failed for every partition, the last one as in librdkafka; else None."""
+    found = list(errors.values())
+    return found[-1] if found and None not in found else None
+
+
+def outcome(offsets: Offsets, errors: Errors, asked: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """The partitions that were asked for, with their errors; offset -1001 where there was nothing to commit."""
+    return [_one(key_of(partition), offsets, errors) for partition in asked]
+
+
+def _one(partition: Partition, offsets: Offsets, errors: Errors) -> TopicPartition:
+    committed = offsets.get(partition)
+    if committed is None:
+        return TopicPartition(partition.topic, partition.partition, OFFSET_INVALID)
+    error = errors.get(partition)
+    kind = TopicPartition if error is None else FailedPartition
+    made = kind(
+        partition.topic,
+        partition.partition,
+        committed.offset,
+        metadata=committed.metadata or None,
+        leader_epoch=committed.leader_epoch,
+    )
+    if isinstance(made, FailedPartition) and error is not None:
+        made._error = kafka_error(error)  # noqa: SLF001 - its own module makes it
+    return made
+
+
+def tell(on_commit: OnCommit, completed: CommitCompleted) -> None:
+    """Call a user's on_commit with the error of the whole, or None, and the partitions."""
+    if not completed.offsets:
+        on_commit(KafkaError(NO_OFFSET_CODE), [])
+        return
+    error = overall_error(completed.errors)
+    partitions = [_one(partition, completed.offsets, completed.errors) for partition in sorted(completed.offsets)]
+    on_commit(None if error is None else kafka_error(error), partitions)

@@ -1,0 +1,78 @@
+"""What cannot work, said before anything is opened: each refusal names the key, its value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from consumer_membership.config.endpoints import parse_endpoints
+from consumer_membership.config.environment import variable_of
+from consumer_membership.config.refusals import is_secret, refusal_of
+from consumer_membership.errors import ConfigurationError
+
+_NOT_BUILT = (
+    "this version speaks the consumer protocol (KIP-848) only; leave group.protocol out or set it to consumer, and "
+    "keep confluent_kafka.Consumer for brokers before 4.0"
+)
+
+
+def shown(key: str, value: object) -> object:
+    """The value as it may be printed."""
+    return "***" if is_secret(key) else value
+
+
+def servers_in(given: Mapping[str, object]) -> str:
+    """The bootstrap list: `bootstrap.servers` and its older name `metadata.broker.list` together, as in librdkafka."""
+    return ",".join(str(given[key]) for key in ("bootstrap.servers", "metadata.broker.list") if key in given)
+
+
+def refuse_contradictions(given: Mapping[str, object]) -> None:
+    """Raise `ConfigurationError` for the first thing in this configuration that cannot work.
+
+    Single values' types and ranges are not judged here: the model does that for the keys of this package, librdkafka
+    for the rest.
+    """
+    for key, value in given.items():
+        remedy = refusal_of(key)
+        if remedy is not None:
+            raise ConfigurationError(key, shown(key, value), remedy)
+    _refuse_group(given)
+    _refuse_connection(given)
+
+
+def _refuse_group(given: Mapping[str, object]) -> None:
+    group = given.get("group.id")
+    if group is None or not str(group):
+        remedy = "Failed to create consumer: group.id must be set; give it in the configuration or in the environment "
+        raise ConfigurationError("group.id", group, f"{remedy}variable {variable_of('group.id')}")
+    if "\0" in str(group):
+        raise ConfigurationError("group.id", group, "a group id cannot hold a NUL character; remove it")
+    protocol = str(given.get("group.protocol", "consumer")).lower()
+    if protocol in ("classic", "auto"):
+        raise ConfigurationError("group.protocol", protocol, _NOT_BUILT)
+    if protocol != "consumer":
+        remedy = f'Invalid value "{protocol}" for configuration property "group.protocol"; set it to consumer'
+        raise ConfigurationError("group.protocol", protocol, remedy)
+    for key, alternative in (
+        ("group.instance.id", "leave it out for a dynamic member, or give this process its own id"),
+        ("group.remote.assignor", "leave it out for the broker's default, or name one of the broker's assignors"),
+    ):
+        if key in given and not str(given[key]):
+            raise ConfigurationError(key, given[key], f"it must not be empty; {alternative}")
+
+
+def _refuse_connection(given: Mapping[str, object]) -> None:
+    protocol = str(given.get("security.protocol", "plaintext"))
+    if protocol.lower() != "plaintext":
+        remedy = "this version connects in plaintext only; use a plaintext listener, or confluent_kafka.Consumer"
+        raise ConfigurationError("security.protocol", protocol, remedy)
+    servers = servers_in(given)
+    try:
+        endpoints = parse_endpoints(servers)
+    except ValueError as refused:
+        remedy = f"{refused}; give HOST:PORT, several ones separated by commas"
+        raise ConfigurationError("bootstrap.servers", servers, remedy) from refused
+    if not endpoints:
+        remedy = "no broker is named; give at least one HOST:PORT, or set the environment variable "
+        raise ConfigurationError(
+            "bootstrap.servers", given.get("bootstrap.servers"), remedy + variable_of("bootstrap.servers")
+        )

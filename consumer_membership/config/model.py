@@ -1,0 +1,186 @@
+"""The configuration of one consumer: librdkafka's keys, checked, and its exits to the rooms that use them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import AliasGenerator, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from consumer_membership.config import values
+from consumer_membership.config.contradictions import refuse_contradictions, servers_in, shown
+from consumer_membership.config.endpoints import parse_endpoints
+from consumer_membership.config.environment import DottedEnvironment, variable_of
+from consumer_membership.config.refusals import KEPT_FROM_THE_FETCHER
+from consumer_membership.config.settings import AddressFamily, ConnectionSettings, OffsetReset, StartSettings
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.membership.settings import MemberSettings
+
+#: librdkafka's meaning of auto.commit.interval.ms=0 is "not by time"; the member's schedule takes a day for it.
+_NEVER_MS = 86_400_000
+
+#: Fetching as this package tunes it; a key that the user gives wins.
+FETCHER_DEFAULTS: Mapping[str, str] = {
+    # librdkafka stops fetching for this long whenever its queue is full. Its default of 1000 ms holds a consumer to a
+    # fifth of what it can do: 0.18 M msg/s where 5 ms gives 1.2 M (12 partitions, 100 B records, a 4.3.1 broker).
+    "fetch.queue.backoff.ms": "5",
+    # With the short backoff a fetch at the end of the log may come back a little sooner at no cost in throughput.
+    "fetch.wait.max.ms": "100",
+}
+#: What the inner handle must be, whatever the user says: all commits are this package's own.
+FETCHER_FORCED: Mapping[str, str] = {"enable.auto.commit": "false"}
+
+
+def _seconds(milliseconds: int) -> float:
+    return milliseconds / 1000
+
+
+class ConsumerConfig(BaseSettings):
+    """What the caller wrote and the environment says, checked.
+
+    Field names are librdkafka's keys with underscores; the keys themselves are the aliases. `from_mapping` is the way
+    in: it raises `ConfigurationError` with key, value and remedy. Values of secret keys appear in no text.
+    """
+
+    model_config = SettingsConfigDict(
+        alias_generator=AliasGenerator(alias=lambda name: name.replace("_", ".")),
+        extra="allow",
+        frozen=True,
+        hide_input_in_errors=True,
+        validate_default=False,
+    )
+
+    # ---- the member ----
+    group_id: values.Text
+    group_instance_id: values.Text | None = None
+    group_protocol: values.Text = "consumer"
+    group_remote_assignor: values.Text | None = None
+    client_rack: values.Text | None = None
+    #: Also the rebalance timeout that the member states to the broker (KIP-848).
+    max_poll_interval_ms: values.PositiveMs = 300_000
+    enable_auto_commit: values.Bool = True
+    auto_commit_interval_ms: values.DurationMs = 5_000
+    enable_auto_offset_store: values.Bool = True
+    #: Lowers the cadence of heartbeats below the broker's (5 s by default). A scale-out costs about three of them, so
+    #: 200 ms gives 0.6 s. Each heartbeat costs the broker about 0.15 ms of CPU: 1,000 members at 1 s take a seventh of
+    #: a core.
+    heartbeat_interval_ms: values.HeartbeatMs | None = None
+    #: While records flow and heartbeat.interval.ms is not set: heartbeat at least this often, so that a partition which
+    #: another member gives up is picked up at once. 0 switches it off. About 0.15 ms of broker CPU each.
+    heartbeat_active_interval_ms: values.DurationMs = 250
+    retry_backoff_ms: values.RetryMs = 100
+    retry_backoff_max_ms: values.RetryMs = 1_000
+
+    # ---- where partitions start ----
+    auto_offset_reset: values.Reset = OffsetReset.LATEST
+    isolation_level: values.ReadCommitted = True
+
+    # ---- the connection ----
+    bootstrap_servers: values.Text | None = None
+    metadata_broker_list: values.Text | None = None
+    client_id: values.Text = "rdkafka"
+    security_protocol: values.Text = "plaintext"
+    socket_timeout_ms: values.SocketTimeoutMs = 60_000
+    socket_connection_setup_timeout_ms: values.SetupTimeoutMs = 30_000
+    socket_keepalive_enable: values.Bool = False
+    socket_nagle_disable: values.Bool = True
+    socket_send_buffer_bytes: values.BufferBytes = 0
+    socket_receive_buffer_bytes: values.BufferBytes = 0
+    reconnect_backoff_ms: values.ReconnectMs = 100
+    reconnect_backoff_max_ms: values.ReconnectMs = 10_000
+    broker_address_family: values.Family = AddressFamily.ANY
+    receive_message_max_bytes: values.ReceiveBytes = 100_000_000
+    allow_auto_create_topics: values.Bool = False
+
+    #: Everything that was given, as it was given: what the fetcher's handle is made from.
+    given: Mapping[str, object] = Field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_mapping(cls, config: Mapping[str, object]) -> Self:
+        """The checked configuration of this dict and the environment; the dict wins, None in it unsets a key.
+
+        Raises:
+            ConfigurationError: with the key, its value (`***` for a secret) and the remedy.
+        """
+        try:
+            return cls(**config)  # type: ignore[arg-type]  # pydantic reads the values, whatever they are
+        except ValidationError as refused:
+            first = refused.errors(include_url=False, include_context=False)[0]
+            key = str(first["loc"][0])
+            remedy = first["msg"].removeprefix("Value error, ")
+            if key not in config:
+                remedy += f" (it comes from the environment variable {variable_of(key)})"
+            raise ConfigurationError(
+                key, shown(key, config.get(key, os.environ.get(variable_of(key)))), remedy
+            ) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the base class's signature
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What the program gives, then the environment; no files."""
+        return init_settings, DottedEnvironment(settings_cls)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_what_cannot_be_honoured(cls, data: dict[str, Any]) -> dict[str, Any]:
+        given = {str(key): value for key, value in data.items() if value is not None}
+        refuse_contradictions(given)
+        return {**given, "given": given}
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """Every key that was given, secrets as `***`."""
+        return [(key, shown(key, value)) for key, value in self.given.items()]
+
+    # ---- exits ----
+
+    def member_settings(self) -> MemberSettings:
+        """What the membership is to do."""
+        heartbeat_ms = self.heartbeat_interval_ms
+        return MemberSettings(
+            group_id=self.group_id,
+            instance_id=self.group_instance_id,
+            rack_id=self.client_rack or None,
+            assignor=self.group_remote_assignor,
+            max_poll_interval_s=_seconds(self.max_poll_interval_ms),
+            auto_commit=self.enable_auto_commit,
+            auto_commit_interval_s=_seconds(self.auto_commit_interval_ms or _NEVER_MS),
+            heartbeat_interval_s=None if heartbeat_ms is None else _seconds(heartbeat_ms),
+            active_heartbeat_interval_s=_seconds(self.heartbeat_active_interval_ms),
+            retry_backoff_s=_seconds(self.retry_backoff_ms),
+            retry_backoff_max_s=_seconds(max(self.retry_backoff_ms, self.retry_backoff_max_ms)),
+        )
+
+    def connection_settings(self) -> ConnectionSettings:
+        """How the membership's own connections reach the brokers: as the fetcher does."""
+        return ConnectionSettings(
+            bootstrap_servers=parse_endpoints(servers_in(self.given)),
+            client_id=self.client_id,
+            socket_timeout_s=_seconds(self.socket_timeout_ms),
+            connection_setup_timeout_s=_seconds(self.socket_connection_setup_timeout_ms),
+            reconnect_backoff_s=_seconds(self.reconnect_backoff_ms),
+            reconnect_backoff_max_s=_seconds(self.reconnect_backoff_max_ms),
+            keepalive=self.socket_keepalive_enable,
+            disable_nagle=self.socket_nagle_disable,
+            send_buffer_bytes=self.socket_send_buffer_bytes,
+            receive_buffer_bytes=self.socket_receive_buffer_bytes,
+            address_family=self.broker_address_family,
+            receive_message_max_bytes=self.receive_message_max_bytes,
+            allow_auto_create_topics=self.allow_auto_create_topics,
+        )
+
+    def start_settings(self) -> StartSettings:
+        """Where partitions start."""
+        return StartSettings(reset=self.auto_offset_reset, read_committed=self.isolation_level)
+
+    def fetcher_config(self) -> dict[str, object]:
+        """The configuration of librdkafka's handle: it fetches, and is no member of anything."""
+        passed_on = {key: value for key, value in self.given.items() if key not in KEPT_FROM_THE_FETCHER}
+        return {**FETCHER_DEFAULTS, **passed_on, **FETCHER_FORCED}

@@ -1,0 +1,111 @@
+"""How the text of a configuration value is read: by librdkafka's rules, in librdkafka's words where it refuses.
+
+confluent-kafka puts every value through `str()` first, so `True`, `1` and `"TRUE"` are the same boolean and `6000.0`
+is an integer. These readers raise `ValueError`; the key's name stands in the text as librdkafka puts it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+from pydantic import BeforeValidator, ValidationInfo
+
+from consumer_membership.config.settings import AddressFamily, OffsetReset
+
+T = TypeVar("T")
+
+_TRUE = frozenset({"true", "t", "1"})
+_FALSE = frozenset({"false", "f", "0"})
+_MAX_INT = 2**31 - 1
+_DAY_MS = 86_400_000
+#: The session timeout of a KIP-848 broker (group.consumer.session.timeout.ms): a slower heartbeat loses the membership.
+BROKER_SESSION_TIMEOUT_MS = 45_000
+#: librdkafka reads integers by `strtol` and lets a fraction pass; other trailing text is a mistake in a number.
+_INTEGER = re.compile(r"([+-]?\d+)(\.\d*)?")
+
+
+def _key(info: ValidationInfo) -> str:
+    """The dotted name of the key that is being read."""
+    return (info.field_name or "").replace("_", ".")
+
+
+def _read_bool(value: object, info: ValidationInfo) -> bool:
+    text = str(value).strip().lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(f'Expected bool value for "{_key(info)}": true or false')
+
+
+def _integer(minimum: int, maximum: int) -> Callable[[object, ValidationInfo], int]:
+    def read(value: object, info: ValidationInfo) -> int:
+        text = str(value).strip()
+        match = _INTEGER.fullmatch(text)
+        if match is None:
+            raise ValueError(f'Invalid value "{text}" for configuration property "{_key(info)}": expected an integer')
+        number = int(match[1])
+        if not minimum <= number <= maximum:
+            raise ValueError(
+                f'Configuration property "{_key(info)}" value {number} is outside allowed range {minimum}..{maximum}'
+            )
+        return number
+
+    return read
+
+
+def _heartbeat(value: object, info: ValidationInfo) -> int:
+    number = _integer(1, _DAY_MS)(value, info)
+    if number >= BROKER_SESSION_TIMEOUT_MS:
+        raise ValueError(
+            f"the broker gives a member up after {BROKER_SESSION_TIMEOUT_MS} ms without a heartbeat "
+            "(group.consumer.session.timeout.ms); leave the key out for the broker's interval, or set a shorter one"
+        )
+    return number
+
+
+def _choice(words: dict[str, T]) -> Callable[[object, ValidationInfo], T]:
+    def read(value: object, info: ValidationInfo) -> T:
+        text = str(value).strip().lower()
+        if text not in words:
+            raise ValueError(
+                f'Invalid value "{value}" for configuration property "{_key(info)}": expected one of {", ".join(words)}'
+            )
+        return words[text]
+
+    return read
+
+
+Bool = Annotated[bool, BeforeValidator(_read_bool)]
+Text = Annotated[str, BeforeValidator(str)]
+#: max.poll.interval.ms and heartbeat.interval.ms of librdkafka: 0 is no interval.
+PositiveMs = Annotated[int, BeforeValidator(_integer(1, _DAY_MS))]
+HeartbeatMs = Annotated[int, BeforeValidator(_heartbeat)]
+DurationMs = Annotated[int, BeforeValidator(_integer(0, _DAY_MS))]
+SocketTimeoutMs = Annotated[int, BeforeValidator(_integer(10, 300_000))]
+SetupTimeoutMs = Annotated[int, BeforeValidator(_integer(1000, _MAX_INT))]
+ReconnectMs = Annotated[int, BeforeValidator(_integer(0, 3_600_000))]
+RetryMs = Annotated[int, BeforeValidator(_integer(1, 300_000))]
+BufferBytes = Annotated[int, BeforeValidator(_integer(0, 100_000_000))]
+ReceiveBytes = Annotated[int, BeforeValidator(_integer(1000, _MAX_INT))]
+Family = Annotated[AddressFamily, BeforeValidator(_choice({family.value: family for family in AddressFamily}))]
+Reset = Annotated[
+    OffsetReset,
+    BeforeValidator(
+        _choice(
+            {
+                "smallest": OffsetReset.EARLIEST,
+                "earliest": OffsetReset.EARLIEST,
+                "beginning": OffsetReset.EARLIEST,
+                "largest": OffsetReset.LATEST,
+                "latest": OffsetReset.LATEST,
+                "end": OffsetReset.LATEST,
+                "error": OffsetReset.ERROR,
+            }
+        )
+    ),
+]
+#: Whether only records of committed transactions are read.
+ReadCommitted = Annotated[bool, BeforeValidator(_choice({"read_committed": True, "read_uncommitted": False}))]

@@ -1,0 +1,219 @@
+"""One member of the demo's group: an application as a user would write it, in a process of its own.
+
+    python -m consumer_membership.demo.application '{"bootstrap_servers": ..., "group": ..., ...}'
+
+It counts what it handles, commits by hand once a second, and before it gives partitions away. Reports go to stdout;
+SIGTERM makes it leave; the end of stdin, which only the parent's end brings about, does too.
+
+It commits by hand because a record must be reported before its offset may be committed: what is committed and was
+never reported would count as lost when the process is killed in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from consumer_membership import Consumer
+from consumer_membership.demo.records import Runs, partition_of
+from consumer_membership.demo.reports import Called, Changed, Complained, Handled, Left, Report, Standing, encode
+
+#: How long one poll waits, and how often records are reported and committed. What was handled since the last commit is
+#: seen twice when the process is killed, as in any application that commits now and then.
+_POLL_S = 0.05
+_REPORT_S = 0.1
+_COMMIT_S = 1.0
+#: An orphan leaves in good order if that is quick; its broker may be gone with its parent.
+_ORPHAN_S = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What the parent tells a member on its command line."""
+
+    name: str
+    bootstrap_servers: str
+    group: str
+    topic: str
+    partitions: int
+
+    def to_argument(self) -> str:
+        """The command line's one argument."""
+        return json.dumps(asdict(self))
+
+
+class Application:
+    """Subscribes, handles records and reports, until it is told to leave."""
+
+    def __init__(self, order: Order, say: Callable[[Report], None]) -> None:
+        self._order = order
+        self._say = say
+        self._told_to_leave = threading.Event()
+        self._runs = Runs(order.partitions)
+        self._next_offsets: dict[int, int] = {}
+        self._handled = 0
+        self._strange = 0
+        self._standing: Standing | None = None
+        self._last_change = 0.0
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": order.bootstrap_servers,
+                "group.id": order.group,
+                "client.id": order.name,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "on_commit": self._on_commit,
+                "error_cb": lambda error: say(Complained(text=f"{error.name()}: {error.str()}")),
+            }
+        )
+
+    def leave(self) -> None:
+        """Make `run` come to its end; may be called from a signal handler or another thread."""
+        self._told_to_leave.set()
+
+    def run(self) -> None:
+        """Be a member until `leave`; a fatal refusal of the group comes out as an exception."""
+        self._consumer.subscribe(
+            [self._order.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+        report_at = commit_at = time.monotonic()
+        while not self._told_to_leave.is_set():
+            message = self._consumer.poll(_POLL_S)
+            if message is not None:
+                self._handle(message)
+            now = time.monotonic()
+            if now >= report_at:
+                report_at = now + _REPORT_S
+                self._report()
+            if now >= commit_at:
+                commit_at = now + _COMMIT_S
+                self._report()
+                self._commit(is_last_chance=False)
+        self._report()
+        self._commit(is_last_chance=True)
+        self._consumer.close()
+        self._look()
+        self._say(Left(handled=self._handled))
+
+    def _handle(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            self._say(Complained(text=f"{error.name()}: {error.str()}"))
+            if error.fatal():
+                raise KafkaException(error)
+            return
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        if partition is None or offset is None:
+            return
+        self._handled += 1
+        self._next_offsets[partition] = offset + 1
+        if (
+            value is not None
+            and value.isdigit()
+            and partition_of(number := int(value), self._order.partitions) == partition
+        ):
+            self._runs.add(number)
+        else:
+            self._strange += 1
+
+    def _report(self) -> None:
+        """Tell what was handled and what is new about the membership."""
+        runs = self._runs.take()
+        if runs or self._strange:
+            self._say(Handled(runs=runs, strange=self._strange))
+            self._strange = 0
+        self._look()
+
+    def _commit(self, *, is_last_chance: bool) -> None:
+        """Commit what was handled, all of which must have been reported; for the last chance, wait for the answer."""
+        offsets = [TopicPartition(self._order.topic, *place) for place in sorted(self._next_offsets.items())]
+        self._next_offsets.clear()
+        if not offsets:
+            return
+        try:
+            if is_last_chance:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as refused:
+            self._say(Complained(text=f"commit: {refused}"))
+
+    def _look(self) -> None:
+        """Report what is new about the membership."""
+        view = self._consumer.membership()
+        for change in view.transitions:
+            if change.at > self._last_change:
+                self._say(Changed(at=change.at, old=str(change.old), new=str(change.new), reason=change.reason))
+        self._last_change = max([self._last_change, *(change.at for change in view.transitions)])
+        standing = Standing(
+            state=str(view.state),
+            epoch=view.member_epoch,
+            owned=tuple(sorted(partition for _, partition in view.owned)),
+            waits_for=view.waits_for,
+        )
+        if standing != self._standing:
+            self._standing = standing
+            self._say(standing)
+
+    # ---- callbacks ----
+
+    def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._called("on_assign", partitions)
+
+    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._called("on_revoke", partitions)
+        self._report()
+        self._commit(is_last_chance=True)
+
+    def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._called("on_lost", partitions)
+        # Somebody else may own them already: what was handled is reported, and its offsets are not ours to commit.
+        self._report()
+        self._next_offsets.clear()
+
+    def _called(self, callback: str, partitions: list[TopicPartition]) -> None:
+        numbers = tuple(sorted(partition.partition for partition in partitions))
+        self._say(Called(at=time.monotonic(), callback=callback, partitions=numbers))
+
+    def _on_commit(self, error: KafkaError | None, _: list[TopicPartition]) -> None:
+        if error is not None:
+            self._say(Complained(text=f"commit: {error.name()}: {error.str()}"))
+
+
+def _say(report: Report) -> None:
+    try:
+        sys.stdout.write(encode(report))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The parent is gone, and nobody is left to work for.
+        os._exit(1)
+
+
+def _leave_with_parent(application: Application) -> None:
+    """Wait for the end of stdin: the parent has died, however it did."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    application.leave()
+    threading.Event().wait(_ORPHAN_S)
+    os._exit(1)
+
+
+def main(argument: str) -> None:
+    """Be one member."""
+    application = Application(Order(**json.loads(argument)), _say)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: application.leave())
+    threading.Thread(target=_leave_with_parent, args=(application,), daemon=True).start()
+    application.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,175 @@
+"""The demo's broker: where it comes from, and what it says at the end.
+
+The order of the ways is devbroker's: a broker that the environment names, Docker, local JVMs. Only where none of them
+exists comes librdkafka's mock cluster, and the demo says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from confluent_kafka import Consumer as PlainConsumer
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from consumer_membership.demo.mock import MockRequest, mock_cluster
+from consumer_membership.devbroker import BrokerUnavailableError, Way, WayMissingError, start
+from consumer_membership.devbroker.existing import VARIABLE
+
+#: The way of the mock cluster, beside those of devbroker.
+MOCK = "mock"
+#: All ways, in the order in which they are tried.
+WAYS = (*(way.value for way in Way), MOCK)
+
+#: How soon the broker notices that a member is dead. Kafka's default of 45 s would make the demo a long one.
+SESSION_TIMEOUT_MS = 6_000
+#: Several heartbeats fit into one session.
+HEARTBEAT_INTERVAL_MS = 1_000
+_SESSION_KEY = "group.consumer.session.timeout.ms"
+_PROPERTIES: Mapping[str, str] = MappingProxyType(
+    {
+        _SESSION_KEY: str(SESSION_TIMEOUT_MS),
+        "group.consumer.min.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+        "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
+        "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
+    }
+)
+_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A broker that is ready for the demo; `remarks` are what a reader of the results must know about it."""
+
+    title: str
+    bootstrap_servers: str
+    session_timeout_s: float
+    remarks: tuple[str, ...] = ()
+
+
+@contextmanager
+def demo_cluster(way: str | None, version: str | None, *, topic: str, partitions: int, group: str) -> Iterator[Cluster]:
+    """A broker with this topic, as long as the context lasts; the group is what the demo will use there.
+
+    Raises:
+        BrokerUnavailableError: the way that was asked for does not exist here, or the broker failed.
+        KafkaException: the broker refused the topic.
+        MockUnavailableError: the mock cluster did not start.
+    """
+    lacks: list[str] = []
+    with ExitStack() as held:
+        for each in [way] if way is not None else WAYS:
+            try:
+                cluster = held.enter_context(
+                    _opened(_Wish(way=each, version=version, topic=topic, partitions=partitions, group=group), lacks)
+                )
+            except WayMissingError as error:
+                if way is not None:
+                    raise
+                lacks.append(f"{each}: {error}")
+            else:
+                yield cluster
+                return
+    raise BrokerUnavailableError("\n".join(lacks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    way: str
+    version: str | None
+    topic: str
+    partitions: int
+    group: str
+
+
+def _opened(wish: _Wish, lacks: Sequence[str]) -> AbstractContextManager[Cluster]:
+    return _mock(wish, lacks) if wish.way == MOCK else _kafka(wish)
+
+
+@contextmanager
+def _kafka(wish: _Wish) -> Iterator[Cluster]:
+    is_existing = wish.way == Way.EXISTING.value
+    # An existing broker's properties are not ours to set.
+    properties = None if is_existing else _PROPERTIES
+    with start(wish.version, properties=properties, way=Way(wish.way)) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        _create(admin, wish.topic, wish.partitions)
+        try:
+            yield Cluster(
+                title=f"Apache Kafka {broker.version} ({wish.way})",
+                bootstrap_servers=broker.bootstrap_servers,
+                session_timeout_s=_session_timeout_s(admin),
+                remarks=(f"The broker is the one that {VARIABLE} names.",) if is_existing else (),
+            )
+        finally:
+            if is_existing:
+                _tidy_up(admin, wish.topic, wish.group)
+
+
+@contextmanager
+def _mock(wish: _Wish, lacks: Sequence[str]) -> Iterator[Cluster]:
+    request = MockRequest(
+        topic=wish.topic,
+        partitions=wish.partitions,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+    )
+    with mock_cluster(request) as bootstrap_servers:
+        yield Cluster(
+            title="librdkafka's mock cluster",
+            bootstrap_servers=bootstrap_servers,
+            session_timeout_s=SESSION_TIMEOUT_MS / 1000,
+            remarks=(
+                "THIS IS NOT APACHE KAFKA: librdkafka's embedded mock cluster answers the protocol from memory.",
+                *(("No real broker can be had here:",) if lacks else ()),
+                *(f"  {lack}" for lack in lacks),
+            ),
+        )
+
+
+def _create(admin: AdminClient, topic: str, partitions: int) -> None:
+    admin.create_topics([NewTopic(topic, num_partitions=partitions)], operation_timeout=_TIMEOUT_S)[topic].result()
+
+
+def _tidy_up(admin: AdminClient, topic: str, group: str) -> None:
+    """Leave nothing behind on a broker that lives on."""
+    admin.delete_topics([topic], request_timeout=_TIMEOUT_S)[topic].result()
+    # A member that was killed a moment ago keeps its group; the broker forgets that one by itself.
+    with suppress(KafkaException):
+        admin.delete_consumer_groups([group], request_timeout=_TIMEOUT_S)[group].result()
+
+
+def _session_timeout_s(admin: AdminClient) -> float:
+    """What the broker says about the time after which a silent member is dead."""
+    node = str(next(iter(admin.list_topics(timeout=_TIMEOUT_S).brokers)))
+    resource = ConfigResource(ResourceType.BROKER, node)
+    entries = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
+    return int(entries[_SESSION_KEY].value) / 1000
+
+
+def offsets_at_end(
+    cluster: Cluster, *, group: str, topic: str, partitions: int
+) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """The group's committed offsets and the end offsets by partition, as a plain confluent-kafka client reads them.
+
+    Raises:
+        KafkaException: the broker did not answer.
+    """
+    # Not subscribed, so it asks only, and is no member.
+    reader = PlainConsumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "log_level": 0})
+    try:
+        wanted = [TopicPartition(topic, partition) for partition in range(partitions)]
+        committed = {}
+        for place in reader.committed(wanted, timeout=_TIMEOUT_S):
+            if place.error is not None:
+                raise KafkaException(place.error)
+            if place.offset >= 0:
+                committed[place.partition] = place.offset
+        end = {place.partition: reader.get_watermark_offsets(place, timeout=_TIMEOUT_S)[1] for place in wanted}
+    finally:
+        reader.close()
+    return committed, end

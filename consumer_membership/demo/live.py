@@ -1,0 +1,113 @@
+"""The demo as a live table in a terminal, by rich; the one module that needs the extra `cli`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from consumer_membership.demo.scene import Progress, Scene, StepLine
+from consumer_membership.demo.screen import stream_line
+
+#: What happened last; more would not fit under the table on a terminal of 24 lines.
+_HAPPENINGS = 6
+#: Up to so many partitions a member's share is drawn as a strip, one cell each.
+_STRIP = 24
+_COLOURS = {"STABLE": "green", "starting": "dim", "JOINING": "yellow", "RECONCILE": "cyan", "ACK": "cyan"}
+_MARKS = {Progress.TO_COME: ("  ", "dim"), Progress.RUNNING: ("> ", "bold cyan"), Progress.DONE: ("✓ ", "green")}
+
+
+class LiveScreen:
+    """Redraws the whole picture in place; the last one stays on the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False)
+        self._happened: deque[Text] = deque(maxlen=_HAPPENINGS)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def begin_step(self, scene: Scene, number: int) -> None:
+        """The next step is marked."""
+        del number
+        self.draw(scene)
+
+    def end_step(self, scene: Scene, number: int) -> None:
+        """The step's outcome is shown."""
+        del number
+        self.draw(scene)
+
+    def draw(self, scene: Scene) -> None:
+        """Redraw everything."""
+        self._live.update(picture(scene, list(self._happened)), refresh=True)
+
+    def tell(self, at: float, text: str) -> None:
+        """One more line at the bottom, the oldest goes."""
+        self._happened.append(Text(f"{at:6.2f} s  {text}", style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+def picture(scene: Scene, happened: list[Text]) -> RenderableType:
+    """The whole picture."""
+    return Group(
+        Text(f"{scene.title}   {scene.at:.0f} s", style="bold"),
+        *(Text(remark, style="yellow") for remark in scene.remarks[:1]),
+        *(_step(line) for line in scene.steps),
+        _table(scene),
+        Text(stream_line(scene)),
+        *happened,
+    )
+
+
+def _step(step: StepLine) -> Text:
+    mark, style = _MARKS[step.progress]
+    line = Text(mark + step.title, style=style, no_wrap=True, overflow="ellipsis")
+    return line.append(f": {step.outcome}", style="default") if step.outcome else line
+
+
+def _table(scene: Scene) -> Table:
+    table = Table(expand=False, pad_edge=False, box=None, header_style="bold underline")
+    for heading, justify in (("member", "left"), ("pid", "right"), ("state", "left"), ("epoch", "right")):
+        table.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=True)
+    table.add_column("owns", no_wrap=True)
+    table.add_column("handled", justify="right", no_wrap=True)
+    table.add_column("lag", justify="right", no_wrap=True)
+    table.add_column("waits for", no_wrap=True, overflow="ellipsis")
+    for member in scene.members:
+        state = member.fate or member.state
+        table.add_row(
+            member.name,
+            str(member.pid),
+            Text(state, style="red" if member.fate == "killed" else _COLOURS.get(state, "dim")),
+            str(member.epoch) if member.epoch is not None and not member.fate else "",
+            _share(member.owned, scene.partitions, "green"),
+            f"{member.handled:,}",
+            "" if member.fate else f"{member.lag:,}",
+            "" if member.fate else member.waits_for,
+            style="dim" if member.fate else "",
+        )
+    orphaned = sorted(set(range(scene.partitions)).difference(*(member.owned for member in scene.members)))
+    if orphaned:
+        table.add_row("nobody", "", "", "", _share(orphaned, scene.partitions, "red"), "", "", "")
+    return table
+
+
+def _share(owned: Collection[int], partitions: int, colour: str) -> Text:
+    if partitions > _STRIP:
+        return Text(f"{len(owned)} of {partitions}", style=colour)
+    share = Text()
+    for partition in range(partitions):
+        is_owned = partition in owned
+        share.append("■" if is_owned else "·", style=colour if is_owned else "dim")
+    return share.append(f" {len(owned)}")

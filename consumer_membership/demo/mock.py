@@ -1,0 +1,115 @@
+"""librdkafka's embedded mock cluster in a process of its own: the demo's last resort.
+
+    python -m consumer_membership.demo.mock '{"topic": ..., "partitions": ..., ...}'
+
+It is no Kafka: one process that answers the protocol from memory, with a simple assignor. A process of its own because
+it ends the whole process by an assertion where a request surprises it. librdkafka exports its control functions, and
+confluent-kafka's Python API does not, so they are called in the library that confluent-kafka brings along.
+
+The bootstrap address is the only line on stdout; the end of stdin ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import confluent_kafka
+
+_ERROR_LENGTH = 512
+_PRODUCER = 0  # RD_KAFKA_PRODUCER
+_STOP_S = 5.0
+
+
+class MockUnavailableError(Exception):
+    """The mock cluster cannot be started with the librdkafka that is installed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MockRequest:
+    """What the mock cluster shall hold; it has no API to create topics."""
+
+    topic: str
+    partitions: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+
+
+@contextmanager
+def mock_cluster(request: MockRequest) -> Iterator[str]:
+    """The bootstrap address of a mock cluster that lives until the context's end, or this process's.
+
+    Raises:
+        MockUnavailableError: it did not start.
+    """
+    command = [sys.executable, "-m", __name__, json.dumps(asdict(request))]
+    process = subprocess.Popen(  # noqa: S603 - this module
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    with process:
+        try:
+            address = process.stdout.readline().strip() if process.stdout is not None else ""
+            if not address:
+                raise MockUnavailableError("librdkafka's mock cluster did not start; what it said is above")
+            yield address
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _library() -> ctypes.CDLL:
+    """The librdkafka inside confluent-kafka's wheel."""
+    package = Path(confluent_kafka.__file__).parent
+    folders = (package.parent / "confluent_kafka.libs", package / ".dylibs")
+    found = [path for folder in folders for path in sorted(folder.glob("librdkafka*"))]
+    if not found:
+        raise MockUnavailableError(
+            "confluent-kafka was not installed from a wheel, which brings librdkafka along; use one of the other ways"
+        )
+    library = ctypes.CDLL(str(found[0]))
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    for function, result, arguments in (
+        ("rd_kafka_conf_new", pointer, []),
+        ("rd_kafka_conf_set_log_cb", None, [pointer, pointer]),
+        ("rd_kafka_new", pointer, [number, pointer, ctypes.c_char_p, ctypes.c_size_t]),
+        ("rd_kafka_mock_cluster_new", pointer, [pointer, number]),
+        ("rd_kafka_mock_cluster_bootstraps", ctypes.c_char_p, [pointer]),
+        ("rd_kafka_mock_topic_create", number, [pointer, ctypes.c_char_p, number, number]),
+        ("rd_kafka_mock_set_group_consumer_session_timeout_ms", None, [pointer, number]),
+        ("rd_kafka_mock_set_group_consumer_heartbeat_interval_ms", None, [pointer, number]),
+    ):
+        called = getattr(library, function)
+        called.restype, called.argtypes = result, arguments
+    return library
+
+
+def _serve(request: MockRequest) -> None:
+    library = _library()
+    error = ctypes.create_string_buffer(_ERROR_LENGTH)
+    configuration = library.rd_kafka_conf_new()
+    # Silent: librdkafka would warn about the missing bootstrap.servers of this handle, which never connects.
+    library.rd_kafka_conf_set_log_cb(configuration, None)
+    handle = library.rd_kafka_new(_PRODUCER, configuration, error, _ERROR_LENGTH)
+    if not handle:
+        raise MockUnavailableError(error.value.decode())
+    cluster = library.rd_kafka_mock_cluster_new(handle, 1)
+    library.rd_kafka_mock_topic_create(cluster, request.topic.encode(), request.partitions, 1)
+    library.rd_kafka_mock_set_group_consumer_session_timeout_ms(cluster, request.session_timeout_ms)
+    library.rd_kafka_mock_set_group_consumer_heartbeat_interval_ms(cluster, request.heartbeat_interval_ms)
+    sys.stdout.write(library.rd_kafka_mock_cluster_bootstraps(cluster).decode() + "\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    _serve(MockRequest(**json.loads(sys.argv[1])))

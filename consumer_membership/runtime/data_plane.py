@@ -1,0 +1,224 @@
+"""Which partitions are fetched and from where: what an application may change and ask beside polling.
+
+Each call waits for its turn, one poll slice at most. Inside rebalance callbacks the calls that assign belong to the
+rebalance, as in confluent-kafka; programs written for the eager protocol, which call `assign` and `unassign` there,
+go on working, although only the difference arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import TypeVar
+
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership.membership.events import AssignedByHand
+from consumer_membership.runtime.book import OffsetBook
+from consumer_membership.runtime.fetcher import Fetcher, in_slices, key_of
+from consumer_membership.runtime.life import Life
+from consumer_membership.runtime.refusals import StateError
+from consumer_membership.runtime.steps import Steps
+from consumer_membership.runtime.turnstile import Turnstile
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+
+#: The first slice of a request that librdkafka answers from the network; Ctrl-C gets in between slices.
+REQUEST_SLICE_S = 1.0
+
+
+class DataPlane:
+    """The partitions of one session."""
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        book: OffsetBook,
+        steps: Steps,
+        turnstile: Turnstile,
+        life: Life,
+        *,
+        announce: Callable[[AssignedByHand], None],
+        commit_by_hand: Callable[[], None],
+    ) -> None:
+        self._fetcher = fetcher
+        self._book = book
+        self._steps = steps
+        self._turnstile = turnstile
+        self._life = life
+        self._announce = announce
+        self._commit_by_hand = commit_by_hand
+        #: Whether the application asked for topics: partitions then come from the group.
+        self.is_subscribed = False
+
+    # ---- assigning ----
+
+    def assign(self, partitions: list[Wanted]) -> None:
+        """Assign exactly these; inside on_assign these of the arriving ones."""
+        self._life.check()
+        with self._turnstile:
+            if self._steps.arriving is not None:
+                self._take_arriving(partitions)
+                return
+            self._refuse_if_grouped("Failed to set assignment")
+            self._commit_by_hand()
+            self._fetcher.replace(partitions)
+            self._book.forget([key_of(partition) for partition in partitions])
+            self._announce(AssignedByHand(holds=bool(partitions)))
+
+    def unassign(self) -> None:
+        """Assign nothing; inside on_revoke and on_lost give up what they are about."""
+        self._life.check()
+        with self._turnstile:
+            if self._steps.leaving is not None:
+                self._fetcher.remove(self._steps.leaving)
+                return
+            self._refuse_if_grouped("Failed to remove assignment")
+            self._commit_by_hand()
+            self._book.forget(self._fetcher.assigned)
+            self._fetcher.remove_all()
+            self._announce(AssignedByHand(holds=False))
+
+    def incremental_assign(self, partitions: list[Wanted]) -> None:
+        """Assign these as well."""
+        self._life.check()
+        with self._turnstile:
+            if self._steps.arriving is not None:
+                self._take_arriving(partitions)
+                return
+            self._fetcher.add(partitions)
+            self._book.forget([key_of(partition) for partition in partitions])
+            self._announce(AssignedByHand(holds=bool(self._fetcher.by_hand)))
+
+    def incremental_unassign(self, partitions: list[Wanted]) -> None:
+        """Give up these; each must be assigned."""
+        self._life.check()
+        keys = [key_of(partition) for partition in partitions]
+        for partition in keys:
+            if keys.count(partition) > 1:
+                # librdkafka ends the process here (an assertion), so it never gets to see such a list.
+                raise StateError(
+                    f"Duplicate {partition.topic} [{partition.partition}] in input list; name each partition once",
+                    KafkaError._INVALID_ARG,  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+                )
+        with self._turnstile:
+            unknown = [partition for partition in keys if partition not in self._fetcher.assigned]
+            if unknown:
+                raise StateError(
+                    f"{unknown[0].topic} [{unknown[0].partition}] can't be unassigned since it is not in the "
+                    "current assignment",
+                    KafkaError._INVALID_ARG,  # noqa: SLF001
+                )
+            self._fetcher.remove(keys)
+            if self._steps.leaving is None:
+                self._book.forget(keys)
+                if not self._fetcher.by_hand:
+                    self._announce(AssignedByHand(holds=False))
+
+    def _take_arriving(self, partitions: list[Wanted]) -> None:
+        """Inside on_assign: the application assigns itself; -1000 and -1001 mean where the group left off."""
+        arriving = self._steps.arriving or {}
+        starts = []
+        for partition in partitions:
+            key, offset = key_of(partition), partition.offset
+            if offset in (OFFSET_INVALID, OFFSET_STORED):
+                offset = arriving.get(key, offset)
+            starts.append(Wanted(key.topic, key.partition, offset))
+        self._fetcher.add(starts, arriving)
+        self._steps.is_handled = True
+
+    def _refuse_if_grouped(self, what: str) -> None:
+        if self.is_subscribed or self._fetcher.held:
+            raise StateError(
+                f"{what}: Local: Erroneous state (the group assigns the partitions of a subscribed consumer; "
+                "call unsubscribe() and poll() first, or use incremental_assign() and incremental_unassign())",
+                KafkaError._STATE,  # noqa: SLF001
+            )
+
+    def assignment(self) -> list[Wanted]:
+        """What is assigned now."""
+        self._life.check()
+        with self._turnstile:
+            return self._fetcher.assignment()
+
+    # ---- holding back and moving ----
+
+    def pause(self, partitions: list[Wanted]) -> None:
+        """Hold back these until they are resumed."""
+        self._life.check()
+        with self._turnstile:
+            self._fetcher.pause([key_of(p) for p in partitions], arriving=self._steps.arriving or ())
+
+    def resume(self, partitions: list[Wanted]) -> None:
+        """Let these go on."""
+        self._life.check()
+        with self._turnstile:
+            self._fetcher.resume([key_of(p) for p in partitions])
+
+    def seek(self, partition: Wanted) -> None:
+        """Go on from this offset."""
+        self._life.check()
+        with self._turnstile:
+            self._fetcher.seek(partition)
+
+    def position(self, partitions: list[Wanted]) -> list[Wanted]:
+        """The next offset of each; -1001 where nothing was delivered since it was assigned or sought."""
+        self._life.check()
+        with self._turnstile:
+            found = self._fetcher.positions({key_of(partition) for partition in partitions})
+        return [_placed(key_of(partition), found.get(key_of(partition))) for partition in partitions]
+
+    def store(self, offsets: list[Wanted]) -> None:
+        """Remember these offsets as consumed (`enable.auto.offset.store=false`).
+
+        Raises:
+            StateError: none of them could be stored; some that cannot are passed over, as in confluent-kafka.
+        """
+        self._life.check()
+        if self._book.stores_by_itself:
+            raise StateError(
+                "StoreOffsets failed: Local: Invalid argument or configuration (set enable.auto.offset.store=false)",
+                KafkaError._INVALID_ARG,  # noqa: SLF001
+            )
+        with self._turnstile:
+            assigned = self._fetcher.assigned
+            good = [offset for offset in offsets if key_of(offset) in assigned]
+            if offsets and not good:
+                topics = {partition.topic for partition in assigned}
+                if any(offset.topic in topics for offset in offsets):
+                    raise StateError("StoreOffsets failed: Local: Erroneous state", KafkaError._STATE)  # noqa: SLF001
+                raise StateError(
+                    "StoreOffsets failed: Local: Unknown partition",
+                    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+                )
+            for offset in good:
+                self._book.store(key_of(offset), domain_offset(offset))
+
+    # ---- asking the brokers ----
+
+    def ask(self, call: Callable[[Consumer, float], T], timeout_s: float) -> T:
+        """The answer to a request of the handle that goes to the brokers; negative: wait for ever."""
+        self._life.check()
+
+        def one_slice(left_s: float) -> T:
+            with self._turnstile:
+                self._life.check()
+                return call(self._fetcher.handle, left_s)
+
+        return in_slices(one_slice, timeout_s, monotonic, REQUEST_SLICE_S)
+
+
+def domain_offset(offset: Wanted) -> OffsetAndMetadata | None:
+    """The offset to commit that a front end's TopicPartition carries; None where it carries none."""
+    if offset.offset < 0:
+        return None
+    epoch: int | None = offset.leader_epoch
+    return OffsetAndMetadata(offset=offset.offset, leader_epoch=epoch, metadata=offset.metadata or "")
+
+
+def _placed(partition: TopicPartition, at: OffsetAndMetadata | None) -> Wanted:
+    if at is None:
+        return Wanted(partition.topic, partition.partition, OFFSET_INVALID)
+    return Wanted(partition.topic, partition.partition, at.offset, leader_epoch=at.leader_epoch)

@@ -1,0 +1,44 @@
+"""What fails again and again is said once, then counted."""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger("consumer_membership.network")
+
+
+class FailureLog:
+    """The log of one thing that is tried until it works.
+
+    The first failure is a WARNING, and so is each whose count is a power of ten; those between are DEBUG. The success
+    after failures is an INFO with their count, so that the log shows how long it lasted.
+    """
+
+    __slots__ = ("_count", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """The failures since the last success."""
+        return self._count
+
+    def failed(self, reason: object) -> None:
+        """Count a failure."""
+        self._count += 1
+        if self._count == 1:
+            logger.warning("%s: failed (%s)", self._what, reason)
+        elif self._count == 10 ** (len(str(self._count)) - 1):
+            logger.warning("%s: still fails, %d times by now (%s)", self._what, self._count, reason)
+        else:
+            logger.debug("%s: failed %d times (%s)", self._what, self._count, reason)
+
+    def succeeded(self) -> None:
+        """Count a success."""
+        if self._count:
+            logger.info("%s: works again after %d failures", self._what, self._count)
+        else:
+            logger.debug("%s: done", self._what)
+        self._count = 0

@@ -1,0 +1,272 @@
+"""librdkafka's handle: it fetches the partitions it is told to, from the offsets it is told, and is no member.
+
+Only the application's threads come here, one at a time: every method but `progress` wants the turnstile held. The
+handle is never subscribed and never commits.
+
+Which partitions are held back is kept here and not asked of librdkafka: there a pause outlives the assignment, while
+Java's rule, which this package follows, is that a revoked partition comes back unpaused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from typing import TypeVar
+
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaException, Message
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership.runtime.deliveries import Deliveries
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+
+#: Records of one inner batch. Measured: poll() gains nothing above a few hundred, and the batch is memory on top of
+#: librdkafka's queue.
+BATCH_RECORDS = 500
+#: What a batch may weigh: librdkafka bounds its queue by bytes (queued.max.messages.kbytes), and so does the batch.
+BATCH_BYTES = 1 << 20
+
+
+def key_of(wanted: Wanted) -> TopicPartition:
+    """The partition that a front end's TopicPartition names."""
+    return TopicPartition(wanted.topic, wanted.partition)
+
+
+def wanted(partitions: Iterable[TopicPartition]) -> list[Wanted]:
+    """The same partitions as librdkafka takes them."""
+    return [Wanted(partition.topic, partition.partition) for partition in partitions]
+
+
+class Fetcher:
+    """The handle and the partitions that it fetches."""
+
+    def __init__(self, handle: Consumer, deliveries: Deliveries) -> None:
+        self.handle = handle
+        self.deliveries = deliveries
+        #: Partitions that the group gave, and those that the application assigned itself.
+        self.held: set[TopicPartition] = set()
+        self.by_hand: set[TopicPartition] = set()
+        #: Held back by the application, and held back because their revocation is under way.
+        self.paused: set[TopicPartition] = set()
+        self.frozen: set[TopicPartition] = set()
+        #: The offset that `assignment()` shows of a partition.
+        self._shown: dict[TopicPartition, int] = {}
+        #: Where a partition starts: as long as that record waits, nothing of the partition was delivered.
+        self._starts: dict[TopicPartition, int] = {}
+        #: Partitions with a logical start, whose first record has not been seen.
+        self._logical: set[TopicPartition] = set()
+        #: Positions before a seek: what may still be committed (librdkafka keeps the stored offset over a seek).
+        self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._batch = BATCH_RECORDS
+
+    # ---- fetching ----
+
+    @property
+    def assigned(self) -> set[TopicPartition]:
+        """Everything that the handle fetches or holds back."""
+        return self.held | self.by_hand
+
+    @property
+    def can_deliver(self) -> bool:
+        """Whether a record may come from the handle."""
+        return not self.assigned <= (self.paused | self.frozen)
+
+    def fetch(self, limit: int, timeout_s: float) -> list[Message]:
+        """At most `limit` records from the handle itself, gathered for at most this time."""
+        batch = self.handle.consume(limit, timeout_s)
+        if self._logical and batch:
+            self._note_first(batch)
+        return batch
+
+    def fill(self, timeout_s: float) -> bool:
+        """Fill the buffer: at once with what is there, else wait for one record; whether there is one now."""
+        batch = self.fetch(self._batch, 0)
+        if not batch and timeout_s > 0:
+            batch = self.fetch(1, timeout_s)
+        if batch:
+            # A batch of heavy records is cut so that it stays near its weight; its ends stand for all of it.
+            weight = max(len(batch[0]), len(batch[-1]), 1)
+            self._batch = max(1, min(BATCH_RECORDS, BATCH_BYTES // weight))
+            self.deliveries.take_in(batch)
+        return bool(batch)
+
+    def _note_first(self, batch: list[Message]) -> None:
+        for message in batch:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if topic is None or partition is None or offset is None or message.error() is not None:
+                continue
+            found = TopicPartition(topic, partition)
+            if found in self._logical:
+                self._logical.discard(found)
+                self._starts[found] = offset
+
+    # ---- assignment ----
+
+    def assignment(self) -> list[Wanted]:
+        """What is assigned, with the offsets that confluent-kafka shows: -1000 for what the group gave."""
+        return [Wanted(p.topic, p.partition, self._shown.get(p, OFFSET_STORED)) for p in sorted(self.assigned)]
+
+    def replace(self, partitions: list[Wanted]) -> None:
+        """Assign exactly these, by hand."""
+        self.handle.assign(partitions)
+        self._forget(self.by_hand)
+        self.by_hand = {key_of(p) for p in partitions}
+        self._begin(partitions)
+
+    def add(self, partitions: list[Wanted], of_group: Container[TopicPartition] = ()) -> None:
+        """Assign these as well, by hand or as those which the group gave."""
+        self.handle.incremental_assign(partitions)
+        for partition in map(key_of, partitions):
+            (self.held if partition in of_group else self.by_hand).add(partition)
+        self._begin(partitions)
+        self._hold_back(self.paused & {key_of(partition) for partition in partitions})
+
+    def add_for_group(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Assign what the group gave, from these offsets; what is fetched already goes on."""
+        new = {partition: offset for partition, offset in offsets.items() if partition not in self.assigned}
+        if new:
+            starts = [Wanted(p.topic, p.partition, offset) for p, offset in new.items()]
+            self.handle.incremental_assign(starts)
+            self._begin(starts)
+        self.held |= offsets.keys()
+        self.by_hand -= offsets.keys()
+        for partition in offsets:
+            self._shown[partition] = OFFSET_STORED
+        self._hold_back(self.paused & new.keys())
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop fetching these; a set, for librdkafka ends the process on a partition that is named twice."""
+        gone = set(partitions) & self.assigned
+        if gone:
+            self.handle.incremental_unassign(wanted(gone))
+        self._forget(set(partitions))
+        self.held -= gone
+        self.by_hand -= gone
+
+    def remove_all(self) -> None:
+        """Stop fetching altogether."""
+        gone = self.assigned
+        self.handle.unassign()
+        self._forget(gone)
+        self.held.clear()
+        self.by_hand.clear()
+
+    def _begin(self, partitions: Iterable[Wanted]) -> None:
+        for start in partitions:
+            partition = key_of(start)
+            self._shown[partition] = OFFSET_STORED if start.offset == OFFSET_INVALID else start.offset
+            self._set_start(partition, start.offset)
+
+    def _set_start(self, partition: TopicPartition, offset: int) -> None:
+        self._starts.pop(partition, None)
+        self._logical.discard(partition)
+        if offset >= 0:
+            self._starts[partition] = offset
+        else:
+            self._logical.add(partition)
+
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+        self.deliveries.drop(partitions)
+        held_back = (self.paused | self.frozen) & set(partitions)
+        if held_back:
+            # Else librdkafka would hold the partition back when it comes again.
+            self.handle.resume(wanted(held_back))
+        self.paused.difference_update(partitions)
+        self.frozen.difference_update(partitions)
+        self._logical.difference_update(partitions)
+        for partition in partitions:
+            for memory in (self._shown, self._starts, self._before_seek):
+                memory.pop(partition, None)
+
+    # ---- holding back ----
+
+    def pause(self, partitions: Collection[TopicPartition], arriving: Collection[TopicPartition] = ()) -> None:
+        """Hold back these until they are resumed; what is neither assigned nor `arriving` is passed over."""
+        new = set(partitions) & (self.assigned | set(arriving)) - self.paused
+        self.paused |= new
+        self._hold_back(new & self.assigned - self.frozen)
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Let these go on, with what was kept of them first."""
+        again = set(partitions) & self.paused
+        self.paused -= again
+        self._let_go(again & self.assigned - self.frozen)
+
+    def freeze(self, partitions: Collection[TopicPartition]) -> None:
+        """Hold back exactly these for their revocation; what was frozen for an earlier one goes on."""
+        new = set(partitions) & self.held
+        self.thaw(self.frozen - new)
+        added = new - self.frozen
+        self.frozen |= added
+        self._hold_back(added - self.paused)
+
+    def thaw(self, partitions: Collection[TopicPartition]) -> None:
+        """Let these go on: their revocation does not take place."""
+        again = set(partitions) & self.frozen
+        self.frozen -= again
+        self._let_go(again - self.paused)
+
+    def _hold_back(self, partitions: Collection[TopicPartition]) -> None:
+        if partitions:
+            self.handle.pause(wanted(partitions))
+            self.deliveries.park(partitions)
+
+    def _let_go(self, partitions: Collection[TopicPartition]) -> None:
+        if partitions:
+            self.deliveries.unpark(sorted(partitions))
+            self.handle.resume(wanted(partitions))
+
+    # ---- positions ----
+
+    def seek(self, target: Wanted) -> None:
+        """Go on from this offset; what was fetched of the partition is forgotten."""
+        partition = key_of(target)
+        position = self.positions({partition}).get(partition) if partition in self.assigned else None
+        self.handle.seek(target)
+        self.deliveries.drop({partition})
+        if position is not None:
+            self._before_seek[partition] = position
+        self._set_start(partition, target.offset)
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The next record to deliver of each partition of which one was delivered since it was assigned or sought."""
+        waiting = self.deliveries.first_undelivered(partitions)
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for partition, message in waiting.items():
+            offset = message.offset()
+            if offset is not None and offset != self._starts.get(partition):
+                found[partition] = OffsetAndMetadata(offset=offset, leader_epoch=message.leader_epoch())
+        rest = [partition for partition in partitions if partition not in waiting]
+        for position in self.handle.position(wanted(rest)) if rest else ():
+            if position.offset >= 0:
+                epoch: int | None = position.leader_epoch
+                found[key_of(position)] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
+        return found
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What may be committed of the assignment when every delivered record counts as consumed."""
+        assigned = self.assigned
+        before_seek = {partition: at for partition, at in self._before_seek.items() if partition in assigned}
+        return before_seek | self.positions(assigned)
+
+
+def in_slices(call: Callable[[float], T], timeout_s: float, now: Callable[[], float], first_slice_s: float) -> T:
+    """The result of a request of the handle that takes long, asked in slices so that Ctrl-C gets in between.
+
+    `call` is given the seconds it may take. A slice that expires is tried again, twice as long, until the time is over
+    (negative: never). What fails before its slice is over fails for good.
+    """
+    deadline = None if timeout_s < 0 else now() + timeout_s
+    slice_s = first_slice_s
+    while True:
+        begun = now()
+        left = slice_s if deadline is None else min(slice_s, max(deadline - begun, 0.0))
+        try:
+            return call(left)
+        except KafkaException:
+            is_over = deadline is not None and now() >= deadline
+            if is_over or now() - begun < left * 0.9:
+                raise
+            logging.getLogger("consumer_membership.fetcher").debug("A request of %.1f s expired; asking again", left)
+        slice_s *= 2

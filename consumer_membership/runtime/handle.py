@@ -1,0 +1,78 @@
+"""Makes librdkafka's handle, and keeps the user's callbacks out of its calls.
+
+librdkafka runs `error_cb`, `stats_cb` and `throttle_cb` inside the call that fetches. An exception in one of them would
+throw away the records of that very call, and one that waits for another thread would wait with the turnstile held. So
+the handle gets callbacks that only note what happened; the session calls the user's after the fetch, without the
+turnstile, still on the thread that polls.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
+
+from consumer_membership.errors import ConfigurationError
+
+_QUOTED_KEY = re.compile(r'["`]([a-z][a-z0-9._]*)["`]')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandleCallbacks:
+    """The user's callbacks for what librdkafka reports."""
+
+    error_cb: Callable[[KafkaError], object] | None = None
+    stats_cb: Callable[[str], object] | None = None
+    throttle_cb: Callable[[ThrottleEvent], object] | None = None
+    logger: logging.Logger | None = None
+
+
+class Reports:
+    """What librdkafka reported and the user's callbacks have not been told yet."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Callable[[], object]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def note(self, call: Callable[[], object]) -> None:
+        """Have this called after the present fetch."""
+        self._calls.append(call)
+
+    def tell(self) -> None:
+        """Call what was noted; a raising callback leaves the rest for the next time."""
+        while self._calls:
+            self._calls.popleft()()
+
+
+def make_handle(
+    config: Mapping[str, object], callbacks: HandleCallbacks, reports: Reports, rewrite: Callable[[str], str]
+) -> Consumer:
+    """A handle that fetches; `rewrite` puts the member into the statistics.
+
+    Raises:
+        ConfigurationError: librdkafka refuses a key or its value; the key is named.
+    """
+    settings: dict[str, object] = dict(config)
+    error_cb, stats_cb, throttle_cb = callbacks.error_cb, callbacks.stats_cb, callbacks.throttle_cb
+    if error_cb is not None:
+        settings["error_cb"] = lambda error: reports.note(lambda: error_cb(error))
+    if stats_cb is not None:
+        settings["stats_cb"] = lambda text: reports.note(lambda: stats_cb(rewrite(text)))
+    if throttle_cb is not None:
+        settings["throttle_cb"] = lambda event: reports.note(lambda: throttle_cb(event))
+    if callbacks.logger is not None:
+        settings["logger"] = callbacks.logger
+    try:
+        return Consumer(settings)
+    except KafkaException as refused:
+        error = refused.args[0]
+        words = error.str() if isinstance(error, KafkaError) else str(error)
+        named = _QUOTED_KEY.search(words)
+        key = named[1] if named is not None else "configuration"
+        raise ConfigurationError(key, config.get(key), f"{words.strip()} (librdkafka refuses it)") from refused

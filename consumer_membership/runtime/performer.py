@@ -1,0 +1,134 @@
+"""Performs the member's orders on the application's thread: one thread at a time, in their order, never nested."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import assert_never
+
+from confluent_kafka import Message
+
+from consumer_membership.errors import FatalGroupError
+from consumer_membership.membership.effects import (
+    ApplicationEffect,
+    AssignPartitions,
+    CollectPositions,
+    CommitCompleted,
+    LeaveCompleted,
+    LosePartitions,
+    PausePartitions,
+    Problem,
+    RaiseToApplication,
+    RevokePartitions,
+)
+from consumer_membership.membership.events import PositionsReported
+from consumer_membership.membership.member import SUBSCRIPTION_ERRORS
+from consumer_membership.runtime.book import OffsetBook
+from consumer_membership.runtime.mailroom import Mailroom
+from consumer_membership.runtime.notices import error_message, fatal_words
+from consumer_membership.runtime.steps import Steps
+from consumer_membership.runtime.turnstile import Turnstile
+from consumer_membership.types import FATAL_CODE, BrokerError
+
+_LOG = logging.getLogger("consumer_membership.session")
+
+CommitCallback = Callable[[CommitCompleted], None]
+
+
+class Performer:
+    """What a session does with the member's mail."""
+
+    def __init__(
+        self,
+        mailroom: Mailroom,
+        steps: Steps,
+        book: OffsetBook,
+        turnstile: Turnstile,
+        *,
+        post: Callable[[PositionsReported], None],
+        on_commit: CommitCallback | None,
+    ) -> None:
+        self._mailroom = mailroom
+        self._steps = steps
+        self._book = book
+        self._turnstile = turnstile
+        self._post = post
+        self._on_commit = on_commit
+        self._serving = threading.Lock()
+        self._fatal: BrokerError | None = None
+        #: Errors that the application is to be given as messages.
+        self.notices: deque[Message] = deque()
+        #: The thread that performs something now.
+        self.thread: int | None = None
+        #: How many leaves were completed.
+        self.leaves = 0
+
+    def serve(self) -> None:
+        """Perform what waits, up to the first notice; a callback's exception comes out here.
+
+        Does nothing inside a callback, and nothing while another thread is at it.
+        """
+        if not self.begin(0):
+            return
+        try:
+            while not self.notices and (effect := self._mailroom.next()) is not None:
+                self._perform(effect)
+        finally:
+            self.end()
+
+    def begin(self, timeout_s: float) -> bool:
+        """Become the one that performs; False: another one stayed it for this long, or this thread is it already."""
+        if self.thread == threading.get_ident() or not self._serving.acquire(timeout=timeout_s):
+            return False
+        self.thread = threading.get_ident()
+        return True
+
+    def end(self) -> None:
+        """Let others perform."""
+        self.thread = None
+        self._serving.release()
+        self._mailroom.keep_open()
+        self._mailroom.ring()
+
+    def perform_all(self, errors: list[Exception]) -> None:
+        """Perform what waits although callbacks raise: what they raise is noted. For the one that has begun."""
+        while (effect := self._mailroom.next()) is not None:
+            try:
+                self._perform(effect)
+            except Exception as error:  # noqa: BLE001 - whatever a user's callback raises must not stop a leave
+                _LOG.warning("A callback raised while the consumer leaves its group", exc_info=True)
+                errors.append(error)
+
+    def _perform(self, effect: ApplicationEffect) -> None:
+        match effect:
+            case PausePartitions() | RevokePartitions() | LosePartitions() | AssignPartitions():
+                self._steps.perform(effect)
+            case CollectPositions():
+                with self._turnstile:
+                    offsets = self._book.uncommitted()
+                self._post(PositionsReported(commit_id=effect.commit_id, offsets=offsets))
+            case CommitCompleted():
+                if self._on_commit is not None:
+                    self._on_commit(effect)
+            case RaiseToApplication():
+                self.notices.append(error_message(effect))
+                if effect.problem is Problem.FATAL:
+                    self._fatal = effect.error
+            case LeaveCompleted():
+                self.leaves += 1
+            case _:
+                assert_never(effect)
+
+    # ---- the end of the membership ----
+
+    def refuse_if_fatal(self, what: str) -> None:
+        """Raise if the member was refused for good."""
+        if self._fatal is not None:
+            raise FatalGroupError(f"{what}: {fatal_words(self._fatal)}", FATAL_CODE)
+
+    def forgive(self) -> None:
+        """Forget a fatal error whose cause was the subscription: another one takes its place."""
+        if self._fatal is not None and self._fatal.code in SUBSCRIPTION_ERRORS:
+            self._fatal = None

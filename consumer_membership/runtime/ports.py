@@ -1,0 +1,48 @@
+"""What the application's side of the line asks of the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from consumer_membership.config import ConnectionSettings, StartSettings
+from consumer_membership.membership.effects import ApplicationEffect
+from consumer_membership.membership.events import Event
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.mailbox import Mailbox
+
+
+class MemberPort(Protocol):
+    """One member on its own thread: takes events, puts effects into the application's mailbox."""
+
+    def start(self) -> None:
+        """Start the thread if it does not run; nothing connects before an event needs it."""
+
+    def post(self, *events: Event) -> None:
+        """Give the member these events, from any thread; returns at once."""
+
+    @property
+    def view(self) -> MembershipView:
+        """The member's latest picture."""
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread and its connections."""
+
+
+class PortFactory(Protocol):
+    """Makes the member of one session."""
+
+    def __call__(
+        self,
+        *,
+        member: MemberSettings,
+        connection: ConnectionSettings,
+        start: StartSettings,
+        to_application: Mailbox[ApplicationEffect],
+        progress: Callable[[], tuple[int, int]],
+    ) -> MemberPort:
+        """A member that is not started yet.
+
+        `progress` is called on the member's thread: signs that the application polls, and records handed to it.
+        """

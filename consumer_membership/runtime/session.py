@@ -1,0 +1,381 @@
+"""One consumer on the application's side of the line: what every front end drives.
+
+A session owns the fetching handle, takes the member's orders out of the mailbox, performs them between poll slices on
+the thread that polls, and answers. It decides nothing about the membership.
+
+Threads: the turnstile lets one application thread at a time to the handle, for one slice at most; the performer lets
+one thread at a time run steps and callbacks, and that one does not hold the turnstile while a callback runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic
+
+from confluent_kafka import Message
+
+from consumer_membership.config import ConsumerConfig
+from consumer_membership.errors import CommitError
+from consumer_membership.membership.effects import CommitCompleted
+from consumer_membership.membership.events import AssignedByHand, Event, LeaveRequested, Polled, Subscribed
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.book import OffsetBook
+from consumer_membership.runtime.data_plane import DataPlane
+from consumer_membership.runtime.deliveries import Deliveries
+from consumer_membership.runtime.fetcher import Fetcher
+from consumer_membership.runtime.handle import HandleCallbacks, Reports, make_handle
+from consumer_membership.runtime.life import Life
+from consumer_membership.runtime.listener import RebalanceListener
+from consumer_membership.runtime.mailroom import Mailroom
+from consumer_membership.runtime.open_commits import GRACE_S, NO_OFFSET_CODE, OpenCommits
+from consumer_membership.runtime.performer import CommitCallback, Performer
+from consumer_membership.runtime.ports import PortFactory
+from consumer_membership.runtime.statistics import rewritten
+from consumer_membership.runtime.steps import Steps
+from consumer_membership.runtime.turnstile import Turnstile
+from consumer_membership.types import ASSIGNMENT_LOST_CODE, BrokerError, Offsets, Subscription, TopicPartition
+
+_LOG = logging.getLogger("consumer_membership.session")
+
+#: How long the handle may wait for a record at a time: what a step, a commit from another thread, or Ctrl-C waits for.
+SLICE_S = 0.05
+#: How long the end of the member's thread is waited for; it has nothing left to say then.
+STOP_S = 2.0
+#: The states in which a poll with a subscription is what the member waits for.
+_WAITS_FOR_POLL = frozenset({MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL})
+_SETTLED = frozenset({MemberState.ACK, MemberState.STABLE})
+
+
+class Session:
+    """One consumer: the fetching handle, the member's port, and the application's calls."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        callbacks: HandleCallbacks,
+        on_commit: CommitCallback | None,
+        port_factory: PortFactory,
+    ) -> None:
+        self._settings = config.member_settings()
+        connection = config.connection_settings()
+        self.deliveries = Deliveries()
+        self._turnstile = Turnstile()
+        self._reports = Reports()
+        handle = make_handle(config.fetcher_config(), callbacks, self._reports, self._rewrite)
+        self._commits = OpenCommits(self._post_to_thread, connection.socket_timeout_s)
+        self.mailroom = Mailroom(self._take_commit)
+        self.life = Life(handle, self.mailroom.mailbox)
+        self._fetcher = Fetcher(handle, self.deliveries)
+        self._book = OffsetBook(self._fetcher, stores_by_itself=config.enable_auto_offset_store)
+        self._steps = Steps(
+            self._fetcher, self._book, self._turnstile, auto_commit=self._settings.auto_commit, post=self._post
+        )
+        self.partitions = DataPlane(
+            self._fetcher,
+            self._book,
+            self._steps,
+            self._turnstile,
+            self.life,
+            announce=self._announce_by_hand,
+            commit_by_hand=self._commit_by_hand,
+        )
+        self._performer = Performer(
+            self.mailroom, self._steps, self._book, self._turnstile, post=self._post, on_commit=on_commit
+        )
+        self._port = port_factory(
+            member=self._settings,
+            connection=connection,
+            start=config.start_settings(),
+            to_application=self.mailroom.mailbox,
+            progress=self.deliveries.progress,
+        )
+        self._is_started = False
+        self._announced: MembershipView | None = None
+        self._frozen_at: MembershipView | None = None
+        #: How deep each thread is in a call that polls or closes.
+        self._inside: dict[int, int] = {}
+        self._closer: int | None = None
+        self._closes_later: int | None = None
+
+    # ---- the member ----
+
+    @property
+    def view(self) -> MembershipView:
+        """The member's latest picture."""
+        return self._port.view
+
+    def _post(self, *events: Event) -> None:
+        self._port.post(*events)
+
+    def _post_to_thread(self, *events: Event) -> None:
+        """Post something that is worth connecting for."""
+        if not self._is_started:
+            self._is_started = True
+            self._port.start()
+        self._port.post(*events)
+
+    def _announce_by_hand(self, event: AssignedByHand) -> None:
+        """Automatic commits are all that the member does for partitions that the application assigned itself."""
+        if self._settings.auto_commit:
+            self._post_to_thread(event)
+
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
+        """Ask for these topics from now on; the member joins, or tells its group, at the next poll."""
+        self.life.check()
+        self._performer.forgive()
+        self._performer.refuse_if_fatal("Failed to set subscription")
+        self._steps.listener = listener
+        self.partitions.is_subscribed = True
+        self._post(Subscribed(subscription=subscription))
+        self._announced = None
+
+    def unsubscribe(self) -> None:
+        """Leave the group; on_revoke is called by the next polls, or by close."""
+        self.life.check()
+        self.partitions.is_subscribed = False
+        self._post(LeaveRequested())
+
+    # ---- polling ----
+
+    def poll(self, timeout_s: float) -> Message | None:
+        """The next record or error, None when the time is over (negative: never)."""
+        self._enter()
+        try:
+            deadline = float("inf") if timeout_s < 0 else monotonic() + timeout_s
+            while True:
+                self._serve()
+                if self._performer.notices:
+                    return self._performer.notices.popleft()
+                left = deadline - monotonic()
+                self._gather(1, min(SLICE_S, max(left, 0.0)))
+                self._reports.tell()
+                for message in self.deliveries.hand_out(1):
+                    return message
+                if left <= 0 or self.life.is_ending:
+                    return None
+        finally:
+            self._leave()
+
+    def consume(self, limit: int, timeout_s: float) -> list[Message]:
+        """Gather until there are so many records and errors or the time is over (negative: never).
+
+        What was gathered before a callback raises stays for the next call.
+        """
+        self._enter()
+        try:
+            deadline = float("inf") if timeout_s < 0 else monotonic() + timeout_s
+            notices: list[Message] = []
+            while True:
+                self._serve()
+                while self._performer.notices:
+                    notices.append(self._performer.notices.popleft())
+                left = deadline - monotonic()
+                missing = limit - len(notices)
+                batch = self._gather(missing, min(SLICE_S, max(left, 0.0)))
+                if batch is not None:
+                    return batch
+                self._reports.tell()
+                is_full = len(self.deliveries.ready) >= missing
+                if is_full or notices or left <= 0 or self.life.is_ending:
+                    return self.deliveries.hand_out(missing) + notices
+        finally:
+            self._leave()
+
+    def _serve(self) -> None:
+        """Begin one slice: what was reported, what the member ordered, what it waits to hear."""
+        self.deliveries.turns += 1
+        if self.mailroom.has_waiting:
+            self._performer.serve()
+        if self._fetcher.frozen:
+            self._thaw_spared()
+        view = self._port.view
+        if self.partitions.is_subscribed and view is not self._announced and view.state in _WAITS_FOR_POLL:
+            self._announced = view
+            self._post_to_thread(Polled())
+
+    def _gather(self, limit: int, slice_s: float) -> list[Message] | None:
+        """Add to the buffer for one slice; a full batch that can go past the buffer is returned instead."""
+        if self.life.is_ending or len(self.deliveries.ready) >= limit:
+            return None
+        if not self._fetcher.can_deliver:
+            self._idle(slice_s)
+            return None
+        with self._turnstile:
+            if self.life.is_closed:
+                return None
+            if limit == 1:
+                self._fetcher.fill(slice_s)
+                return None
+            batch = self._fetcher.fetch(limit - len(self.deliveries.ready), slice_s)
+            if len(batch) == limit and not self._reports:
+                self.deliveries.pass_through(limit)
+                return batch
+            self.deliveries.take_in(batch)
+        return None
+
+    def _idle(self, slice_s: float) -> None:
+        """Wait for the member, since nothing can come from the handle but its reports."""
+        with self._turnstile:
+            if not self.life.is_closed:
+                self._fetcher.fill(0)
+        if slice_s > 0 and not self.deliveries.ready and not self._reports:
+            self.mailroom.wait(lambda: self._may_serve or self.life.is_ending, slice_s)
+
+    @property
+    def _may_serve(self) -> bool:
+        """Whether something waits to be performed and nobody is at it."""
+        return self.mailroom.has_waiting and self._performer.thread is None
+
+    def _thaw_spared(self) -> None:
+        """Let partitions go on whose revocation did not take place after all.
+
+        After a callback that raised the coordinator may want nothing revoked any more, and then no step says so. A
+        settled member of a later view than the one at the freeze owns what it holds.
+        """
+        view = self._port.view
+        if self._frozen_at is None:
+            self._frozen_at = view
+        elif view is not self._frozen_at and view.state in _SETTLED and not self.mailroom.has_waiting:
+            with self._turnstile:
+                self._fetcher.thaw(self._fetcher.frozen & view.owned.keys())
+            self._frozen_at = None
+
+    def _enter(self) -> None:
+        self.life.check()
+        me = threading.get_ident()
+        self._inside[me] = self._inside.get(me, 0) + 1
+
+    def _leave(self) -> None:
+        """Leave a call that polls; a close that was asked for inside it takes place now."""
+        me = threading.get_ident()
+        self._inside[me] -= 1
+        if self._inside[me] == 0:
+            del self._inside[me]
+            if self._closes_later == me:
+                self._closes_later = None
+                self.close()
+
+    # ---- commits ----
+
+    def commit(
+        self, offsets: Offsets | None, *, is_awaited: bool
+    ) -> tuple[Offsets, Mapping[TopicPartition, BrokerError | None]]:
+        """Commit these offsets (None: what is consumed and not committed); with each partition's error if awaited.
+
+        Raises:
+            CommitError: nothing to commit, the assignment is lost, or no answer in time.
+            FatalGroupError: the member was refused for good.
+        """
+        self.life.check()
+        self._performer.refuse_if_fatal("Commit failed")
+        if self._steps.is_losing:
+            raise CommitError("Commit failed: Local: Assignment was lost", ASSIGNMENT_LOST_CODE)
+        if offsets is None:
+            with self._turnstile:
+                offsets = self._book.uncommitted()
+        if not offsets:
+            if is_awaited:
+                raise CommitError("Commit failed: Local: No offset stored", NO_OFFSET_CODE)
+            self.mailroom.mailbox.put(CommitCompleted(commit_id=0, offsets={}, errors={}))
+            return {}, {}
+        commit_id = self._commits.begin(offsets, is_awaited=is_awaited)
+        if not is_awaited:
+            return offsets, {}
+        return offsets, self._commits.await_end(commit_id, self.mailroom.wait)
+
+    def _take_commit(self, completed: CommitCompleted) -> bool:
+        self._book.committed(completed.offsets, completed.errors)
+        return self._commits.take(completed)
+
+    def _commit_by_hand(self) -> None:
+        """Commit what was consumed of partitions that the application assigned itself, before it gives them up."""
+        offsets = self._book.uncommitted(self._fetcher.by_hand) if self._settings.auto_commit else {}
+        if offsets:
+            self._commits.begin(offsets, is_awaited=False)
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Give up everything in good order, leave the group, and let the handle go.
+
+        A close from inside a callback, or from a signal handler that interrupts a poll of its own thread, takes place
+        when that call ends. What callbacks raise meanwhile is raised at the end.
+        """
+        if self.life.is_ours and self.life.is_closed:
+            return
+        self.life.check()
+        me = threading.get_ident()
+        if me in self._inside:
+            self.life.end()
+            if self._closer is None:
+                self._closes_later = me
+            return
+        if self._closer is not None:
+            self.mailroom.wait(lambda: self.life.is_closed, self._patience_s)
+            return
+        self._closer = me
+        self.life.end()
+        self.mailroom.ring()
+        if not self._performer.begin(self._patience_s):
+            # A callback runs in another thread, and may wait for this one: that thread closes when it comes back.
+            self._closer, self._closes_later = None, self._performer.thread
+            return
+        self._inside[me] = 1
+        try:
+            self._close()
+        finally:
+            del self._inside[me]
+            self._performer.end()
+
+    @property
+    def _patience_s(self) -> float:
+        return self._settings.leave_timeout_s + GRACE_S
+
+    def _close(self) -> None:
+        errors: list[Exception] = []
+        try:
+            if self._is_started:
+                self._settle(errors)
+        finally:
+            self.life.is_closed = True
+            self._port.stop(STOP_S)
+            with self._turnstile:
+                self.deliveries.ready.clear()
+                self._fetcher.handle.close()
+            self.mailroom.ring()
+        if errors:
+            raise errors[0]
+
+    def _settle(self, errors: list[Exception]) -> None:
+        """Commit, then leave: every order of the member is performed here, callbacks included."""
+        with self._turnstile:
+            self._commit_by_hand()
+        # A leave would overtake commits on their way, and the coordinator refuses those of a member that is gone.
+        self._perform_until(lambda: not self._commits.has_outstanding, errors, self._settings.leave_timeout_s / 2)
+        leaves = self._performer.leaves
+        self._post(LeaveRequested())
+        if not self._perform_until(lambda: self._performer.leaves > leaves, errors, self._patience_s):
+            _LOG.error("The member did not confirm its leave in time; the session's end removes it from the group")
+
+    def _perform_until(self, is_over: Callable[[], bool], errors: list[Exception], patience_s: float) -> bool:
+        """Perform what comes until something is so; False: nothing came for so long."""
+        while True:
+            self._performer.perform_all(errors)
+            if is_over():
+                return True
+            if not self.mailroom.wait(lambda: self.mailroom.has_waiting or is_over(), patience_s):
+                return False
+
+    def abandon(self) -> None:
+        """Stop without a word to the group, as the destruction of an unclosed consumer does in confluent-kafka."""
+        if self.life.is_ours and not self.life.is_closed:
+            self.life.end()
+            self.life.is_closed = True
+            self._port.stop(0)
+
+    def _rewrite(self, statistics: str) -> str:
+        return rewritten(statistics, self._port.view, len(self._fetcher.assigned), self._steps.rebalances)

@@ -1,0 +1,114 @@
+"""kio's response entities about the cluster as values of the domain: brokers, topics, leaders and their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
+from consumer_membership.wire.verdicts import broker_error
+
+if TYPE_CHECKING:
+    from kio.schema.list_offsets.v7.response import ListOffsetsResponse
+    from kio.schema.metadata.v12.response import MetadataResponsePartition as PartitionEntityV12
+    from kio.schema.metadata.v12.response import MetadataResponseTopic as TopicEntityV12
+    from kio.schema.metadata.v13.response import MetadataResponsePartition as PartitionEntityV13
+    from kio.schema.metadata.v13.response import MetadataResponseTopic as TopicEntityV13
+
+    from consumer_membership.wire.requests import MetadataResponse
+
+    PartitionEntity: TypeAlias = PartitionEntityV12 | PartitionEntityV13
+    TopicEntity: TypeAlias = TopicEntityV12 | TopicEntityV13
+
+_SUCCESS = ErrorCode.none.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMetadata:
+    """One partition: who leads it (None: nobody now) and who has copies of it."""
+
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    error: BrokerError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMetadata:
+    """One topic as the cluster describes it; `partitions` is empty where `error` says why."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: Mapping[int, PartitionMetadata]
+    error: BrokerError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMetadata:
+    """The answer to one Metadata request. A topic that was asked for by id and is not known has no name: left out."""
+
+    cluster_id: str | None
+    controller_id: int | None
+    brokers: Mapping[int, BrokerAddress]
+    topics: Mapping[str, TopicMetadata]
+
+
+def metadata(entity: MetadataResponse) -> ClusterMetadata | BrokerError:
+    """What a Metadata answer says, or the error of the whole request (version 13)."""
+    code = int(getattr(entity, "error_code", _SUCCESS))
+    if code != _SUCCESS:
+        return broker_error(code)
+    return ClusterMetadata(
+        cluster_id=entity.cluster_id,
+        controller_id=None if entity.controller_id < 0 else entity.controller_id,
+        brokers={
+            broker.node_id: BrokerAddress(node_id=broker.node_id, host=broker.host, port=broker.port)
+            for broker in entity.brokers
+        },
+        topics={topic.name: _topic(topic.name, topic) for topic in entity.topics if topic.name is not None},
+    )
+
+
+def _topic(name: str, entity: TopicEntity) -> TopicMetadata:
+    return TopicMetadata(
+        name=name,
+        topic_id=entity.topic_id,
+        is_internal=entity.is_internal,
+        partitions={partition.partition_index: _partition(partition) for partition in entity.partitions},
+        error=_error(entity.error_code, name),
+    )
+
+
+def _partition(entity: PartitionEntity) -> PartitionMetadata:
+    return PartitionMetadata(
+        partition=entity.partition_index,
+        leader=None if entity.leader_id < 0 else entity.leader_id,
+        leader_epoch=None if entity.leader_epoch < 0 else entity.leader_epoch,
+        replicas=entity.replica_nodes,
+        in_sync_replicas=entity.isr_nodes,
+        error=_error(entity.error_code),
+    )
+
+
+def _error(code: int, what: str = "") -> BrokerError | None:
+    return None if code == _SUCCESS else broker_error(code, what)
+
+
+def list_offsets(
+    entity: ListOffsetsResponse, partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, int | BrokerError]:
+    """Each partition's offset, or its error. An offset of -1 is the broker's "none": no record is that young."""
+    results: dict[TopicPartition, int | BrokerError] = {}
+    for topic in entity.topics:
+        for partition in topic.partitions:
+            error = _error(partition.error_code, f"{topic.name} [{partition.partition_index}]")
+            results[TopicPartition(topic.name, partition.partition_index)] = error or partition.offset
+    left_out = broker_error(ErrorCode.unknown_server_error, "the broker's answer leaves this partition out")
+    return {partition: results.get(partition, left_out) for partition in partitions}

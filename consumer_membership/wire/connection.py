@@ -1,0 +1,234 @@
+"""One connection to one broker, without a socket: bytes in, events out; calls in, bytes out.
+
+A connection begins with ApiVersions, in which both sides say what they speak (KIP-35, KIP-511). A broker that does not
+know the asked version of ApiVersions answers UNSUPPORTED_VERSION in version 0, and is asked again in version 0.
+Authentication comes next, where the configuration asks for it, and then the connection is ready: requests may be
+sent, several at once, and a broker answers them in their order.
+
+    NEW -- start() --> NEGOTIATING -- ApiVersions answered --> READY -- the end, or nonsense --> BROKEN
+
+SASL will be a state between NEGOTIATING and READY; `_negotiated` is its door, `BytesToSend` its voice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from kio.schema.errors import ErrorCode
+from kio.static.protocol import ResponsePayload
+
+from consumer_membership.errors import InternalError, TransportError
+from consumer_membership.wire.frames import SIZE_BYTES, Call, decode, encode
+from consumer_membership.wire.versions import BrokerVersions, VersionRange
+
+if TYPE_CHECKING:
+    from kio.schema.api_versions.v0.response import ApiVersionsResponse as ApiVersionsResponseV0
+    from kio.schema.api_versions.v3.response import ApiVersionsResponse as ApiVersionsResponseV3
+
+#: What the broker is told of this client (KIP-511): its metrics and logs count clients by it.
+SOFTWARE_NAME = "consumer-membership"
+
+#: An ApiVersions answer takes about 1 KB. A first frame that says it is larger than this is text or TLS: the smallest
+#: letter in front makes a size of 512 MB.
+_HANDSHAKE_MAX_BYTES = 1 << 20
+
+_CORRELATION_LIMIT = 1 << 31
+
+
+class ConnectionState(Enum):
+    """How far a connection is; the module's text draws it."""
+
+    NEW = "new"
+    NEGOTIATING = "negotiating"
+    READY = "ready"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytesToSend:
+    """The handshake goes on: send these bytes."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """The handshake is over; `versions` is what the broker offers."""
+
+    versions: BrokerVersions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseReceived:
+    """The answer to the call that `send` numbered so."""
+
+    correlation_id: int
+    entity: ResponsePayload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """The stream ended or is not Kafka's; nothing more comes, and only a new connection helps."""
+
+    error: TransportError
+
+
+Event: TypeAlias = BytesToSend | Ready | ResponseReceived | Broken
+
+
+class Connection:
+    """The protocol of one connection. Whoever owns the socket calls `start`, `send`, `receive` and `receive_end`.
+
+    Answers are expected in the order of the calls, as brokers give them. How the stream is cut into pieces does not
+    matter: the same bytes give the same events. `Broken` is the last event, and comes once.
+    """
+
+    __slots__ = ("_buffer", "_client_id", "_expected", "_max_frame_bytes", "_next_id", "_software_version", "state")
+
+    def __init__(self, *, client_id: str, max_frame_bytes: int, software_version: str = "unknown") -> None:
+        self.state = ConnectionState.NEW
+        self._client_id = client_id
+        self._max_frame_bytes = max_frame_bytes
+        self._software_version = software_version
+        self._buffer = bytearray()
+        self._expected: deque[tuple[int, Call[ResponsePayload]]] = deque()
+        self._next_id = 0
+
+    def start(self) -> bytes:
+        """The first bytes to send."""
+        if self.state is not ConnectionState.NEW:
+            raise InternalError(f"a connection was started while it was {self.state.value}")
+        self.state = ConnectionState.NEGOTIATING
+        return self._put(api_versions(self._software_version))
+
+    def send(self, call: Call[ResponsePayload]) -> tuple[int, bytes]:
+        """The number under which the answer will come, and the bytes to send."""
+        if self.state is not ConnectionState.READY:
+            raise InternalError(f"a request was sent on a connection that is {self.state.value}")
+        correlation_id = self._next_id
+        return correlation_id, self._put(call)
+
+    def receive(self, data: bytes) -> tuple[Event, ...]:
+        """What these bytes, after all earlier ones, complete."""
+        if self.state is ConnectionState.BROKEN:
+            return ()
+        self._buffer += data
+        events: list[Event] = []
+        try:
+            events.extend(map(self._handle, self._frames()))
+        except TransportError as error:
+            events.append(self._broken(error))
+        return tuple(events)
+
+    def receive_end(self) -> tuple[Event, ...]:
+        """What it means that the stream ended here."""
+        if self.state is ConnectionState.BROKEN:
+            return ()
+        if self._buffer:
+            text = f"the peer closed the connection in the middle of an answer ({len(self._buffer)} bytes of it came)"
+        elif self.state is ConnectionState.NEGOTIATING:
+            text = (
+                "the peer closed the connection instead of answering the first request; is this port one for TLS or "
+                "SASL, or no port of a Kafka broker?"
+            )
+        else:
+            text = "the peer closed the connection"
+        return (self._broken(TransportError(text)),)
+
+    def _broken(self, error: TransportError) -> Broken:
+        self.state = ConnectionState.BROKEN
+        self._buffer.clear()
+        return Broken(error=error)
+
+    def _put(self, call: Call[ResponsePayload]) -> bytes:
+        correlation_id = self._next_id
+        data = encode(call, correlation_id, self._client_id)
+        self._next_id = (correlation_id + 1) % _CORRELATION_LIMIT
+        self._expected.append((correlation_id, call))
+        return data
+
+    def _frames(self) -> Iterator[bytes]:
+        buffer = self._buffer
+        while len(buffer) >= SIZE_BYTES:
+            size = int.from_bytes(buffer[:SIZE_BYTES], "big", signed=True)
+            self._check_size(size)
+            end = SIZE_BYTES + size
+            if len(buffer) < end:
+                return
+            frame = bytes(memoryview(buffer)[SIZE_BYTES:end])
+            del buffer[:end]
+            yield frame
+
+    def _check_size(self, size: int) -> None:
+        in_handshake = self.state is not ConnectionState.READY
+        limit = min(self._max_frame_bytes, _HANDSHAKE_MAX_BYTES) if in_handshake else self._max_frame_bytes
+        # The correlation id is in every frame, so none is shorter than it.
+        if SIZE_BYTES <= size <= limit:
+            return
+        if in_handshake:
+            raise TransportError(_foreign(bytes(self._buffer[:SIZE_BYTES])))
+        raise TransportError(
+            f"an answer says it has {size} bytes, and receive.message.max.bytes allows {limit}; raise it, or look for "
+            "what breaks the stream"
+        )
+
+    def _handle(self, frame: bytes) -> Event:
+        number = int.from_bytes(frame[:SIZE_BYTES], "big", signed=True)
+        if not self._expected:
+            raise TransportError(f"an answer came (number {number}) while none was expected")
+        correlation_id, call = self._expected.popleft()
+        if number != correlation_id:
+            raise TransportError(f"the answer to {call.name} has number {number} instead of {correlation_id}")
+        if self.state is ConnectionState.NEGOTIATING:
+            return self._negotiate(call, frame)
+        return ResponseReceived(correlation_id=correlation_id, entity=decode(call.response, frame))
+
+    def _negotiate(self, call: Call[ResponsePayload], frame: bytes) -> Event:
+        # Header v0 and then the error code, in every version: readable before it is known which version came back.
+        code = int.from_bytes(frame[4:6], "big", signed=True)
+        if code == ErrorCode.unsupported_version and call.layout.__version__ > 0:
+            return BytesToSend(data=self._put(api_versions_v0()))
+        if code != ErrorCode.none:
+            raise TransportError(f"{call.name} was refused with error code {code}; is the peer a Kafka broker?")
+        return self._negotiated(_offered(decode(call.response, frame)))
+
+    def _negotiated(self, versions: BrokerVersions) -> Event:
+        self.state = ConnectionState.READY
+        return Ready(versions=versions)
+
+
+def api_versions(software_version: str) -> Call[ApiVersionsResponseV3]:
+    """ApiVersions in the version that names the client."""
+    from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse  # noqa: PLC0415  # see requests.py
+
+    return Call(
+        entity=ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version),
+        layout=ApiVersionsRequest,
+        response=ApiVersionsResponse,
+    )
+
+
+def api_versions_v0() -> Call[ApiVersionsResponseV0]:
+    """ApiVersions in the version that every broker knows."""
+    from kio.schema.api_versions.v0 import ApiVersionsRequest, ApiVersionsResponse  # noqa: PLC0415  # see requests.py
+
+    return Call(entity=ApiVersionsRequest(), layout=ApiVersionsRequest, response=ApiVersionsResponse)
+
+
+def _offered(entity: ResponsePayload) -> BrokerVersions:
+    answer = cast("ApiVersionsResponseV0 | ApiVersionsResponseV3", entity)
+    return BrokerVersions({key.api_key: VersionRange(key.min_version, key.max_version) for key in answer.api_keys})
+
+
+def _foreign(head: bytes) -> str:
+    """What a stream that is not Kafka's looks like by its first four bytes, with the likely cause."""
+    # A TLS record begins with its type (21 alert, 22 handshake) and the major version 3.
+    if head[:2] in (b"\x15\x03", b"\x16\x03"):
+        return "the peer answered with TLS, so this is a port for TLS; use the broker's plaintext port"
+    if head == b"HTTP":
+        return "the peer is an HTTP server; this is not the port of a Kafka broker"
+    return f"the peer's answer begins with {head!r}, which is not Kafka's protocol; is this the port of a Kafka broker?"

@@ -1,0 +1,91 @@
+"""`python -m tests.benchmarks [names...]`: run figures on one broker, write table, JSON and plots."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from consumer_membership.devbroker import Way, start
+from tests.benchmarks import plots, report
+from tests.benchmarks.bench import Bench, tell
+from tests.benchmarks.figures import handoffs, idle, memory, scale_out, standstill, throughput
+from tests.benchmarks.figures import start as start_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.benchmarks.bench import Figure
+
+_RESULTS = Path(__file__).parent / "results"
+
+FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
+    module.NAME: module.run for module in (start_figure, throughput, memory, idle, scale_out, standstill, handoffs)
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; 0 if every bound holds, 1 if one does not."""
+    asked = _parser().parse_args(arguments)
+    with _broker(asked) as (bootstrap, broker):
+        bench = Bench(
+            bootstrap=bootstrap,
+            subject=asked.subject,
+            is_quick=asked.quick,
+            rounds=asked.rounds,
+            seed=asked.seed if asked.seed is not None else secrets.randbelow(10**6),
+        )
+        run = report.circumstances(broker=broker, subject=bench.subject, is_quick=bench.is_quick, seed=bench.seed)
+        figures: list[Figure] = []
+        for name in asked.names or FIGURES:
+            began = time.monotonic()
+            tell(f"--- {name}")
+            figures.append(FIGURES[name](bench))
+            print(report.figure_markdown(figures[-1]), flush=True)
+            tell(f"--- {name} took {time.monotonic() - began:.0f} s")
+            _write(asked.output, run, figures)
+    print(f"\nwritten to {asked.output}: {', '.join(sorted(path.name for path in asked.output.iterdir()))}")
+    failed = report.missed(figures)
+    print("every bound holds" if not failed else "bounds missed:\n  " + "\n  ".join(failed))
+    return 1 if failed else 0
+
+
+def _write(folder: Path, run: report.Circumstances, figures: list[Figure]) -> None:
+    """After each figure, so that a run that is broken off has left what it measured."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.md").write_text(report.markdown(run, figures))
+    (folder / "results.json").write_text(report.as_json(run, figures))
+    plots.draw(figures[-1], folder)
+
+
+@contextmanager
+def _broker(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    if asked.bootstrap:
+        yield asked.bootstrap, f"at {asked.bootstrap}"
+        return
+    with start(asked.version, way=Way(asked.way) if asked.way else None) as broker:
+        yield broker.bootstrap_servers, f"{broker.version} ({broker.way.value})"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=list(FIGURES), help=f"which figures: {', '.join(FIGURES)}")
+    parser.add_argument("--quick", action="store_true", help="few rounds, little data: about three minutes")
+    parser.add_argument("--rounds", type=int, help="rounds of each figure, instead of its own number")
+    parser.add_argument("--seed", type=int, help="of random phases and choices")
+    parser.add_argument("--bootstrap", help="an existing broker, instead of one that is started")
+    parser.add_argument("--version", help="the version of the broker that is started")
+    parser.add_argument("--way", choices=[way.value for way in Way], help="how the broker is come by")
+    parser.add_argument("--output", type=Path, default=_RESULTS, help="where to write")
+    parser.add_argument(
+        "--subject", default="consumer_membership", help="whose Consumer is ours; confluent_kafka measures the harness"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""What all figures share: the broker, the two sides, how many rounds, topics, and the order of turns."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tests.benchmarks.processes import Worker, WorkerFailedError
+from tests.benchmarks.samples import Check, Series
+from tests.benchmarks.workers import bulk, stream
+from tests.support.kafka import create_topic, unique
+
+PARTITIONS = 12
+"""Of every topic here, as the bounds say."""
+
+HEARTBEAT_S = 5.0
+"""The broker's group.consumer.heartbeat.interval.ms, by default; phases are drawn from it."""
+
+_SETTLE_S, _QUICK_SETTLE_S = 16.0, 8.0
+_FILL_TIMEOUT_S = 180.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Side:
+    """One of the things that are compared; two sides are never equal.
+
+    Attributes:
+        label: Its name in tables.
+        module: Where its `Consumer` is.
+        config: What it is given beyond what every side is given.
+        is_ours: Whether it is what is measured, and not what it is compared with.
+    """
+
+    label: str
+    module: str
+    config: Mapping[str, str]
+    is_ours: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured figure: what was measured, the bounds, and what a reader must know of both."""
+
+    name: str
+    title: str
+    series: tuple[Series, ...]
+    checks: tuple[Check, ...]
+    notes: tuple[str, ...] = ()
+    began_load: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Bench:
+    """One run: every figure gets it.
+
+    Attributes:
+        bootstrap: The broker.
+        subject: The module of our side; confluent_kafka itself measures the harness.
+        is_quick: Whether to take few rounds and little data.
+        rounds: How many rounds to take instead of each figure's own number.
+        seed: Of all random phases and choices.
+    """
+
+    bootstrap: str
+    subject: str
+    is_quick: bool
+    rounds: int | None
+    seed: int
+    chance: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311 - phases, not secrets
+
+    def ours(self, label: str = "ours", **config: str) -> Side:
+        """Our side; underscores in the names of properties stand for dots."""
+        settings = {"group.protocol": "consumer", **_dotted(config)}
+        return Side(label=label, module=self.subject, config=settings, is_ours=True)
+
+    def raw(self, label: str = "raw", **config: str) -> Side:
+        """confluent_kafka itself; underscores in the names of properties stand for dots."""
+        return Side(label=label, module="confluent_kafka", config={"group.protocol": "consumer", **_dotted(config)})
+
+    def count(self, full: int, quick: int) -> int:
+        """How many rounds to take."""
+        return self.rounds or (quick if self.is_quick else full)
+
+    @property
+    def settle_s(self) -> float:
+        """How long a group is left alone before something happens to it.
+
+        A member may heartbeat quickly for a while after a change; what is measured is a group in which nothing has
+        happened for long.
+        """
+        return _QUICK_SETTLE_S if self.is_quick else _SETTLE_S
+
+    def lanes(self, rounds: int, lanes: int) -> list[tuple[int, float]]:
+        """Rounds shared out among lanes that run at the same time, each with a seed that all sides of a lane share.
+
+        Both sides then meet the same phases.
+        """
+        return [(rounds // lanes + (lane < rounds % lanes), self.chance.random()) for lane in range(lanes)]
+
+    def chance_of_own(self, seed: float) -> random.Random:
+        """A source of chance for one thread or one side: none depends on how far another one is."""
+        return random.Random(seed)  # noqa: S311 - phases, not secrets
+
+    def config(self, side: Side, group: str | None = None) -> dict[str, str]:
+        """A side's complete configuration, for a new group if none is named."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": group or unique("bench"),
+            "auto.offset.reset": "earliest",
+            **side.config,
+        }
+
+    def topic(self, name: str) -> str:
+        """A new topic."""
+        return create_topic(self.bootstrap, unique(f"bench-{name}"), PARTITIONS)
+
+    def filled_topic(self, name: str, records: int, value_bytes: int = 100) -> str:
+        """A new topic that holds so many records, evenly spread.
+
+        Raises:
+            WorkerFailedError: Not all were acknowledged.
+        """
+        topic = self.topic(name)
+        job = bulk.Job(
+            bootstrap=self.bootstrap, topic=topic, partitions=PARTITIONS, total=records, value_bytes=value_bytes
+        )
+        with Worker("bulk", job) as worker:
+            filled = worker.expect("filled", _FILL_TIMEOUT_S)
+            worker.wait()
+        if filled.facts["acknowledged"] != records:
+            raise WorkerFailedError(f"{filled.facts['acknowledged']} of {records} written: {filled.facts['refused']}")
+        return topic
+
+    @contextmanager
+    def streaming(self, topic: str, beats_per_s: float, total: int = 0) -> Iterator[Worker]:
+        """A steady stream into a topic; it ends with its context, which fails where a record was not acknowledged.
+
+        Raises:
+            WorkerFailedError: A record was not acknowledged.
+        """
+        job = stream.Job(
+            bootstrap=self.bootstrap, topic=topic, partitions=PARTITIONS, beats_per_s=beats_per_s, total=total
+        )
+        with Worker("stream", job) as worker:
+            worker.expect("streaming", 30.0)
+            yield worker
+            worker.end()
+            streamed = worker.expect("streamed", 0.0).facts
+            if streamed["unsent"] or streamed["refused"]:
+                raise WorkerFailedError(f"the stream was not written: {streamed}")
+
+    def in_turns(self, rounds: int, *turns: Callable[[], None]) -> None:
+        """Take the turns round by round; each round begins with another one, so that none always follows the same."""
+        for number in range(rounds):
+            for turn in (*turns[number % len(turns) :], *turns[: number % len(turns)]):
+                turn()
+
+
+@contextmanager
+def counted_in(*series: Series) -> Iterator[None]:
+    """A measurement that fails is counted as failed in its series, and the run goes on."""
+    try:
+        yield
+    except WorkerFailedError as error:
+        tell(f"FAILED {series[0].label}: {error}")
+        for one in series:
+            one.fail(str(error))
+
+
+def tell(line: str) -> None:
+    """Tell whoever watches the run how it goes."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {line}\n")  # one write: lanes tell at the same time
+
+
+def _dotted(config: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in config.items()}

@@ -1,0 +1,96 @@
+"""What a process weighs with its first consumer, and with each further one."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+import psutil
+
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.processes import Worker, WorkerFailedError
+from tests.benchmarks.samples import Series, at_most, difference, median_of
+from tests.benchmarks.workers import footprint
+from tests.support.kafka import unique
+
+if TYPE_CHECKING:
+    from tests.benchmarks.bench import Bench, Side
+
+NAME = "memory"
+
+_RECORDS = 12_000
+_CONSUMERS = 10
+_MIB = 2**20
+_FIRST_MIB, _FURTHER_MIB = 35.0, 3.0
+_TIMEOUT_S = 90.0
+_KINDS = ("RSS", "USS")
+
+
+def run(bench: Bench) -> Figure:
+    """Measure ten consumers in one process, each with 12 partitions and after 12,000 records."""
+    began_load = os.getloadavg()[0]
+    topic = bench.filled_topic("memory", _RECORDS)
+    sides = (bench.ours(), bench.raw())
+    steps = ("imported", "first consumer", "each further consumer")
+    series = {
+        (side, step, kind): Series(label=f"{kind}, {step}, {side.label}", unit="MiB", is_ours=side.is_ours)
+        for kind in _KINDS
+        for step in steps
+        for side in sides
+    }
+    turns = [
+        partial(_weigh, bench, side, topic, [[series[side, step, kind] for step in steps] for kind in _KINDS])
+        for side in sides
+    ]
+    bench.in_turns(bench.count(4, 1), *turns)
+    ours, raw = sides
+    checks = []
+    for step, limit in (("first consumer", _FIRST_MIB), ("each further consumer", _FURTHER_MIB)):
+        for kind in _KINDS:
+            left, right = series[ours, step, kind], series[raw, step, kind]
+            more = difference(median_of(left), median_of(right))
+            bound = f"{step}, {kind}: at most raw + {limit:.0f} MB"
+            checks.append(at_most(bound, more, limit, "MiB more than raw", [left, right]))
+    return Figure(
+        name=NAME,
+        title="Memory of a process: imports, first consumer, each of nine further ones",
+        series=tuple(series.values()),
+        checks=tuple(checks),
+        notes=("read from outside, each consumer in a group of its own, after its records and a second more",),
+        began_load=began_load,
+    )
+
+
+def _weigh(bench: Bench, side: Side, topic: str, series: list[list[Series]]) -> None:
+    with counted_in(*(one for kind in series for one in kind)):
+        config = {name: value for name, value in bench.config(side).items() if name != "group.id"}
+        job = footprint.Job(
+            module=side.module,
+            config=config,
+            group=unique("bench"),
+            topic=topic,
+            expected=_RECORDS,
+            consumers=_CONSUMERS,
+        )
+        with Worker("footprint", job) as worker:
+            worker.expect("imported", _TIMEOUT_S)
+            weights = [_weight(worker.pid)]
+            for number in range(1, _CONSUMERS + 1):
+                worker.order("another")
+                worker.until(lambda number=number: len(worker.said("settled")) == number, _TIMEOUT_S, "'settled'")
+                facts = worker.said("settled")[-1].facts
+                if facts != {"received": _RECORDS, "partitions": PARTITIONS}:
+                    raise WorkerFailedError(f"consumer {number} got {facts}")
+                weights.append(_weight(worker.pid))
+            worker.end()
+        for kind, (imported, first, further) in enumerate(series):
+            imported.add(weights[0][kind])
+            first.add(weights[1][kind])
+            further.add((weights[-1][kind] - weights[1][kind]) / (_CONSUMERS - 1), weights=weights)
+        tell(f"memory: {side.label} {[f'{rss:.1f}' for rss, _ in weights]} MiB RSS")
+
+
+def _weight(pid: int) -> tuple[float, float]:
+    memory = psutil.Process(pid).memory_full_info()
+    return memory.rss / _MIB, memory.uss / _MIB

@@ -1,0 +1,102 @@
+"""From a constructor to the first record, and the import before it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.processes import WorkerFailedError, run_worker
+from tests.benchmarks.samples import Series, at_most, difference, median_of
+from tests.benchmarks.workers import first_record
+
+if TYPE_CHECKING:
+    from tests.benchmarks.bench import Bench, Side
+
+NAME = "start"
+
+_RECORDS = 1_200
+_STEPS = ("constructed_s", "subscribed_s", "assigned_s", "first_record_s", "close_s")
+_SLOWER_BY_S = 0.05
+_IMPORT_S = 0.4
+_TIMEOUT_S = 60.0
+
+
+def run(bench: Bench) -> Figure:
+    """Measure one member of a fresh group, 12 partitions with records, from the earliest."""
+    began_load = os.getloadavg()[0]
+    topic = bench.filled_topic("start", _RECORDS)
+    sides = (bench.ours(), bench.raw(), bench.raw("raw classic", group_protocol="classic"))
+    first = {side: Series(label=f"first record, {side.label}", unit="s", is_ours=side.is_ours) for side in sides}
+    bench.in_turns(bench.count(15, 4), *(partial(_start, bench, side, topic, first[side]) for side in sides))
+
+    modules = {"ours": bench.subject, "raw": "confluent_kafka"}
+    imports = {whose: Series(label=f"import, {whose}", unit="s", is_ours=whose == "ours") for whose in modules}
+    for module in modules.values():
+        _import(module)  # compiles the bytecode; what an installation has done already is not measured
+    turns = (partial(_count_import, modules[whose], imports[whose]) for whose in modules)
+    bench.in_turns(bench.count(11, 4), *turns)
+
+    ours, raw, _ = (first[side] for side in sides)
+    checks = (
+        at_most(
+            f"constructor to first record: median at most raw + {_SLOWER_BY_S} s",
+            difference(median_of(ours), median_of(raw)),
+            _SLOWER_BY_S,
+            "s more than raw",
+            [ours, raw],
+        ),
+        at_most(
+            f"import of the package: median at most {_IMPORT_S} s",
+            median_of(imports["ours"]),
+            _IMPORT_S,
+            "s",
+            [imports["ours"]],
+        ),
+    )
+    return Figure(
+        name=NAME,
+        title="Start: constructor to first record, one member of a fresh group, 12 partitions",
+        series=(*first.values(), *imports.values()),
+        checks=checks,
+        notes=(*(_timeline(series) for series in first.values()),),
+        began_load=began_load,
+    )
+
+
+def _start(bench: Bench, side: Side, topic: str, series: Series) -> None:
+    with counted_in(series):
+        job = first_record.Job(module=side.module, config=bench.config(side), topic=topic)
+        facts = run_worker("first_record", job, _TIMEOUT_S).facts
+        series.add(facts["first_record_s"], **facts)
+        tell(f"start: {side.label} {facts['first_record_s']:.3f} s")
+
+
+def _count_import(module: str, series: Series) -> None:
+    with counted_in(series):
+        series.add(_import(module))
+
+
+def _import(module: str) -> float:
+    program = (
+        f"import time; began = time.perf_counter(); from {module} import Consumer; print(time.perf_counter() - began)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise WorkerFailedError(f"importing {module}: {done.stderr.strip()}")
+    return float(done.stdout)
+
+
+def _timeline(series: Series) -> str:
+    """The medians of the steps on the way."""
+    steps = []
+    for step in _STEPS:
+        one = Series(label=step, unit="s")
+        for sample in series.samples:
+            one.add(sample.detail[step])
+        median = median_of(one)
+        steps.append(f"{step.removesuffix('_s')} {'?' if median is None else format(median, '.3f')}")
+    return f"{series.label}, medians in seconds since the constructor (close: its own duration): {', '.join(steps)}"

@@ -1,0 +1,207 @@
+"""Members of a group, each in its own process, and what their reports say about who owned what when."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.benchmarks.bench import PARTITIONS
+from tests.benchmarks.processes import Said, Worker, WorkerFailedError
+from tests.benchmarks.workers import member
+from tests.support.kafka import unique
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+
+    from tests.benchmarks.bench import Bench, Side
+
+_READY_S = 60.0
+_LEAVE_S = 60.0
+_GLANCE_S = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record as a member handled it; the moments are CLOCK_MONOTONIC."""
+
+    partition: int
+    offset: int
+    number: int
+    sent_at: float
+    handled_at: float
+
+
+class GroupMember:
+    """One member's process."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.subscribed_at = 0.0
+        self.left_at = 0.0
+        self.leaving_at = 0.0
+        self.handled: list[Record] = []
+        self.errors: list[str] = []
+
+    def prepare(self) -> None:
+        """Wait until the process is up and has imported what it needs."""
+        self.worker.expect("ready", _READY_S)
+
+    def subscribe(self) -> None:
+        """Make the consumer and subscribe it."""
+        self.worker.order("subscribe")
+        self.subscribed_at = self.worker.expect("subscribed", _READY_S).at
+
+    def owned(self) -> tuple[frozenset[int], float]:
+        """What its callbacks say that it owns, and since when."""
+        return owned_by(self.worker.said("assigned", "revoked", "lost"))
+
+    @property
+    def moves(self) -> int:
+        """How many partitions its callbacks were given so far."""
+        return sum(len(said.facts["partitions"]) for said in self.worker.said("assigned"))
+
+    def reported(self) -> list[int]:
+        """What the consumer itself calls its assignment."""
+        before = len(self.worker.said("owns"))
+        self.worker.order("report")
+        self.worker.until(lambda: len(self.worker.said("owns")) > before, _READY_S, "'owns'")
+        partitions: list[int] = self.worker.said("owns")[-1].facts["partitions"]
+        return partitions
+
+    def progress(self) -> int:
+        """How many records it has handled, half a second ago or less."""
+        said = self.worker.said("progress")
+        return int(said[-1].facts["count"]) if said else 0
+
+    def leave(self) -> None:
+        """Close the consumer, take what the member remembers, and wait for the process to end."""
+        self.worker.order("end")
+        left = self.worker.expect("left", _LEAVE_S)
+        self.left_at, self.leaving_at = left.at, left.facts["leaving_at"]
+        facts = self.worker.expect("handled", _LEAVE_S).facts
+        self.worker.wait()
+        self.handled = records_of(facts["records"])
+        self.errors = facts["errors"]
+
+
+class Group:
+    """A group with no members yet; all its processes are gone when its context is left."""
+
+    def __init__(self, bench: Bench, side: Side, topic: str, **job: Any) -> None:  # noqa: ANN401 - fields of the Job
+        config = bench.config(side, unique("bench"))
+        self._job = member.Job(module=side.module, config=config, topic=topic, **job)
+        self._processes = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._processes.close()
+
+    def member(self) -> GroupMember:
+        """A new member's process, up and ready, not subscribed."""
+        new = GroupMember(self._processes.enter_context(Worker("member", self._job)))
+        new.prepare()
+        return new
+
+
+def balanced_at(members: Sequence[GroupMember], timeout_s: float) -> float:
+    """The moment since which the members own an even share each and everything together.
+
+    Raises:
+        WorkerFailedError: They do not within the time.
+    """
+    give_up_at = time.monotonic() + timeout_s
+    while True:
+        owned = [member.owned() for member in members]
+        if is_balanced([partitions for partitions, _ in owned]):
+            return max(since for _, since in owned)
+        if time.monotonic() > give_up_at:
+            raise WorkerFailedError(f"no balance within {timeout_s} s: {[sorted(has) for has, _ in owned]}")
+        for one in members:
+            if one.worker.said("handled"):
+                raise WorkerFailedError("a member left by itself")
+        time.sleep(_GLANCE_S)
+
+
+def is_balanced(shares: Sequence[frozenset[int]], partitions: int = PARTITIONS) -> bool:
+    """Whether the shares are even, apart, and everything."""
+    even = all(len(share) in {partitions // len(shares), -(-partitions // len(shares))} for share in shares)
+    return even and sum(map(len, shares)) == len(frozenset().union(*shares)) == partitions
+
+
+def owned_by(events: Iterable[Said]) -> tuple[frozenset[int], float]:
+    """What a member owns after these callbacks, and the moment of the last one that changed it."""
+    owned: frozenset[int] = frozenset()
+    since = 0.0
+    for event in events:
+        partitions = frozenset(event.facts["partitions"])
+        after = owned | partitions if event.word == "assigned" else owned - partitions
+        if after != owned:
+            owned, since = after, event.at
+    return owned, since
+
+
+def records_of(rows: Iterable[Sequence[float]]) -> list[Record]:
+    """Records from the rows in which a worker tells them."""
+    return [
+        Record(partition=int(row[0]), offset=int(row[1]), number=int(row[2]), sent_at=row[3], handled_at=row[4])
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """How one partition changed hands.
+
+    Attributes:
+        partition: Which.
+        standstill_s: Last record at the old owner to first record at the new one; below zero where both had it.
+        oldest_s: How old the first record at the new owner was when it was handled.
+    """
+
+    partition: int
+    standstill_s: float
+    oldest_s: float
+
+
+def handovers(old: Iterable[Record], new: Iterable[Record], partitions: Iterable[int]) -> list[Handover]:
+    """How partitions went from one member to another, from what both handled around that change and no other.
+
+    Raises:
+        WorkerFailedError: One of the two handled nothing of a partition.
+    """
+    last = {record.partition: record for record in sorted(old, key=lambda record: record.handled_at)}
+    first = {record.partition: record for record in sorted(new, key=lambda record: -record.handled_at)}
+    silent = [partition for partition in partitions if partition not in last or partition not in first]
+    if silent:
+        raise WorkerFailedError(f"no records of partitions {silent} on one side of the change")
+    return [
+        Handover(
+            partition=partition,
+            standstill_s=first[partition].handled_at - last[partition].handled_at,
+            oldest_s=first[partition].handled_at - first[partition].sent_at,
+        )
+        for partition in partitions
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How often records were handled."""
+
+    lost: int
+    duplicates: int
+
+
+def tally(numbers: Iterable[Iterable[int]], total: int) -> Tally:
+    """What members together lost and did twice of the records 0 to total - 1."""
+    handled = list(itertools.chain.from_iterable(numbers))
+    distinct = set(handled)
+    return Tally(lost=total - len(distinct), duplicates=len(handled) - len(distinct))

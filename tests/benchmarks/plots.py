@@ -1,0 +1,137 @@
+"""Pictures of a run: bars of throughput, the distribution of standstills, every scale-out as a point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.ticker import FuncFormatter, ScalarFormatter
+
+from tests.benchmarks.figures import scale_out, standstill, throughput
+from tests.benchmarks.samples import ecdf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from tests.benchmarks.bench import Figure
+    from tests.benchmarks.samples import Series
+
+_OURS, _RAW, _OTHER, _BOUND = "#1b6ca8", "#d1782b", "#7a7a7a", "#b03030"
+_CONTESTS = throughput.CONTESTS
+_DPI = 130
+_STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "font.size": 9.5,
+    "legend.frameon": False,
+}
+
+
+def draw(figure: Figure, folder: Path) -> Path | None:
+    """Draw a figure into a folder; None where there is no picture of it or nothing to see."""
+    drawers = {
+        throughput.NAME: _throughput,
+        standstill.NAME: _standstill,
+        scale_out.NAME: _scale_out,
+    }
+    if figure.name not in drawers or not any(series.samples for series in figure.series):
+        return None
+    path = folder / f"{figure.name}.png"
+    with plt.rc_context(_STYLE):
+        drawers[figure.name](figure)
+        plt.savefig(path, dpi=_DPI, bbox_inches="tight")
+        plt.close("all")
+    return path
+
+
+def _throughput(figure: Figure) -> None:
+    """Bars of medians, the single rounds as points, ratios above."""
+    rates = [series for series in figure.series if series.unit == "msg/s"]
+    costs = [series for series in figure.series if series.unit != "msg/s"]
+    _, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.4))
+    _bars(left, rates, "faster")
+    left.set_title("Messages a second (bars: medians; points: rounds)")
+    left.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:.1f} M"))
+    _bars(right, costs, "dearer")
+    right.set_title("Client CPU, µs a message")
+    left.legend(loc="upper left")
+    plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
+    plt.tight_layout()
+
+
+def _bars(axes: Axes, series: list[Series], word: str) -> None:
+    width = 0.38
+    tops = []
+    for place, (ours, raw) in enumerate(zip(series[::2], series[1::2], strict=True)):
+        for one, shift, colour, name in ((ours, -width / 2, _OURS, "ours"), (raw, width / 2, _RAW, "raw")):
+            if one.summary is None:
+                continue
+            axes.bar(place + shift, one.summary.median, width, color=colour, label=name if place == 0 else None)
+            axes.scatter([place + shift] * len(one.samples), one.values, s=9, color="black", alpha=0.55, zorder=3)
+        if ours.summary and raw.summary:
+            top = max(*ours.values, *raw.values)
+            tops.append(top)
+            text = f"{ours.summary.median / raw.summary.median:.2f} x"
+            axes.annotate(text, (place, top), (0, 7), textcoords="offset points", ha="center", weight="bold")
+    axes.set_xticks(range(len(_CONTESTS)))
+    words = [f"{contest.method}\n{contest.settings}".replace("fetch ", "fetch\n") for contest in _CONTESTS]
+    axes.set_xticklabels(words)
+    axes.set_ylim(0, max(tops, default=1) * 1.3)
+    axes.annotate(f"x: ours / raw ({word})", (1, 1), xycoords="axes fraction", ha="right", va="top", color=_OTHER)
+
+
+def _standstill(figure: Figure) -> None:
+    """The share of moved partitions that stood still no longer than so, for both kinds of change."""
+    _, panels = plt.subplots(1, 2, figsize=(11.5, 4.2), sharey=True, sharex=True)
+    for axes, change in zip(panels, standstill.CHANGES, strict=True):
+        for series in figure.series:
+            what, _, whose = series.label.rpartition(", ")
+            if what != change or series.summary is None:
+                continue
+            values, shares = ecdf(series.values)
+            colour = _OURS if series.is_ours else _RAW
+            label = f"{whose}: median {series.summary.median:.2f} s, p90 {series.summary.p90:.2f} s (n={len(values)})"
+            axes.step([max(value, 0.005) for value in values], shares, where="post", color=colour, label=label, lw=2)
+            axes.plot(series.summary.p90, 0.9, "o", color=colour)
+        axes.axvline(standstill.LIMIT_S, color=_BOUND, ls="--", lw=1)
+        axes.annotate(f" bound for p90: {standstill.LIMIT_S} s", (standstill.LIMIT_S, 0.03), color=_BOUND)
+        axes.axhline(0.9, color=_OTHER, lw=0.7, ls=":")
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.set_title(change)
+        axes.set_xlabel("standstill, s (logarithmic)")
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16))
+    panels[0].set_ylabel("share of moved partitions")
+    panels[0].set_ylim(0, 1.02)
+    plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
+    plt.tight_layout()
+
+
+def _scale_out(figure: Figure) -> None:
+    """Every scale-out as a point, a row for each side and circumstance."""
+    rows = [series for series in figure.series if series.samples]
+    _, axes = plt.subplots(figsize=(9.5, 0.55 * len(rows) + 1.6))
+    for place, series in enumerate(rows):
+        colour = _OURS if series.is_ours else _RAW
+        spread = [place + 0.12 * ((number % 5) - 2) / 2 for number in range(len(series.samples))]
+        axes.scatter(series.values, spread, s=26, color=colour, alpha=0.75, edgecolors="none")
+        axes.plot([series.summary.median] * 2, [place - 0.3, place + 0.3], color="black", lw=2)
+        text = f"median {series.summary.median:.2f}  p90 {series.summary.p90:.2f}"
+        axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", color="#333333")
+    axes.axvline(scale_out.QUICK_CADENCE_S, color=_BOUND, ls="--", lw=1)
+    text = f" {scale_out.QUICK_CADENCE_S} s: bound at heartbeat.interval.ms=200"
+    axes.annotate(text, (scale_out.QUICK_CADENCE_S, -0.75), color=_BOUND, fontsize=8.5)
+    axes.set_yticks(range(len(rows)), [series.label for series in rows])
+    axes.set_ylim(len(rows) - 0.5, -1)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("seconds from subscribe until both own 6 of 12 (bar: median)")
+    axes.set_title(figure.title.partition(":")[0])
+    plt.tight_layout()

@@ -1,0 +1,161 @@
+"""A worker process as the driver sees it: ordered about by lines, heard by what it said and when.
+
+A worker that ends in any way but its own is a failure with the end of its stderr, at the one who waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+_PROJECT = Path(__file__).parents[2]
+_END_TIMEOUT_S = 60.0
+_TAIL_CHARACTERS = 1500
+
+
+class WorkerFailedError(Exception):
+    """A worker ended without saying what was waited for, or did not say it in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One thing that a worker said."""
+
+    word: str
+    at: float
+    facts: dict[str, Any]
+
+
+class Worker:
+    """A process of `tests.benchmarks.workers`, killed at the latest when its context is left."""
+
+    def __init__(self, name: str, job: Any) -> None:  # noqa: ANN401 - the Job of whichever worker
+        self.name = name
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"tests.benchmarks.workers.{name}", json.dumps(asdict(job))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            cwd=_PROJECT,
+        )
+        self._said: list[Said] = []
+        self._has_ended = False
+        self._news = threading.Condition()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._stderr.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def said(self, *words: str) -> list[Said]:
+        """What it has said so far, all of it or some words only."""
+        with self._news:
+            return [said for said in self._said if not words or said.word in words]
+
+    def order(self, word: str) -> float:
+        """Send an order; the moment at which it was sent."""
+        try:
+            self._process.stdin.write(word.encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise WorkerFailedError(f"{self.name} is gone: {self._tail()}") from error
+        return time.monotonic()
+
+    def expect(self, word: str, timeout_s: float) -> Said:
+        """The latest thing said by this word, as soon as there is one."""
+        self.until(lambda: any(said.word == word for said in self._said), timeout_s, f"'{word}'")
+        return self.said(word)[-1]
+
+    def until(self, holds: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Return as soon as something holds; it is looked at whenever the worker says something.
+
+        Raises:
+            WorkerFailedError: The time ran out, or the worker ended before.
+        """
+        with self._news:
+            self._news.wait_for(lambda: holds() or self._has_ended, timeout_s)
+            if holds():
+                return
+            reason = "it ended" if self._has_ended else f"not within {timeout_s:.0f} s"
+        raise WorkerFailedError(f"{self.name} never said {what} ({reason}): {self._tail()}")
+
+    def end(self, timeout_s: float = _END_TIMEOUT_S) -> None:
+        """Order the end and wait for it.
+
+        Raises:
+            WorkerFailedError: It ended by an error or not at all.
+        """
+        with suppress(WorkerFailedError):
+            self.order("end")
+        self.wait(timeout_s)
+
+    def wait(self, timeout_s: float = _END_TIMEOUT_S) -> None:
+        """Wait for the end.
+
+        Raises:
+            WorkerFailedError: It ended by an error or not at all.
+        """
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise WorkerFailedError(f"{self.name} does not end: {self._tail()}") from error
+        self._listener.join()
+        if code != 0:
+            raise WorkerFailedError(f"{self.name} ended with code {code}: {self._tail()}")
+
+    def _listen(self) -> None:
+        for line in self._process.stdout:
+            facts = json.loads(line)
+            said = Said(word=facts.pop("word"), at=facts.pop("at"), facts=facts)
+            with self._news:
+                self._said.append(said)
+                self._news.notify_all()
+        with self._news:
+            self._has_ended = True
+            self._news.notify_all()
+
+    def _tail(self) -> str:
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")[-_TAIL_CHARACTERS:].strip() or "(nothing on stderr)"
+
+
+def run_worker(name: str, job: Any, timeout_s: float) -> Said:  # noqa: ANN401 - the Job of whichever worker
+    """Run a worker that measures one thing, and give what it measured.
+
+    Raises:
+        WorkerFailedError: It did not.
+    """
+    with Worker(name, job) as worker:
+        measured = worker.expect("measured", timeout_s)
+        worker.wait()
+        return measured

@@ -1,0 +1,106 @@
+"""A TCP proxy between a client and the broker that counts requests by kind: the heartbeats that were really sent.
+
+The broker tells clients its own address in Metadata and FindCoordinator. The proxy puts its own port in the place of
+the broker's, so that every connection of the client comes through it. In all versions of both answers the port follows
+the host directly, so one pattern of equal length does it without decoding anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+HEARTBEATS = frozenset({12, 68})
+"""The api keys of Heartbeat (classic) and ConsumerGroupHeartbeat (KIP-848)."""
+
+ALL_KINDS = frozenset(range(1000))
+
+_SIZE = struct.Struct(">i")
+
+
+def with_address(frame: bytes, host: str, port: int, own_port: int) -> bytes:
+    """A frame in which each address host:port has another port."""
+    host_bytes = host.encode()
+    return frame.replace(host_bytes + _SIZE.pack(port), host_bytes + _SIZE.pack(own_port))
+
+
+class CountingProxy:
+    """A proxy on a port of its own, in front of one broker that advertises an address of this machine."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")
+        self._host, self._port = host, int(port)
+        self._own_port = 0
+        self._seen: list[tuple[float, int]] = []
+        self._loop = asyncio.new_event_loop()
+        self._is_up = threading.Event()
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._serve()], daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._is_up.wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def port(self) -> int:
+        """Its own port."""
+        return self._own_port
+
+    @property
+    def address(self) -> str:
+        """What a client connects to."""
+        return f"{self._host}:{self._own_port}"
+
+    def requests(self, kinds: frozenset[int], since: float, until: float) -> list[float]:
+        """When requests of these api keys were passed on, by CLOCK_MONOTONIC."""
+        return [at for at, kind in list(self._seen) if kind in kinds and since <= at < until]
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connected, self._host, 0)
+        self._own_port = server.sockets[0].getsockname()[1]
+        self._is_up.set()
+        async with server:
+            await self._stopping.wait()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            broker_reader, broker_writer = await asyncio.open_connection(self._host, self._port)
+            ways = [self._requests(reader, broker_writer), self._answers(broker_reader, writer)]
+            await asyncio.wait([asyncio.ensure_future(way) for way in ways], return_when=asyncio.FIRST_COMPLETED)
+            broker_writer.close()
+        writer.close()
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                size = await reader.readexactly(_SIZE.size)
+                frame = await reader.readexactly(_SIZE.unpack(size)[0])
+                self._seen.append((time.monotonic(), struct.unpack_from(">h", frame)[0]))
+                writer.write(size + frame)
+                await writer.drain()
+
+    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                size = await reader.readexactly(_SIZE.size)
+                frame = await reader.readexactly(_SIZE.unpack(size)[0])
+                writer.write(size + with_address(frame, self._host, self._port, self._own_port))
+                await writer.drain()

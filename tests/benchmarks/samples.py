@@ -1,0 +1,159 @@
+"""Samples, what is said of them, and whether a bound holds. Arithmetic only: tested by test_harness."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One measured value, with the machine's load average (1 minute) and CLOCK_MONOTONIC at that time."""
+
+    value: float
+    load: float
+    at: float
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a table shows of a series."""
+
+    n: int
+    least: float
+    median: float
+    p90: float
+    most: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Series:
+    """All measurements of one thing on one side, the failed ones too.
+
+    Attributes:
+        label: What was measured, and whose it is.
+        unit: Of every value.
+        is_ours: Whether a failure in it fails the bounds that rest on it.
+    """
+
+    label: str
+    unit: str
+    is_ours: bool = False
+    samples: list[Sample] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, value: float, **detail: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
+        """Take one measured value."""
+        self.samples.append(Sample(value=value, load=os.getloadavg()[0], at=time.monotonic(), detail=detail))
+
+    def fail(self, reason: str) -> None:
+        """Take one measurement that failed."""
+        self.failures.append(reason)
+
+    @property
+    def values(self) -> list[float]:
+        """The measured values in the order of measurement."""
+        return [sample.value for sample in self.samples]
+
+    @property
+    def summary(self) -> Summary | None:
+        """None where nothing could be measured."""
+        values = self.values
+        if not values:
+            return None
+        return Summary(
+            n=len(values),
+            least=min(values),
+            median=statistics.median(values),
+            p90=percentile(values, 90),
+            most=max(values),
+        )
+
+
+class Verdict(Enum):
+    """What is said of a bound."""
+
+    PASS = "PASS"  # noqa: S105 - a word in a table
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A bound and what was measured against it."""
+
+    bound: str
+    measured: str
+    verdict: Verdict
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest of the values that `percent` of them do not exceed (nearest rank: a value that occurred)."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def ecdf(values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The values in order, and beside each the share of values up to it."""
+    ordered = sorted(values)
+    return ordered, [rank / len(ordered) for rank in range(1, len(ordered) + 1)]
+
+
+def at_most(bound: str, measured: float | None, limit: float, unit: str, rests_on: Sequence[Series] = ()) -> Check:
+    """Whether a value is not above its limit."""
+    return _check(bound, measured, f"limit {amount(limit, unit)}", unit, rests_on, lambda value: value <= limit)
+
+
+def at_least(bound: str, measured: float | None, limit: float, unit: str, rests_on: Sequence[Series] = ()) -> Check:
+    """Whether a value is not below its limit."""
+    return _check(bound, measured, f"limit {amount(limit, unit)}", unit, rests_on, lambda value: value >= limit)
+
+
+def _check(
+    bound: str,
+    measured: float | None,
+    limit: str,
+    unit: str,
+    rests_on: Sequence[Series],
+    holds: Callable[[float], bool],
+) -> Check:
+    failed = [f"{len(series.failures)} failed in '{series.label}'" for series in rests_on if series.failures]
+    ours_failed = any(series.failures for series in rests_on if series.is_ours)
+    words = ["not measured" if measured is None else amount(measured, unit), limit, *failed]
+    passes = measured is not None and not ours_failed and holds(measured)
+    return Check(bound=bound, measured="; ".join(words), verdict=Verdict.PASS if passes else Verdict.FAIL)
+
+
+def median_of(series: Series) -> float | None:
+    """The median of a series, if there is one."""
+    return series.summary.median if series.summary else None
+
+
+def p90_of(series: Series) -> float | None:
+    """The 90th percentile of a series, if there is one."""
+    return series.summary.p90 if series.summary else None
+
+
+def difference(left: float | None, right: float | None) -> float | None:
+    """Left - right, where both are known."""
+    return None if left is None or right is None else left - right
+
+
+def ratio(left: float | None, right: float | None) -> float | None:
+    """Left / right, where both are known."""
+    return None if left is None or right is None or right == 0 else left / right
+
+
+def amount(value: float, unit: str) -> str:
+    """A value as a table shows it: three significant digits, thousands apart."""
+    magnitude = abs(value)
+    digits = 0 if magnitude >= 100 or value == int(value) else max(0, 2 - math.floor(math.log10(magnitude)))
+    return f"{value:,.{digits}f} {unit}".strip()

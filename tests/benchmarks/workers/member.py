@@ -1,0 +1,120 @@
+"""One member of a group that consumes until it is told to leave, and remembers every record that it handled.
+
+Orders: `subscribe` (once), `report` (what it owns), `end`.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.workers.wiring import END, consumer_class, job_of, next_order, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import Consumer, Message, TopicPartition
+
+NUMBER_AND_TIME = struct.Struct(">Qd")
+"""How each value begins: the record's number, and CLOCK_MONOTONIC when it was handed to the producer."""
+
+_PROGRESS_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Whose consumer to run and how.
+
+    Attributes:
+        module: Where the `Consumer` is.
+        config: Its configuration.
+        topic: What it subscribes to.
+        poll_s: How long one `poll` may wait.
+        batch: 0 consumes by `poll()`, another number by `consume(number)`.
+    """
+
+    module: str
+    config: dict[str, str]
+    topic: str
+    poll_s: float = 0.1
+    batch: int = 0
+
+
+class Member:
+    """A consumer, its callbacks and its memory."""
+
+    def __init__(self, job: Job, make: Callable[[dict[str, str]], Consumer]) -> None:
+        self._job = job
+        self.handled: list[tuple[int, int, int, float, float]] = []
+        self.errors: list[str] = []
+        began = time.monotonic()
+        self._consumer = make(job.config)
+        subscribing = time.monotonic()
+        self._consumer.subscribe(
+            [job.topic],
+            on_assign=lambda _, partitions: self._say("assigned", partitions),
+            on_revoke=lambda _, partitions: self._say("revoked", partitions),
+            on_lost=lambda _, partitions: self._say("lost", partitions),
+        )
+        say("subscribed", at=subscribing, constructor_s=subscribing - began)
+
+    def work(self) -> None:
+        """Handle what comes within one poll."""
+        if self._job.batch:
+            for message in self._consumer.consume(self._job.batch, self._job.poll_s):
+                self._handle(message)
+        else:
+            message = self._consumer.poll(self._job.poll_s)
+            if message is not None:
+                self._handle(message)
+
+    def report(self) -> None:
+        """Say what the consumer itself calls its assignment."""
+        say("owns", partitions=sorted(partition.partition for partition in self._consumer.assignment()))
+
+    def leave(self) -> None:
+        """Close the consumer; say how long that took, and everything that was handled."""
+        began = time.monotonic()
+        self._consumer.close()
+        say("left", close_s=time.monotonic() - began, leaving_at=began)
+        say("handled", records=self.handled, errors=self.errors)
+
+    def _handle(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            self.errors.append(str(error))
+            return
+        number, sent_at = NUMBER_AND_TIME.unpack_from(message.value())
+        self.handled.append((message.partition(), message.offset(), number, sent_at, time.monotonic()))
+
+    def _say(self, word: str, partitions: list[TopicPartition]) -> None:
+        say(word, partitions=[partition.partition for partition in partitions])
+
+
+def main() -> None:
+    """Run one member."""
+    job = job_of(Job)
+    make = consumer_class(job.module)
+    say("ready")
+    if next_order(None) == END:
+        return
+    member = Member(job, make)
+    said_at = time.monotonic()
+    while True:
+        order = next_order()
+        if order == END:
+            break
+        if order == "report":
+            member.report()
+        member.work()
+        now = time.monotonic()
+        if now - said_at > _PROGRESS_S:
+            said_at = now
+            say("progress", count=len(member.handled))
+    member.leave()
+
+
+if __name__ == "__main__":
+    main()

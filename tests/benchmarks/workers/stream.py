@@ -1,0 +1,68 @@
+"""A producer that writes one record to each partition at a steady beat, until it is told to end or has written all."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.benchmarks.workers.member import NUMBER_AND_TIME
+from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+
+_FLUSH_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to write where.
+
+    Attributes:
+        bootstrap: The broker.
+        topic: An existing topic.
+        partitions: How many partitions it has.
+        beats_per_s: Records a second for each partition.
+        total: How many records in all; 0 goes on until `end`.
+        value_bytes: The size of each value.
+    """
+
+    bootstrap: str
+    topic: str
+    partitions: int
+    beats_per_s: float
+    total: int = 0
+    value_bytes: int = 100
+
+
+def main() -> None:
+    """Write the stream; say how many records the broker acknowledged and how many it did not."""
+    job = job_of(Job)
+    producer = Producer({"bootstrap.servers": job.bootstrap, "linger.ms": "1", "acks": "all"})
+    refused: list[str] = []
+
+    def acknowledged(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(str(error))
+
+    padding = b"." * (job.value_bytes - NUMBER_AND_TIME.size)
+    number = 0
+    began = beat_at = time.monotonic()
+    say("streaming")
+    while (job.total == 0 or number < job.total) and next_order() != END:
+        for partition in range(job.partitions):
+            if job.total and number == job.total:
+                break
+            value = NUMBER_AND_TIME.pack(number, time.monotonic()) + padding
+            producer.produce(job.topic, value, partition=partition, on_delivery=acknowledged)
+            number += 1
+        producer.poll(0)
+        # A beat that came late is not made up for: a burst would be a load of its own.
+        now = time.monotonic()
+        beat_at = max(beat_at + 1 / job.beats_per_s, now)
+        time.sleep(beat_at - now)
+    unsent = producer.flush(_FLUSH_S)
+    say("streamed", count=number, unsent=unsent, refused=refused, wall_s=time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    main()

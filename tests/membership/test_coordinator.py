@@ -1,0 +1,84 @@
+"""Where the coordinator is, and what its loss means (CoordinatorRequestManagerTest)."""
+
+from __future__ import annotations
+
+from consumer_membership.membership.coordinator import Coordinator
+from consumer_membership.membership.effects import CommitOffsets, FindCoordinator, Problem, RaiseToApplication
+from consumer_membership.membership.events import CommitFailed, CommitVerdict, CoordinatorLookupFailed, CoordinatorLost
+from consumer_membership.membership.states import MemberState
+from tests.membership.builders import A0, A1, COORDINATOR, MOVED, NOT_ALLOWED, Scene, at, revoking, stable
+from tests.membership.outcomes import errors_of
+
+
+def test_search_that_succeeds_makes_it_known() -> None:
+    """FindCoordinator once, then the address."""
+    coordinator = Coordinator()
+    orders = coordinator.search("first use", 1.0)
+    coordinator.found(COORDINATOR)
+    assert (orders, coordinator.is_known, coordinator.address) == ([FindCoordinator(reason="first use")], True, COORDINATOR)
+
+
+def test_one_search_runs_at_a_time() -> None:
+    """A second reason while a search runs orders nothing: the network searches until it finds."""
+    coordinator = Coordinator()
+    coordinator.search("first", 1.0)
+    assert (coordinator.search("second", 2.0), coordinator.searching_since) == ([], 1.0)
+
+
+def test_lost_coordinator_is_searched_anew() -> None:
+    """A search that ended does not keep the next one from beginning."""
+    scene = stable(A0).feed(CoordinatorLost(reason="closed")).found().feed(CoordinatorLost(reason="closed"))
+    assert [order.reason for order in scene.new(FindCoordinator)] == ["closed"]
+
+
+def test_nothing_is_looked_up_before_something_needs_it() -> None:
+    """A consumer that does nothing asks for no coordinator."""
+    assert Scene().poll().subscribe("orders").after(60.0).all(FindCoordinator) == []
+
+
+def test_commit_without_membership_looks_the_coordinator_up() -> None:
+    """Commits need the coordinator without any subscription."""
+    assert Scene().commit(3, A0).kinds == ["FindCoordinator"]
+
+
+def test_refused_lookup_is_told_and_changes_no_state() -> None:
+    """GROUP_AUTHORIZATION_FAILED of FindCoordinator: the application hears of it, the search goes on (not FATAL)."""
+    scene = Scene().subscribe("orders").poll().feed(CoordinatorLookupFailed(error=NOT_ALLOWED))
+    assert scene.new(RaiseToApplication) == [RaiseToApplication(problem=Problem.REFUSED, error=NOT_ALLOWED)]
+    assert scene.state is MemberState.JOINING
+    assert scene.found().new_beats[0].member_epoch == 0
+
+
+def test_refused_lookup_fails_the_commits_that_wait_for_it() -> None:
+    """Pending commits end with the refusal instead of waiting for a coordinator that will not come (KAFKA-18034)."""
+    scene = Scene().commit(3, A0).feed(CoordinatorLookupFailed(error=NOT_ALLOWED))
+    assert errors_of(scene) == {1: NOT_ALLOWED}
+
+
+def test_refused_lookup_lets_a_revocation_go_on() -> None:
+    """The commit before a revocation is among them: on_revoke follows."""
+    scene = revoking().feed(CoordinatorLost(reason="closed")).finish(at(5, A1))
+    assert scene.feed(CoordinatorLookupFailed(error=NOT_ALLOWED)).kinds == [
+        "RaiseToApplication",
+        "CommitCompleted",
+        "RevokePartitions",
+    ]
+
+
+def test_commit_that_meets_another_coordinator_searches_it_and_goes_on() -> None:
+    """NOT_COORDINATOR for a commit: search, then the same commit."""
+    scene = stable(A0).commit(3, A0).committed(CommitVerdict.REDISCOVER, MOVED)
+    assert scene.kinds == ["FindCoordinator"]
+    scene.found().until(lambda s: bool(s.new(CommitOffsets)))
+    assert len(scene.all(CommitOffsets)) == 2
+
+
+def test_failure_of_a_commit_that_is_over_searches_nothing() -> None:
+    """A late failure says nothing of the coordinator that was found meanwhile."""
+    scene = stable(A0).commit(3, A0).committed()
+    assert scene.feed(CommitFailed(commit_id=1, reason="disconnected")).last == ()
+
+
+def test_coordinator_that_was_found_twice_is_the_latter() -> None:
+    """Found is found; nothing else happens in a calm member."""
+    assert stable(A0).found().last == ()

@@ -1,0 +1,262 @@
+"""Leaving: give everything up, say so once, wait a bounded time (catalogue H)."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.membership.effects import (
+    CommitCompleted,
+    CommitOffsets,
+    LeaveCompleted,
+    LosePartitions,
+    PausePartitions,
+    RaiseToApplication,
+    RevokePartitions,
+)
+from consumer_membership.membership.events import CommitVerdict, CoordinatorLookupFailed, CoordinatorLost, Verdict
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import BrokerError, LeaveOption
+from tests.membership.builders import (
+    A0,
+    A1,
+    GROUP_FULL,
+    GROUP_GONE,
+    LOADING,
+    MOVED,
+    NOT_ALLOWED,
+    UNKNOWN_MEMBER,
+    Scene,
+    at,
+    fatal,
+    fenced,
+    joining,
+    leaving,
+    named,
+    stable,
+    stale,
+    unsubscribing,
+)
+from tests.membership.outcomes import errors_of
+
+S = MemberState
+DONE = [LeaveCompleted()]
+
+
+def test_stable_member_gives_up_leaves_and_is_gone() -> None:
+    """M100: callbacks, then the leave with -1, then UNSUBSCRIBED when it is answered."""
+    scene = stable(A0).leave().finish(at(3, A0)).committed().finish()
+    assert (scene.state, scene.new_beats[0].member_epoch, scene.new(LeaveCompleted)) == (S.UNSUBSCRIBING, -1, [])
+    scene.answer(-1)
+    assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["StateChanged", "LeaveCompleted"])
+
+
+def test_leaving_goes_from_pause_over_commit_to_on_revoke() -> None:
+    """M101: everything that is held is paused, committed and revoked, in this order."""
+    scene = stable(A0, A1).leave()
+    assert scene.new(PausePartitions)[0].partitions is None
+    assert scene.finish(at(3, A0)).new(CommitOffsets)[0].offsets == at(3, A0)
+    assert scene.committed().new(RevokePartitions)[0].partitions is None
+
+
+def test_leaving_survives_an_on_revoke_that_raises() -> None:
+    """M101: a raising callback does not keep the member in the group: it leaves all the same."""
+    scene = unsubscribing().finish().finish(failed=True)
+    assert (scene.new_beats[0].is_leave, scene.owned) == (True, frozenset())
+
+
+def test_second_leave_changes_nothing() -> None:
+    """M102: leaving is idempotent: callbacks once, one leave heartbeat, one completion."""
+    scene = unsubscribing()
+    assert scene.leave().last == ()
+    scene.finish().finish().leave().answer(-1)
+    assert (len(scene.all(RevokePartitions)), [beat.member_epoch for beat in scene.beats if beat.is_leave]) == (1, [-1])
+    assert scene.all(LeaveCompleted) == DONE
+
+
+def test_leave_of_who_is_not_in_the_group_is_over_at_once() -> None:
+    """M103: nothing is sent, and the application is told that it is done."""
+    assert Scene().leave().last == (LeaveCompleted(),)
+    assert leaving().answer(-1).leave().last == (LeaveCompleted(),)
+
+
+def test_fenced_member_that_leaves_does_not_rejoin() -> None:
+    """M104: UNSUBSCRIBED at once; the on_lost that is still running leads nowhere, and no heartbeat is sent."""
+    scene = fenced().leave()
+    assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["StateChanged", "LeaveCompleted"])
+    scene.finish()
+    assert (scene.state, scene.last) == (S.UNSUBSCRIBED, ())
+    assert scene.poll().last == ()
+
+
+def test_fenced_member_that_left_and_subscribed_joins_after_on_lost() -> None:
+    """M104: a new subscription joins at a poll, as soon as on_lost of the old membership ended."""
+    scene = fenced().leave().subscribe("orders").poll()
+    assert scene.state is S.UNSUBSCRIBED
+    assert scene.finish().poll().state is S.JOINING
+
+
+def test_stale_member_leaves_without_heartbeat() -> None:
+    """M105: the leave was sent when the poll interval was over; unsubscribe is done at once, a poll joins nothing."""
+    scene = stale()
+    before = len(scene.beats)
+    assert (scene.leave().new(LeaveCompleted), scene.state) == (DONE, S.UNSUBSCRIBED)
+    assert (scene.finish().poll().state, len(scene.beats)) == (S.UNSUBSCRIBED, before)
+
+
+def test_answered_leave_completes() -> None:
+    """M106: the coordinator's confirmation ends the leave."""
+    assert leaving().answer(-1).new(LeaveCompleted) == DONE
+
+
+@pytest.mark.parametrize("error", [UNKNOWN_MEMBER, GROUP_GONE, LOADING, MOVED, GROUP_FULL], ids=lambda e: e.name)
+@pytest.mark.parametrize("verdict", Verdict)
+def test_refused_leave_completes(verdict: Verdict, error: BrokerError) -> None:
+    """M107, H34: any error answers the leave: the member is gone or will be; nothing is raised (UNKNOWN_MEMBER_ID too)."""
+    scene = leaving().reject(verdict, error)
+    assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["StateChanged", "LeaveCompleted"])
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+def test_unanswered_leave_completes(retriable: bool) -> None:  # noqa: FBT001
+    """M107: a leave whose connection breaks is not repeated."""
+    scene = leaving().drop(retriable=retriable)
+    assert (scene.state, scene.new(LeaveCompleted), scene.new_beats) == (S.UNSUBSCRIBED, DONE, [])
+
+
+def test_leave_without_any_answer_completes_in_time() -> None:
+    """M107: the answer is waited for during 5 s."""
+    scene = leaving()
+    sent_at = scene.now
+    scene.until(lambda s: s.state is S.UNSUBSCRIBED)
+    assert (round(scene.now - sent_at, 3), scene.new(LeaveCompleted)) == (5.0, DONE)
+
+
+@pytest.mark.parametrize("build", [lambda: leaving().answer(-1), fenced, stale, fatal], ids=["left", "fenced", "stale", "fatal"])
+def test_late_heartbeat_answer_out_of_the_group_is_ignored(build: object) -> None:
+    """M108: an answer that comes in UNSUBSCRIBED, FENCED, STALE or FATAL changes nothing."""
+    scene: Scene = build()  # type: ignore[operator]  # one of the four above
+    before = scene.view
+    scene.answer(9, [A1])
+    assert (scene.last, scene.view) == ((), before)
+
+
+def test_late_leave_answer_does_not_touch_a_member_that_joined_again() -> None:
+    """M109: the old leave's -1 is no epoch of the new membership (KAFKA-19335)."""
+    scene = leaving()
+    leave = scene.request_id
+    scene.drop().subscribe("orders").poll().answer(-1, request_id=leave)
+    assert (scene.state, scene.last, scene.view.member_epoch) == (S.JOINING, (), 0)
+
+
+def test_new_target_is_ignored_while_leaving() -> None:
+    """M110: who leaves takes nothing any more; the epoch is still learnt, for the commits."""
+    scene = stable(A0).in_touch().leave()
+    scene.answer(6, [A0, A1])
+    assert (scene.state, scene.view.target, scene.view.member_epoch) == (S.UNSUBSCRIBING, named(A0), 6)
+    assert scene.finish(at(3, A0)).new(CommitOffsets)[0].member_epoch == 6
+
+
+def test_member_heartbeats_while_its_callbacks_run() -> None:
+    """A leaving member is a member until its leave: it heartbeats on the interval at its current epoch."""
+    scene = unsubscribing()
+    epochs = []
+    for _ in range(3):
+        epochs.append(scene.next_beat().member_epoch)
+        scene.answer()
+    assert epochs == [1, 1, 1]
+
+
+def test_member_that_never_spoke_leaves_without_a_word() -> None:
+    """A member without coordinator that never sent its join has nothing to leave."""
+    scene = Scene().subscribe("orders").poll().leave()
+    assert (scene.state, scene.kinds, scene.beats) == (
+        S.UNSUBSCRIBED,
+        ["StateChanged", "StateChanged", "LeaveCompleted"],
+        [],
+    )
+
+
+def test_member_whose_join_is_in_flight_leaves_all_the_same() -> None:
+    """The client made the member id, so that a leave before the join's answer leaves no ghost (KIP-1082)."""
+    scene = joining().leave()
+    assert (scene.state, scene.new_beats[0].member_epoch, scene.new_steps) == (S.UNSUBSCRIBING, -1, [])
+
+
+def test_leave_overlaps_an_ordinary_heartbeat_in_flight() -> None:
+    """H21: the leave goes out at once although another heartbeat is in flight, whose answer changes nothing then."""
+    scene = stable(A0).in_touch()
+    ordinary = scene.request_id
+    scene.leave().finish().finish()
+    assert scene.new_beats[0].is_leave
+    assert scene.answer(1, [A0, A1], request_id=ordinary).last == ()
+    assert scene.state is S.UNSUBSCRIBING
+
+
+def test_leave_waits_for_commits_of_the_membership() -> None:
+    """After the leave the coordinator takes no commit: what the application asked for before is waited for."""
+    scene = stable(A0).commit(7, A0).leave().finish().finish()
+    assert scene.new_beats == []
+    assert (scene.committed().new_beats[0].is_leave, errors_of(scene)) == (True, {1: None})
+
+
+def test_commit_that_is_tried_again_while_leaving_keeps_its_partitions() -> None:
+    """What was given up is nobody else's before the leave: a commit of it is still right."""
+    scene = stable(A0).commit(7, A0).leave().finish().finish().committed(CommitVerdict.RETRY, LOADING)
+    scene.until(lambda s: bool(s.new(CommitOffsets)))
+    assert scene.new(CommitOffsets)[0].offsets == at(7, A0)
+
+
+def test_commits_hold_the_leave_up_for_a_bounded_time() -> None:
+    """A commit that nobody answers costs `leave_timeout_s`, not more."""
+    scene = stable(A0, leave_timeout_s=3.0).commit(7, A0).leave()
+    asked_at = scene.now
+    scene.finish().finish().until(lambda s: any(beat.is_leave for beat in s.new_beats))
+    assert round(scene.now - asked_at, 3) == 3.0
+
+
+def test_leave_without_coordinator_is_given_up_in_time() -> None:
+    """H23: the coordinator is looked for during `leave_timeout_s`; the session's end removes who could not say it."""
+    scene = stable(A0, leave_timeout_s=3.0)
+    scene.feed(CoordinatorLost(reason="closed")).leave()
+    asked_at = scene.now
+    scene.finish().finish().until(lambda s: s.state is S.UNSUBSCRIBED)
+    assert (round(scene.now - asked_at, 3), scene.new(LeaveCompleted), scene.new_beats) == (3.0, DONE, [])
+
+
+def test_leave_is_sent_as_soon_as_the_coordinator_is_found() -> None:
+    """H23: a coordinator that is found in time is told."""
+    scene = stable(A0).feed(CoordinatorLost(reason="closed")).leave().finish().finish()
+    assert scene.found().new_beats[0].is_leave
+
+
+def test_leave_does_not_wait_for_a_lookup_that_is_refused() -> None:
+    """Who may not look the coordinator up need not wait for it (KAFKA-19300)."""
+    scene = stable(A0).feed(CoordinatorLost(reason="closed")).leave().finish().finish()
+    scene.feed(CoordinatorLookupFailed(error=NOT_ALLOWED))
+    assert (scene.state, scene.new(LeaveCompleted)) == (S.UNSUBSCRIBED, DONE)
+
+
+def test_heartbeat_refused_with_group_gone_while_leaving_ends_the_membership() -> None:
+    """H34: a group that is gone needs no leave; nothing is raised."""
+    scene = unsubscribing().in_touch().reject(Verdict.GROUP_GONE, GROUP_GONE)
+    assert (scene.state, scene.new(LeaveCompleted), scene.new(RaiseToApplication)) == (S.UNSUBSCRIBED, DONE, [])
+
+
+def test_dynamic_member_that_remains_gives_up_its_partitions_and_sends_nothing() -> None:
+    """H24: REMAIN ends the membership on this side only."""
+    scene = stable(A0).leave(LeaveOption.REMAIN).finish().finish()
+    assert (scene.state, scene.new(LeaveCompleted), scene.new_beats) == (S.UNSUBSCRIBED, DONE, [])
+
+
+def test_leave_with_a_subscription_that_follows_joins_after_it() -> None:
+    """subscribe() and poll() while leaving are not swallowed: the first poll after the leave joins."""
+    scene = unsubscribing().subscribe("orders").poll().finish().finish().answer(-1)
+    assert scene.state is S.UNSUBSCRIBED
+    assert scene.poll().state is S.JOINING
+
+
+def test_each_partition_ends_in_one_callback() -> None:
+    """What was revoked in order is not lost as well when the leave fails."""
+    scene = leaving().drop()
+    assert (len(scene.all(RevokePartitions)), scene.all(LosePartitions)) == (1, [])
+    assert [done.errors for done in scene.all(CommitCompleted)] == []

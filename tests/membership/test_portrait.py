@@ -1,0 +1,119 @@
+"""What people and programs see of a member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from consumer_membership.membership.events import CoordinatorLost
+from consumer_membership.types import GroupProtocol
+from tests.membership.builders import (
+    A0,
+    A1,
+    B0,
+    COORDINATOR,
+    GROUP_FULL,
+    START,
+    Scene,
+    acknowledging,
+    adding,
+    at,
+    fatal,
+    fenced,
+    joining,
+    leaving,
+    named,
+    revoking,
+    stable,
+    stale,
+    unsubscribing,
+)
+
+POLL = "the application's next poll"
+
+WAITS: dict[str, tuple[Callable[[], Scene], str | None]] = {
+    "nothing subscribed": (Scene, None),
+    "to join": (lambda: Scene().subscribe("orders"), f"{POLL}, to join"),
+    "coordinator": (lambda: Scene().subscribe("orders").poll(), "the group's coordinator to be found"),
+    "join": (joining, "the coordinator's answer to the join"),
+    "names": (lambda: stable(A0).target(2, A0, B0), "the names of assigned topic ids"),
+    "pause": (revoking, f"{POLL}, to pause what is revoked"),
+    "commit": (lambda: revoking().finish(at(1, A1)), "the commit before the revocation"),
+    "on_revoke": (lambda: revoking().finish(), "the application's on_revoke"),
+    "stored": (lambda: revoking().finish().finish(at(2, A1)), "the commit of what on_revoke stored"),
+    "offsets": (lambda: stable(A0).target(2, A0, A1), "the committed offsets of what is assigned"),
+    "on_assign": (adding, "the application's on_assign"),
+    "raised": (lambda: adding().finish(failed=True), f"{POLL}, because a callback raised"),
+    "nothing": (lambda: stable(A0), None),
+    "ack": (acknowledging, None),
+    "partitions": (stable, "partitions: the coordinator has assigned none"),
+    "on_lost": (fenced, "the application's on_lost"),
+    "to rejoin": (lambda: stable().after(300.0), f"{POLL}, to rejoin"),
+    "stale": (stale, "the application's on_lost"),
+    "to leave": (unsubscribing, f"{POLL}, to pause what is revoked"),
+    "leave": (leaving, "the coordinator's answer to the leave"),
+    "fatal": (lambda: fatal().finish(), None),
+}
+
+
+@pytest.mark.parametrize("case", WAITS)
+def test_view_says_what_the_member_waits_for(case: str) -> None:
+    """A user can learn why nothing is consumed; with the words comes the moment since when, or neither."""
+    build, words = WAITS[case]
+    view = build().view
+    assert view.waits_for == words
+    assert (view.waits_since is None) == (words is None or case == "to join")
+
+
+def test_view_shows_the_whole_member() -> None:
+    """Every field of a calm member."""
+    view = stable(A0, instance_id="i").view
+    assert (view.protocol, view.group_id, view.member_id, view.instance_id) == (
+        GroupProtocol.CONSUMER,
+        "g",
+        "member-1",
+        "i",
+    )
+    assert (view.member_epoch, view.target, view.unresolved, view.coordinator) == (1, named(A0), 0, COORDINATOR)
+    assert (view.heartbeat_interval_s, view.last_heartbeat_at, view.last_error) == (5.0, START, None)
+
+
+def test_view_names_what_is_being_revoked_until_it_is() -> None:
+    """Pending revocation lasts from the target that lacks a partition to the end of on_revoke."""
+    scene = revoking()
+    seen = [scene.view.pending_revocation]
+    seen.append(scene.finish().view.pending_revocation)
+    seen.append(scene.finish().view.pending_revocation)
+    assert seen == [named(A1), named(A1), frozenset()]
+
+
+def test_view_names_everything_as_being_revoked_while_leaving() -> None:
+    """Who leaves gives up all."""
+    scene = unsubscribing()
+    assert (scene.view.pending_revocation, scene.settle().view.pending_revocation) == (named(A0), frozenset())
+
+
+def test_view_counts_partitions_without_a_name() -> None:
+    """What is assigned and cannot be consumed yet is counted."""
+    assert stable(A0).target(2, A0, B0).view.unresolved == 1
+
+
+def test_view_shows_the_last_error() -> None:
+    """The coordinator's latest refusal stays visible."""
+    assert fatal().view.last_error == GROUP_FULL
+
+
+def test_view_shows_since_when_the_coordinator_is_searched() -> None:
+    """The beginning of the search, not of the state."""
+    scene = stable(A0).after(0.1).feed(CoordinatorLost(reason="closed")).after(7.0)
+    assert scene.view.waits_since == START + 0.1
+
+
+def test_view_of_a_moment_does_not_change() -> None:
+    """A picture is a value: what happens later does not show in it."""
+    scene = stable(A0)
+    before = scene.view
+    owned = dict(before.owned)
+    scene.fence()
+    assert (before.owned, before.member_epoch, len(before.transitions)) == (owned, 1, 4)

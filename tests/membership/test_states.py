@@ -1,0 +1,112 @@
+"""The transition table: its shape, its picture, and that a member can take each of its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from consumer_membership.errors import InternalError
+from consumer_membership.membership.events import Verdict
+from consumer_membership.membership.states import IN_GROUP, SILENT, VALID_TRANSITIONS, MemberState, diagram
+from tests.membership.builders import (
+    A0,
+    A1,
+    BAD_REGEX,
+    FENCED_EPOCH,
+    MAX_POLL_S,
+    Scene,
+    acknowledging,
+    adding,
+    fatal,
+    fenced,
+    joining,
+    revoking,
+    stable,
+    stale,
+    unsubscribing,
+)
+
+S = MemberState
+
+#: For each edge of the table, a scene that takes it.
+EDGES: Mapping[tuple[MemberState, MemberState], Callable[[], Scene]] = {
+    (S.UNSUBSCRIBED, S.JOINING): lambda: Scene().subscribe("orders").poll(),
+    (S.JOINING, S.RECONCILE): lambda: joining().answer(1, [A0]),
+    (S.JOINING, S.FENCED): lambda: joining().reject(Verdict.REJOIN, FENCED_EPOCH),
+    (S.JOINING, S.STALE): lambda: joining().after(MAX_POLL_S),
+    (S.JOINING, S.UNSUBSCRIBING): lambda: joining().leave(),
+    (S.JOINING, S.FATAL): lambda: joining().fail(),
+    (S.RECONCILE, S.ACK): lambda: adding().finish(),
+    (S.RECONCILE, S.FENCED): lambda: adding().fence(),
+    (S.RECONCILE, S.STALE): lambda: adding().after(MAX_POLL_S),
+    (S.RECONCILE, S.UNSUBSCRIBING): lambda: adding().leave(),
+    (S.RECONCILE, S.FATAL): lambda: adding().fail(),
+    (S.ACK, S.STABLE): lambda: acknowledging().answer(),
+    (S.ACK, S.RECONCILE): lambda: acknowledging().answer(3, [A1]),
+    (S.ACK, S.FENCED): lambda: acknowledging().reject(Verdict.REJOIN, FENCED_EPOCH),
+    (S.ACK, S.STALE): lambda: acknowledging().after(MAX_POLL_S),
+    (S.ACK, S.UNSUBSCRIBING): lambda: acknowledging().leave(),
+    (S.ACK, S.FATAL): lambda: acknowledging().fail(),
+    (S.STABLE, S.RECONCILE): revoking,
+    (S.STABLE, S.FENCED): fenced,
+    (S.STABLE, S.STALE): stale,
+    (S.STABLE, S.UNSUBSCRIBING): unsubscribing,
+    (S.STABLE, S.FATAL): fatal,
+    (S.FENCED, S.JOINING): lambda: fenced().finish(),
+    (S.FENCED, S.UNSUBSCRIBED): lambda: fenced().leave(),
+    (S.STALE, S.JOINING): lambda: stale().finish(),
+    (S.STALE, S.UNSUBSCRIBED): lambda: stale().leave(),
+    (S.UNSUBSCRIBING, S.UNSUBSCRIBED): lambda: unsubscribing().settle(),
+    (S.UNSUBSCRIBING, S.FATAL): lambda: unsubscribing().fail(),
+    (S.FATAL, S.JOINING): lambda: joining().fail(BAD_REGEX).subscribe("orders", "more").poll(),
+}
+
+
+def test_table_names_every_state() -> None:
+    """Every state has its row, so that no transition is looked up in vain."""
+    assert set(VALID_TRANSITIONS) == set(MemberState)
+
+
+def test_no_state_follows_itself() -> None:
+    """To stay is not a transition."""
+    assert [state for state, after in VALID_TRANSITIONS.items() if state in after] == []
+
+
+def test_every_state_is_in_the_group_or_silent_or_leaving() -> None:
+    """A member heartbeats in its group, is silent out of it, and leaving is the only state between."""
+    assert IN_GROUP | SILENT | {S.UNSUBSCRIBING} == set(MemberState)
+    assert frozenset() == IN_GROUP & SILENT
+
+
+def test_scenes_cover_every_edge_of_the_table() -> None:
+    """An edge that nobody can take is a defect of the table."""
+    assert set(EDGES) == {(old, new) for old, after in VALID_TRANSITIONS.items() for new in after}
+
+
+@pytest.mark.parametrize("edge", EDGES, ids=lambda edge: f"{edge[0]}-{edge[1]}")
+def test_member_takes_the_edge(edge: tuple[MemberState, MemberState]) -> None:
+    """Each edge of the table is a way that a member really goes."""
+    assert edge in EDGES[edge]().edges
+
+
+@pytest.mark.parametrize("old", MemberState)
+@pytest.mark.parametrize("new", MemberState)
+def test_member_refuses_an_edge_that_the_table_lacks(old: MemberState, new: MemberState) -> None:
+    """The one writer of the state raises InternalError on a way that the table does not know."""
+    member = Scene().member
+    member.state = old
+    if new in VALID_TRANSITIONS[old]:
+        member._transition(new, "a test")
+        assert member.state is new
+    else:
+        with pytest.raises(InternalError, match=f"from {old} to {new}"):
+            member._transition(new, "a test")
+
+
+def test_diagram_is_a_mermaid_state_diagram_of_the_table() -> None:
+    """The generated diagram has one arrow for each edge, and begins where a member begins."""
+    head, start, *arrows = diagram().splitlines()
+    assert (head, start) == ("stateDiagram-v2", "    [*] --> UNSUBSCRIBED")
+    edges = sorted(tuple(arrow.strip().split(" --> ")) for arrow in arrows)
+    assert edges == sorted((str(old), str(new)) for old, after in VALID_TRANSITIONS.items() for new in after)

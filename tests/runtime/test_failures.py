@@ -1,0 +1,37 @@
+"""What fails again and again is said once, then counted."""
+
+import logging
+
+import pytest
+
+from consumer_membership.runtime.failures import FailureLog
+
+
+def test_first_failure_and_powers_of_ten_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that is away for a night leaves a handful of warnings, not thousands."""
+    log = FailureLog("Connecting to h:1")
+    with caplog.at_level(logging.DEBUG, logger="consumer_membership.network"):
+        for _ in range(150):
+            log.failed("refused")
+        log.succeeded()
+        log.succeeded()
+    assert [(r.levelname, r.getMessage()) for r in caplog.records if r.levelno > logging.DEBUG] == [
+        ("WARNING", "Connecting to h:1: failed (refused)"),
+        ("WARNING", "Connecting to h:1: still fails, 10 times by now (refused)"),
+        ("WARNING", "Connecting to h:1: still fails, 100 times by now (refused)"),
+        ("INFO", "Connecting to h:1: works again after 150 failures"),
+    ]
+    assert len(caplog.records) == 152
+
+
+def test_counting_begins_anew_after_a_success(caplog: pytest.LogCaptureFixture) -> None:
+    """The next trouble is news again."""
+    log = FailureLog("Connecting to h:1")
+    with caplog.at_level(logging.WARNING, logger="consumer_membership.network"):
+        log.failed("refused")
+        log.succeeded()
+        log.failed("reset")
+    assert [r.getMessage() for r in caplog.records] == [
+        "Connecting to h:1: failed (refused)",
+        "Connecting to h:1: failed (reset)",
+    ]

@@ -1,0 +1,50 @@
+"""Run seeds: `python -m tests.simulation --seeds 200 --start 0 [--profile NAME]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from tests.simulation.chaos import PROFILES, SimulationFailure, simulate
+
+
+def main() -> int:
+    """Run the seeds of every profile and print a summary; 1 if a seed failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds of each profile")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--profile", choices=sorted(PROFILES), help="this profile only")
+    parser.add_argument("--keep-going", action="store_true", help="print the first failure, count the others")
+    chosen = parser.parse_args()
+    failures: Counter[str] = Counter()
+    for name, profile in PROFILES.items():
+        if chosen.profile not in (None, name):
+            continue
+        began = time.perf_counter()
+        slowest, handovers, failed = 0.0, 0, []
+        for seed in range(chosen.start, chosen.start + chosen.seeds):
+            try:
+                outcome = simulate(seed, profile)
+            except SimulationFailure as failure:
+                if not failures:
+                    print(failure)
+                failures[str(failure).rsplit("\n", 1)[-1].split(": ", 1)[-1][:110]] += 1
+                failed.append(seed)
+                if not chosen.keep_going:
+                    return 1
+                continue
+            slowest, handovers = max(slowest, outcome.settled_after_s), handovers + outcome.handovers
+        took = time.perf_counter() - began
+        print(
+            f"{name:20} {chosen.seeds} seeds in {took:.1f} s ({chosen.seeds / took:.0f} a second), "
+            f"{len(failed)} failed {failed[:12]}, slowest to settle {slowest:.1f} s, {handovers} partitions handed over"
+        )
+    for words, times in failures.most_common(12):
+        print(f"{times:5} {words}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,340 @@
+"""A double of the application's thread: it keeps the order contract of `membership.effects` and reads a fake log.
+
+It performs steps inside a poll only, one at a time, drops those of an overtaken attempt, and delivers records of what it
+holds and has not frozen. What may go wrong in it (a slow or failing callback, a commit inside one, no poll for a long
+time) is asked of its `habits`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from consumer_membership.membership.effects import (
+    ApplicationEffect,
+    AssignPartitions,
+    CollectPositions,
+    CommitCompleted,
+    LeaveCompleted,
+    LosePartitions,
+    PausePartitions,
+    Problem,
+    RaiseToApplication,
+    RevokePartitions,
+    StepEffect,
+)
+from consumer_membership.membership.events import (
+    CommitRequested,
+    LeaveRequested,
+    Polled,
+    PositionsReported,
+    Step,
+    StepFinished,
+    Subscribed,
+)
+from consumer_membership.types import LeaveOption, OffsetAndMetadata, Subscription, TopicPartition
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+#: How long a poll may wait before it looks into the mailbox, as the shell promises (DESIGN 5).
+SLICE_S = 0.1
+STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)
+_STEP_OF: dict[type[StepEffect], Step] = {
+    PausePartitions: Step.PAUSE,
+    RevokePartitions: Step.REVOKE,
+    LosePartitions: Step.LOSE,
+    AssignPartitions: Step.ASSIGN,
+}
+Partitions: TypeAlias = frozenset[TopicPartition]
+
+
+@dataclass(slots=True, kw_only=True)
+class Habits:
+    """How the application behaves; the world changes this while it runs."""
+
+    #: Seconds from one poll to the next while records are handled, and how many records a poll gives of a partition.
+    think_s: float = 0.3
+    batch: int = 2
+    #: Seconds that each callback takes, and how many callbacks to come raise.
+    callback_s: float = 0.0
+    raises: int = 0
+    commits_in_revoke: bool = False
+    #: Commits after every so many polls by itself; 0: never.
+    commits_every: int = 0
+    commit_timeout_s: float = 5.0
+
+
+@dataclass(slots=True)
+class _Callback:
+    """The step whose callback runs, what it is about, and the commit that it waits for."""
+
+    step: StepEffect
+    partitions: Partitions
+    awaits_commit: int | None = None
+
+
+@dataclass(slots=True)
+class Application:
+    """One application thread. `delivered` is told of each record that the user gets."""
+
+    process: Process
+    habits: Habits
+    auto_commit: bool
+    #: Held partitions with the position of the next record.
+    held: dict[TopicPartition, int] = field(default_factory=dict)
+    frozen: set[TopicPartition] = field(default_factory=set)
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    mailbox: deque[ApplicationEffect] = field(default_factory=deque)
+    waiting: deque[ApplicationEffect] = field(default_factory=deque)
+    callback: _Callback | None = None
+    errors: list[RaiseToApplication] = field(default_factory=list)
+    #: What was held at the end of each step that the member has not been told of yet, oldest first.
+    history: deque[Partitions] = field(default_factory=deque)
+    is_in_poll: bool = False
+    is_leaving: bool = False
+    is_idle: bool = False
+    closes: bool = False
+    _newest: int = 0
+    _polls: int = 0
+    _commit_id: int = 0
+    _turn: int = 0
+    _reported: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    _delivered: bool = False
+    _pending_commits: set[int] = field(default_factory=set)
+
+    # ---- what the application calls ----
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Subscribe; the member joins at the next poll."""
+        self.process.post(Subscribed(subscription=subscription))
+
+    def leave(self, option: LeaveOption, *, closes: bool) -> None:
+        """Unsubscribe or close: blocks, and performs steps meanwhile, until the member has left."""
+        if self.is_leaving or not self.process.alive:
+            return
+        self.is_leaving, self.closes = True, closes
+        self.process.left_at = None
+        self.process.post(LeaveRequested(option=option))
+        self.wake()
+
+    def commit(self, partitions: Collection[TopicPartition] | None = None) -> int | None:
+        """Commit what is consumed, without waiting for it; its number."""
+        offsets = self.uncommitted(partitions)
+        if not offsets:
+            return None
+        self._commit_id += 1
+        self._pending_commits.add(self._commit_id)
+        self.process.post(
+            CommitRequested(commit_id=self._commit_id, offsets=offsets, timeout_s=self.habits.commit_timeout_s)
+        )
+        return self._commit_id
+
+    def uncommitted(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is consumed and not known to be committed."""
+        return {
+            partition: OffsetAndMetadata(offset=position)
+            for partition, position in self.held.items()
+            if position > self.committed.get(partition, 0) and (partitions is None or partition in partitions)
+        }
+
+    @property
+    def fetchable(self) -> Partitions:
+        """What the user may get records of."""
+        return frozenset(self.held.keys() - self.frozen)
+
+    # ---- the thread ----
+
+    def mail(self, effect: ApplicationEffect) -> None:
+        """Put an effect of the member into the mailbox; a commit's end finds its caller at once."""
+        if isinstance(effect, CommitCompleted):
+            self._take_commit(effect)
+            return
+        self.mailbox.append(effect)
+        if (self.is_in_poll or self.is_leaving) and self.callback is None:
+            self.process.world.after(self.process.world.random.random() * SLICE_S, self._guarded(self.work))
+
+    def wake(self) -> None:
+        """Poll now, whatever the thread was doing."""
+        self._turn += 1
+        self.poll(self._turn)
+
+    def poll_after(self, delay_s: float, *, is_in_poll: bool) -> None:
+        """Poll in so many seconds; meanwhile the thread waits in a poll, or is elsewhere."""
+        self.is_in_poll = is_in_poll
+        self._turn += 1
+        turn = self._turn
+        self.process.world.after(delay_s, self._guarded(lambda: self.poll(turn)))
+
+    def poll(self, turn: int) -> None:
+        """One poll, unless another one was planned since."""
+        if turn != self._turn or self.callback is not None:
+            return
+        self.is_in_poll = True
+        if not self.is_leaving:
+            self.process.post(Polled(delivered=self._delivered))
+            self._delivered = False
+        self.work()
+
+    def work(self) -> None:
+        """Perform what waits, then hand out records, as long as no callback runs; only inside a poll or a leave."""
+        if not self.is_in_poll and not self.is_leaving:
+            return
+        while self.callback is None and self.process.alive and (effect := self._next()) is not None:
+            self._perform(effect)
+        if self.callback is None and self.process.alive and not self.is_leaving and self.is_in_poll:
+            self._deliver()
+
+    def _guarded(self, action):  # noqa: ANN001, ANN202 - a thread of a dead process does nothing
+        process = self.process
+
+        def run() -> None:
+            if process.alive:
+                action()
+
+        return run
+
+    def _next(self) -> ApplicationEffect | None:
+        """The next effect to perform; the mailbox is drained first, steps of an overtaken attempt are dropped."""
+        while self.mailbox:
+            effect = self.mailbox.popleft()
+            if isinstance(effect, STEPS):
+                self._newest = max(self._newest, effect.attempt)
+            self.waiting.append(effect)
+        while self.waiting:
+            effect = self.waiting.popleft()
+            if not isinstance(effect, STEPS) or effect.attempt == self._newest:
+                return effect
+        return None
+
+    def _deliver(self) -> None:
+        habits, world = self.habits, self.process.world
+        if not self.is_idle:
+            for partition in sorted(self.held.keys() - self.frozen):
+                if not world.exists(partition):
+                    continue
+                position = self.held[partition]
+                world.ledger.deliver(partition, position, habits.batch)
+                self.held[partition] = position + habits.batch
+                self._delivered = True
+        self._polls += 1
+        if habits.commits_every and self._polls % habits.commits_every == 0:
+            self.commit()
+        elsewhere = world.random.random() < 0.3  # noqa: PLR2004 - a third of the time is spent on records
+        self.poll_after(habits.think_s * (0.5 + world.random.random()), is_in_poll=not elsewhere)
+
+    # ---- effects ----
+
+    def _perform(self, effect: ApplicationEffect) -> None:
+        match effect:
+            case PausePartitions():
+                partitions = self._of(effect.partitions)
+                self.frozen = set(partitions)
+                self._reported = self.uncommitted(partitions) if self.auto_commit else {}
+                self._finish(effect, self._reported)
+            case RevokePartitions():
+                self._call(effect, self._of(effect.partitions))
+            case LosePartitions():
+                self.frozen |= self.held.keys()
+                self._call(effect, frozenset(self.held))
+            case AssignPartitions():
+                self._call(effect, frozenset(effect.offsets))
+            case CollectPositions():
+                self.process.post(PositionsReported(commit_id=effect.commit_id, offsets=self.uncommitted()))
+            case RaiseToApplication():
+                self.errors.append(effect)
+                if effect.problem is Problem.FATAL:
+                    self.process.failed = True
+            case LeaveCompleted():
+                self._left()
+
+    def _of(self, partitions: Partitions | None) -> Partitions:
+        return frozenset(self.held if partitions is None else self.held.keys() & partitions)
+
+    def _call(self, step: StepEffect, partitions: Partitions) -> None:
+        """Run the user's callback for a step; without partitions only on_assign is called."""
+        if not partitions and not isinstance(step, AssignPartitions):
+            self._finish(step, {})
+            return
+        self.callback = _Callback(step, partitions)
+        habits, world = self.habits, self.process.world
+        if isinstance(step, RevokePartitions) and habits.commits_in_revoke:
+            self.callback.awaits_commit = self.commit(partitions)
+        if self.callback.awaits_commit is not None:
+            return
+        if habits.callback_s > 0:
+            world.after(habits.callback_s, self._guarded(self._return))
+        else:
+            self._return()
+
+    def _take_commit(self, effect: CommitCompleted) -> None:
+        """A commit is over: whoever waits for it goes on, also inside a callback."""
+        for partition, error in effect.errors.items():
+            if error is None and partition in self.held:
+                self.committed[partition] = effect.offsets[partition].offset
+        if effect.commit_id > 0:
+            self.process.world.invariants.commit_completed(self.process, effect.commit_id, self._pending_commits)
+            self._pending_commits.discard(effect.commit_id)
+        callback = self.callback
+        if callback is not None and callback.awaits_commit == effect.commit_id:
+            callback.awaits_commit = None
+            self.process.world.after(self.habits.callback_s, self._guarded(self._return))
+
+    def _return(self) -> None:
+        """The callback returns, or raises."""
+        callback = self.callback
+        if callback is None:
+            return
+        step, partitions = callback.step, callback.partitions
+        fails = self.habits.raises > 0
+        if fails:
+            self.habits.raises -= 1
+        invariants, process = self.process.world.invariants, self.process
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        match step:
+            case RevokePartitions():
+                if not fails and self.auto_commit:
+                    offsets = {p: at for p, at in self.uncommitted(partitions).items() if self._reported.get(p) != at}
+                if not fails or step.partitions is None:
+                    invariants.ended(process, partitions, "on_revoke")
+                    self._drop(partitions)
+            case LosePartitions():
+                invariants.ended(process, partitions, "on_lost")
+                self._drop(partitions)
+            case AssignPartitions() if not fails:
+                invariants.assigned(process, partitions)
+                self.frozen.clear()
+                for partition, offset in step.offsets.items():
+                    self.held[partition] = offset
+                    self.committed[partition] = offset
+            case _:
+                pass
+        self.callback = None
+        self._finish(step, offsets, failed=fails)
+        if self.is_leaving:
+            self.process.world.after(0.0, self._guarded(self.work))
+        else:
+            # An exception comes out of poll, and the application polls again.
+            self.poll_after(self.habits.think_s if fails else 0.0, is_in_poll=not fails)
+
+    def _drop(self, partitions: Partitions) -> None:
+        for partition in partitions:
+            self.held.pop(partition, None)
+            self.committed.pop(partition, None)
+            self.frozen.discard(partition)
+
+    def _finish(
+        self, step: StepEffect, offsets: dict[TopicPartition, OffsetAndMetadata], *, failed: bool = False
+    ) -> None:
+        if not isinstance(step, PausePartitions):
+            self.history.append(frozenset(self.held))
+        self.process.post(StepFinished(attempt=step.attempt, step=_STEP_OF[type(step)], offsets=offsets, failed=failed))
+        self.process.world.invariants.holdings_changed()
+
+    def _left(self) -> None:
+        if not self.is_leaving:
+            return
+        self.is_leaving = False
+        self.process.has_left()

@@ -1,0 +1,441 @@
+"""What goes wrong in a run, by profile, and the run itself: trouble, then quiet, then a look at what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from consumer_membership.membership.member import Member
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.types import LeaveOption, Subscription
+from tests.simulation.application import Habits
+from tests.simulation.invariants import Violation, check
+from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
+from tests.simulation.process import Process
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
+from tests.simulation.world import GROUP, World
+
+#: Seconds of trouble, and of quiet at the end in which settled members must behave like settled members.
+TROUBLE_S = 12.0
+CALM_S = 3.0
+#: The application's limits in a run; small, so that a run need not be long.
+MAX_POLL_INTERVAL_S = 5.0
+LEAVE_TIMEOUT_S = 4.0
+SLOWEST_CALLBACK_S = 2.0
+#: Until quick heartbeats have grown back to the interval (`membership.heartbeat`: 5 of 0.2 s, then growing by 1.6).
+QUICK_BEATS_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What may go wrong, and how often: `acts` are weights, one act comes about each `act_every_s`."""
+
+    name: str
+    rules: tuple[Rules, ...] = (RULES_4_0, RULES_4_2, RULES_4_3)
+    faults: Faults = field(default_factory=Faults)
+    acts: Mapping[str, int] = field(default_factory=dict)
+    act_every_s: float = 2.0
+    is_static: bool = False
+    inbox_delay_s: float = 0.0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every handover is in good order, so that no record may be handed out twice."""
+        return not self.acts.keys() - {"scale", "resubscribe", "change subscription", "create topic"} and (
+            self.faults == Faults(latency_s=self.faults.latency_s)
+        )
+
+
+_LOSSY = Faults(
+    latency_s=0.01,
+    slow=0.03,
+    request_lost=0.03,
+    answer_lost=0.03,
+    answer_doubled=0.05,
+    connection_broken=0.03,
+    answer_overdue=0.02,
+    metadata_behind=0.2,
+)
+_MOVES = {"scale": 2, "resubscribe": 2, "change subscription": 2, "create topic": 1}
+_MISUSE = {"stop polling": 3, "raise": 3, "slow callback": 3, "pause between polls": 2}
+
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(name="no faults", acts=_MOVES),
+        Profile(name="lossy network", faults=_LOSSY, acts=_MOVES | {"break connection": 2}, inbox_delay_s=0.02),
+        Profile(name="misuse", acts=_MOVES | _MISUSE, inbox_delay_s=0.05),
+        Profile(name="crashes", acts=_MOVES | {"crash": 6}),
+        Profile(name="static crashes", acts=_MOVES | {"crash": 4, "bounce": 4}, is_static=True),
+        Profile(name="coordinator moves", acts=_MOVES | {"move coordinator": 6, "node down": 3}),
+        Profile(
+            name="everything",
+            faults=_LOSSY,
+            acts=_MOVES
+            | _MISUSE
+            | {"crash": 2, "bounce": 2, "move coordinator": 2, "node down": 1, "delete topic": 1, "remove": 1}
+            | {"break connection": 1},
+            act_every_s=1.0,
+            inbox_delay_s=0.05,
+        ),
+        Profile(
+            name="everything, static",
+            faults=_LOSSY,
+            acts=_MOVES | _MISUSE | {"crash": 2, "bounce": 3, "move coordinator": 2, "remove": 1},
+            act_every_s=1.0,
+            is_static=True,
+            inbox_delay_s=0.05,
+        ),
+    )
+}
+
+
+class SimulationFailure(AssertionError):  # noqa: N818 - what it is called
+    """A run broke an invariant; the text has seed, profile and the end of the trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run came to."""
+
+    settled_after_s: float
+    handovers: int
+    repeated: int
+
+
+def simulate(seed: int, profile: Profile, member_class: type[Member] = Member) -> Outcome:
+    """Run one seed; raises SimulationFailure."""
+    run = Run(seed, profile, member_class)
+    try:
+        return run.run()
+    except Exception as error:
+        world = run.world
+        raise SimulationFailure(
+            f"seed {seed}, profile '{profile.name}', at {world.now:.4f}: {type(error).__name__}: {error}\n"
+            f"{world.trace()}\nseed {seed}, profile '{profile.name}': {type(error).__name__}: {error}"
+        ) from error
+
+
+class Run:
+    """One run: its world, and the hand that makes trouble in it."""
+
+    def __init__(self, seed: int, profile: Profile, member_class: type[Member]) -> None:
+        self.profile = profile
+        self.world = world = World(seed, member_class=member_class)
+        self.random = world.random
+        rules = self.random.choice(profile.rules)
+        world.coordinator.rules = rules
+        self.rules = rules
+        world.faults = replace(profile.faults)
+        world.inbox_delay_s = profile.inbox_delay_s
+        self.auto_commit = self.random.random() < 0.7  # noqa: PLR2004 - most applications commit automatically
+        self.active_s = self.random.choice((0.0, 0.0, 0.25))
+        self.names = ["a", "b", "c"][: self.random.randint(1, 3)]
+        for name in self.names:
+            world.create_topic(name, self.random.randint(1, 3))
+        self.seats: dict[int, Process | None] = {}
+        #: Whether a membership may be left behind that only its session's end removes.
+        self.leaves_ghosts = bool(profile.acts.keys() & {"crash", "node down"}) or profile.faults.request_lost > 0
+        self._is_quiet = False
+        self._acts: dict[str, Callable[[], None]] = {
+            "scale": self._scale,
+            "resubscribe": self._resubscribe,
+            "change subscription": self._change_subscription,
+            "create topic": self._create_topic,
+            "delete topic": self._delete_topic,
+            "stop polling": lambda: self._stop_polling(MAX_POLL_INTERVAL_S * (1 + self.random.random())),
+            "pause between polls": lambda: self._stop_polling(MAX_POLL_INTERVAL_S * self.random.random()),
+            "raise": self._raise,
+            "slow callback": self._slow_callback,
+            "crash": self._crash,
+            "bounce": self._bounce,
+            "break connection": self._break_connection,
+            "move coordinator": self._move_coordinator,
+            "node down": self._node_down,
+            "remove": self._remove,
+        }
+
+    # ---- the course of a run ----
+
+    def run(self) -> Outcome:
+        """Trouble, quiet, a look at the result, and a clean end."""
+        world = self.world
+        for seat in range(self.random.randint(1, 3)):
+            self._start(seat, self.random.random() * 2)
+        self._plan_act()
+        world.run(TROUBLE_S)
+        self._quieten()
+        settled_after = self._settle()
+        self._stay_calm()
+        self._close()
+        repeated = world.ledger.repeated
+        if self.profile.is_clean and self._commits_before_revocation:
+            check(repeated == 0, f"{repeated} records were handed out twice although every handover was clean")
+        return Outcome(settled_after_s=settled_after, handovers=world.invariants.handovers, repeated=repeated)
+
+    @property
+    def _commits_before_revocation(self) -> bool:
+        return self.auto_commit
+
+    def _quieten(self) -> None:
+        world = self.world
+        world.say("trouble is over")
+        self._is_quiet = True
+        world.faults = Faults(latency_s=self.profile.faults.latency_s)
+        world.nodes_down.clear()
+        for seat, process in self.seats.items():
+            if process is not None and process.alive:
+                habits = process.application.habits
+                habits.callback_s, habits.raises, habits.think_s = 0.0, 0, 0.3
+                if process.application.callback is None:
+                    process.application.wake()
+            elif process is not None:
+                self._start(seat, 0.1)
+
+    def _bound_s(self) -> float:
+        """How long it may take after the trouble until everything is in its place."""
+        interval = self.rules.heartbeat_interval_s
+        under_way = 2 * REQUEST_TIMEOUT_S + SLOWEST_CALLBACK_S + 2.0
+        ghosts = self.rules.session_timeout_s if self.leaves_ghosts else 0.0
+        return under_way + ghosts + 4 * interval + self.rules.assignment_interval_s
+
+    def _settle(self) -> float:
+        world, bound = self.world, self._bound_s()
+        since = world.now
+        while not world.is_settled:
+            if world.now - since > bound:
+                raise Violation(f"not settled {bound:.1f} s after the trouble: {self._picture()}")
+            world.run(world.now + 0.1)
+        return world.now - since
+
+    def _stay_calm(self) -> None:
+        """Nothing happens any more: no change of state, and one heartbeat an interval."""
+        world = self.world
+        for process in world.living:
+            process.application.is_idle = True
+        world.run(world.now + QUICK_BEATS_S)
+        check(world.is_settled, f"it did not stay settled: {self._picture()}")
+        world.invariants.state_changes.clear()
+        before = {process: world.invariants.beats_of(process) for process in world.living}
+        world.run(world.now + CALM_S)
+        check(not world.invariants.state_changes, f"states changed while nothing happened: {self._picture()}")
+        for process, beats in before.items():
+            sent = world.invariants.beats_of(process) - beats
+            most = CALM_S / self.rules.heartbeat_interval_s + 1
+            check(sent <= most, f"{process.name} is settled and idle and sent {sent} heartbeats in {CALM_S} s")
+            check(sent >= most - 2, f"{process.name} sent {sent} heartbeats in {CALM_S} s: too few")
+
+    def _close(self) -> None:
+        """Everybody closes; each close ends in time and leaves nothing undone."""
+        world = self.world
+        since = world.now
+        processes = world.living
+        for process in processes:
+            process.application.leave(LeaveOption.LEAVE, closes=True)
+        world.run(since + 2.0, when=lambda: not world.living)
+        check(not world.living, f"close took longer than 2 s: {self._picture()}")
+        members = world.coordinator.groups[GROUP].members if GROUP in world.coordinator.groups else {}
+        check(not members, f"after everybody left the coordinator knows {sorted(members)}")
+
+    def _picture(self) -> str:
+        world = self.world
+        lines = []
+        for process in world.living:
+            member, application = process.member, process.application
+            lines.append(
+                f"\n    {process.name} {member.state} epoch {member.member_epoch} {member.reconciler.phase.name}"
+                f" holds {sorted(application.held)} frozen {sorted(application.frozen)}"
+                f" subscribes {sorted(process.subscription.topics)} failed {process.failed}"
+            )
+        group = world.coordinator.groups.get(GROUP)
+        if group is not None:
+            lines.append(f"\n    group epoch {group.epoch}, target {group.target_epoch}, at {world.now:.3f}")
+            for member in group.members.values():  # type: ignore[assignment]
+                lines.append(f"\n    {member}")
+        return "".join(lines)
+
+    # ---- trouble ----
+
+    def _plan_act(self) -> None:
+        if not self.profile.acts:
+            return
+        world = self.world
+
+        def act() -> None:
+            if self._is_quiet:
+                return
+            names = list(self.profile.acts)
+            name = self.random.choices(names, weights=[self.profile.acts[one] for one in names])[0]
+            world.say(name)
+            self._acts[name]()
+            self._plan_act()
+
+        world.after(self.profile.act_every_s * (0.5 + self.random.random()), act)
+
+    def _settings(self, seat: int) -> MemberSettings:
+        return MemberSettings(
+            group_id=GROUP,
+            instance_id=f"i{seat}" if self.profile.is_static else None,
+            max_poll_interval_s=MAX_POLL_INTERVAL_S,
+            auto_commit=self.auto_commit,
+            auto_commit_interval_s=1.0,
+            active_heartbeat_interval_s=self.active_s,
+            leave_timeout_s=LEAVE_TIMEOUT_S,
+        )
+
+    def _start(self, seat: int, delay_s: float) -> None:
+        world = self.world
+        self.seats.setdefault(seat, None)
+
+        def start() -> None:
+            if (present := self.seats[seat]) is not None and present.alive:
+                return
+            habits = Habits()
+            if not self.auto_commit:
+                habits.commits_every = self.random.choice((1, 3))
+                habits.commits_in_revoke = self.random.random() < 0.5  # noqa: PLR2004 - half of them
+            process = world.start(
+                seat, settings=self._settings(seat), habits=habits, subscription=self._some_subscription()
+            )
+            self.seats[seat] = process
+            self._watch(process)
+
+        world.after(delay_s, start)
+
+    def _watch(self, process: Process) -> None:
+        """A process whose member failed for good ends, and is started anew by whoever runs it."""
+
+        def look() -> None:
+            if not process.alive:
+                return
+            if process.failed:
+                process.application.leave(LeaveOption.DEFAULT, closes=True)
+                self._start(process.seat, 0.5)
+            self.world.after(0.5, look)
+
+        self.world.after(0.5, look)
+
+    def _some_subscription(self) -> Subscription:
+        names = self.names
+        if self.random.random() < 0.6:  # noqa: PLR2004 - most members of a group subscribe to the same
+            return Subscription(topics=frozenset(names))
+        return Subscription(topics=frozenset(self.random.sample(names, self.random.randint(1, len(names)))))
+
+    def _one(self) -> Process | None:
+        living = [process for process in self.world.living if not process.application.is_leaving]
+        return self.random.choice(living) if living else None
+
+    def _scale(self) -> None:
+        """A process more, or one less."""
+        empty = [seat for seat, process in self.seats.items() if process is None or not process.alive]
+        process = self._one()
+        if process is None or (self.random.random() < 0.5 and (empty or len(self.seats) < 4)):  # noqa: PLR2004
+            self._start(empty[0] if empty else len(self.seats), 0.0)
+        else:
+            self.seats[process.seat] = None
+            option = self.random.choice((LeaveOption.LEAVE, LeaveOption.LEAVE, LeaveOption.DEFAULT))
+            self.leaves_ghosts |= self.profile.is_static
+            process.application.leave(option, closes=True)
+
+    def _resubscribe(self) -> None:
+        process = self._one()
+        if process is None or process.application.callback is not None:
+            return
+        process.application.leave(LeaveOption.DEFAULT, closes=False)
+        subscription = self._some_subscription()
+
+        def subscribe() -> None:
+            if process.alive and not process.application.is_leaving and not process.subscription:
+                process.subscription = subscription
+                process.application.subscribe(subscription)
+            elif process.alive and not self._is_quiet:
+                self.world.after(0.3, subscribe)
+
+        self.world.after(self.random.random() * 2, subscribe)
+
+    def _change_subscription(self) -> None:
+        process = self._one()
+        if process is not None and process.subscription:
+            process.subscription = self._some_subscription()
+            process.application.subscribe(process.subscription)
+
+    def _create_topic(self) -> None:
+        name = f"t{self.world.next_number('topic')}"
+        self.names.append(name)
+        self.world.create_topic(name, self.random.randint(1, 2))
+
+    def _delete_topic(self) -> None:
+        if len(self.names) > 1:
+            name = self.random.choice(self.names)
+            self.names.remove(name)
+            self.world.delete_topic(name)
+
+    def _stop_polling(self, pause_s: float) -> None:
+        process = self._one()
+        if process is not None:
+            process.application.poll_after(pause_s, is_in_poll=False)
+
+    def _raise(self) -> None:
+        process = self._one()
+        if process is not None:
+            process.application.habits.raises = self.random.randint(1, 3)
+
+    def _slow_callback(self) -> None:
+        process = self._one()
+        if process is not None:
+            process.application.habits.callback_s = SLOWEST_CALLBACK_S * self.random.random()
+
+    def _crash(self) -> None:
+        process = self._one()
+        if process is not None:
+            process.kill()
+            if self.random.random() < 0.7:  # noqa: PLR2004 - most are started again by whoever runs them
+                self._start(process.seat, self.random.random() * 3)
+            else:
+                self.seats[process.seat] = None
+
+    def _bounce(self) -> None:
+        process = self._one()
+        if process is not None:
+            process.application.leave(LeaveOption.DEFAULT, closes=True)
+            self._start_when_ended(process)
+
+    def _start_when_ended(self, process: Process) -> None:
+        def look() -> None:
+            if process.alive:
+                self.world.after(0.2, look)
+            else:
+                self._start(process.seat, self.random.random())
+
+        self.world.after(0.2, look)
+
+    def _break_connection(self) -> None:
+        process = self._one()
+        if process is not None:
+            process.break_connections("connection reset")
+
+    def _move_coordinator(self) -> None:
+        world = self.world
+        world.former_node = world.coordinator.node_id
+        world.coordinator.move(world.coordinator.node_id % 3 + 1, world.now, self.random.random())
+        if self.random.random() < 0.5:  # noqa: PLR2004 - a broker that stops, or one that only hands over
+            for process in world.living:
+                process.break_connections("the broker stopped")
+
+    def _node_down(self) -> None:
+        world = self.world
+        node = world.coordinator.node_id
+        world.nodes_down.add(node)
+        for process in world.living:
+            process.break_connections("the broker died")
+
+        def up() -> None:
+            world.nodes_down.discard(node)
+
+        world.after(self.random.random() * 3, up)
+
+    def _remove(self) -> None:
+        group = self.world.coordinator.groups.get(GROUP)
+        if group is not None and group.members:
+            self.world.coordinator.remove_member(GROUP, member_id=self.random.choice(sorted(group.members)))
+            self.world.invariants.look_into_journal()

@@ -1,0 +1,362 @@
+"""One consumer-protocol group as the broker keeps it (GroupMetadataManager; protocol rules 3.1 to 3.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.types import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    Assignment,
+    Instant,
+    OffsetAndMetadata,
+    TopicIdPartition,
+    TopicPartition,
+)
+from tests.simulation import rules as code
+from tests.simulation.assignor import uniform
+from tests.simulation.group_member import GroupMember, Reconciliation, Standing
+from tests.simulation.rules import Granted, Refusal, Rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic that exists."""
+
+    name: str
+    topic_id: UUID
+    partitions: int
+
+    def __iter__(self) -> Iterator[TopicIdPartition]:
+        return (TopicIdPartition(self.topic_id, number) for number in range(self.partitions))
+
+
+@dataclass(slots=True)
+class Group:
+    """The members, their targets, who holds what, and the committed offsets of one group.
+
+    `removed` is told of each member that goes and why: "left", "left for a while", "session", "rebalance", "removed",
+    "replaced".
+    """
+
+    group_id: str
+    rules: Rules
+    topics: Mapping[str, Topic]
+    removed: Callable[[str, str], None]
+    epoch: int = 0
+    target_epoch: int = 0
+    members: dict[str, GroupMember] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    target: dict[str, Assignment] = field(default_factory=dict)
+    holder: dict[TopicIdPartition, str] = field(default_factory=dict)
+    committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    assigned_at: Instant = float("-inf")
+    patterns: dict[str, Instant] = field(default_factory=dict)
+    #: What the topics looked like when the group's epoch was last raised for them.
+    seen_topics: Assignment = frozenset()
+
+    # ---- heartbeats ----
+
+    def heartbeat(self, beat: Heartbeat, now: Instant) -> Granted:
+        """Handle one heartbeat; raises Refusal."""
+        _validate(beat, self.rules)
+        if beat.is_leave:
+            return self._leave(beat)
+        return self._join_or_stay(beat, now)
+
+    def _join_or_stay(self, beat: Heartbeat, now: Instant) -> Granted:
+        member = self._member_of(beat, now)
+        before = member.copy()
+        changed = self._take_in(member, beat, now)
+        topics = self._subscribed_topics(now)
+        if changed or topics != self.seen_topics:
+            self.epoch += 1
+            self.seen_topics = topics
+        self._update_target(now)
+        shrinks = self.rules.shrinks_at_once
+        if not member.is_reconciled_to(self.target_epoch) or (changed and shrinks):
+            self._reconcile(member, beat.owned, changed=changed and shrinks, now=now)
+        if member.standing is not Standing.UNREVOKED:
+            member.rebalance_ends_at = None
+        elif member.epoch != before.epoch or member.revoking != before.revoking or before.rebalance_ends_at is None:
+            member.rebalance_ends_at = now + member.rebalance_timeout_s
+        member.session_ends_at = now + self.rules.session_timeout_s
+        is_told = beat.member_epoch == JOIN_EPOCH or beat.is_full or member.assigned.keys() != before.assigned.keys()
+        return Granted(
+            member_epoch=member.epoch,
+            heartbeat_interval_s=self.rules.heartbeat_interval_s,
+            assignment=frozenset(member.assigned) if is_told else None,
+        )
+
+    def _reconcile(self, member: GroupMember, owned: Assignment | None, *, changed: bool, now: Instant) -> None:
+        target = self.target.get(member.member_id, frozenset())
+        subscribed = self._topics_of(member, now)
+        by_id = {topic.topic_id for name, topic in self.topics.items() if name in subscribed}
+        if self.rules.shrinks_at_once:
+            target = frozenset(p for p in target if p.topic_id in by_id)
+        Reconciliation(
+            target=target,
+            target_epoch=self.target_epoch,
+            owned=owned,
+            subscribed=lambda partition: partition.topic_id in by_id,
+            subscription_changed=changed,
+            is_free=lambda partition: self.holder.get(partition, member.member_id) == member.member_id,
+            keeps_epoch=self.rules.keeps_epoch_between_revocations,
+        ).apply(member)
+        self._note_holder(member)
+
+    def _note_holder(self, member: GroupMember) -> None:
+        holds = member.holds
+        for partition in [p for p, owner in self.holder.items() if owner == member.member_id and p not in holds]:
+            del self.holder[partition]
+        for partition in holds:
+            self.holder[partition] = member.member_id
+
+    # ---- who it is ----
+
+    def _member_of(self, beat: Heartbeat, now: Instant) -> GroupMember:
+        """The member that this heartbeat is from; a joining one is made. Raises Refusal."""
+        joins = beat.member_epoch == JOIN_EPOCH
+        if joins and beat.member_id not in self.members:
+            self._check_size(beat)
+        if beat.instance_id is not None:
+            return self._static_member(beat, joins=joins)
+        member = self.members.get(beat.member_id)
+        if member is None:
+            if not joins:
+                raise Refusal(
+                    code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {self.group_id}."
+                )
+            return self._add(GroupMember(member_id=beat.member_id, session_ends_at=now))
+        self._check_epoch(member, beat)
+        return member
+
+    def _check_size(self, beat: Heartbeat) -> None:
+        returns = beat.instance_id in self.instances and self.rules.lets_returning_instances_in
+        if len(self.members) >= self.rules.max_size and not returns:
+            size = self.rules.max_size
+            raise Refusal(
+                code.GROUP_MAX_SIZE_REACHED, f"The consumer group has reached its maximum capacity of {size} members."
+            )
+
+    def _static_member(self, beat: Heartbeat, *, joins: bool) -> GroupMember:
+        instance_id = beat.instance_id or ""
+        owner = self.members.get(self.instances.get(instance_id, ""))
+        if not joins:
+            if owner is None:
+                raise Refusal(code.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+            self._check_instance(owner, beat)
+            self._check_epoch(owner, beat)
+            return owner
+        if owner is None:
+            known = self.members.get(beat.member_id)
+            if known is not None:
+                self._check_epoch(known, beat)
+                self.instances.pop(known.instance_id or "", None)
+                known.instance_id = instance_id
+                self.instances[instance_id] = known.member_id
+                return known
+            return self._add(GroupMember(member_id=beat.member_id, instance_id=instance_id))
+        if owner.epoch != LEAVE_STATIC_EPOCH:
+            raise Refusal(
+                code.UNRELEASED_INSTANCE_ID,
+                f"Static member {beat.member_id} with instance id {instance_id} cannot join the group because the "
+                f"instance id is owned by {owner.member_id} member.",
+            )
+        return self._replace(owner, beat.member_id)
+
+    def _check_instance(self, owner: GroupMember, beat: Heartbeat) -> None:
+        if owner.member_id != beat.member_id:
+            raise Refusal(
+                code.FENCED_INSTANCE_ID,
+                f"Static member {beat.member_id} with instance id {beat.instance_id} was fenced by member "
+                f"{owner.member_id}.",
+            )
+
+    def _check_epoch(self, member: GroupMember, beat: Heartbeat) -> None:
+        """Protocol rules 3.1: the answer with the newer epoch may have been lost; then a full request repeats it."""
+        received, known = beat.member_epoch, member.epoch
+        if received == JOIN_EPOCH and self.rules.accepts_rejoin:
+            return
+        repeats = beat.owned is not None and beat.owned <= member.assigned.keys() and received == member.previous_epoch
+        if received > known or (received < known and not repeats):
+            relation = "greater" if received > known else "smaller"
+            raise Refusal(
+                code.FENCED_MEMBER_EPOCH,
+                f"The consumer group member has a {relation} member epoch ({received}) than the one known by the group "
+                f"coordinator ({known}). The member must abandon all its partitions and rejoin.",
+            )
+
+    def _add(self, member: GroupMember) -> GroupMember:
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
+        return member
+
+    def _replace(self, old: GroupMember, member_id: str) -> GroupMember:
+        """Another member id takes the place of a static member that left for a while: no group epoch bump."""
+        self.members.pop(old.member_id)
+        new = old.copy()
+        new.member_id, new.epoch, new.previous_epoch, new.rebalance_ends_at = member_id, JOIN_EPOCH, -1, None
+        self._add(new)
+        self.target[member_id] = self.target.pop(old.member_id, frozenset())
+        for partition in new.holds:
+            self.holder[partition] = member_id
+        if member_id != old.member_id:
+            self.removed(old.member_id, "replaced")
+        return new
+
+    def _take_in(self, member: GroupMember, beat: Heartbeat, now: Instant) -> bool:
+        """Take in what the heartbeat says of the member; whether the group must be assigned anew for it."""
+        is_new = member.member_id not in self.target
+        before = (member.topics, member.pattern)
+        if beat.rebalance_timeout_s is not None:
+            member.rebalance_timeout_s = beat.rebalance_timeout_s
+        if beat.assignor is not None:
+            member.assignor = beat.assignor
+        if beat.topics is not None:
+            member.topics = frozenset(beat.topics)
+        if beat.pattern is not None:
+            member.pattern = beat.pattern or None
+            if member.pattern is not None:
+                self.patterns.setdefault(member.pattern, now + self.rules.regex_delay_s)
+        self.target.setdefault(member.member_id, frozenset())
+        return is_new or (member.topics, member.pattern) != before
+
+    # ---- leaving and being removed ----
+
+    def _leave(self, beat: Heartbeat) -> Granted:
+        if beat.instance_id is not None:
+            owner = self.members.get(self.instances.get(beat.instance_id, ""))
+            if owner is None:
+                raise Refusal(code.UNKNOWN_MEMBER_ID, f"Instance id {beat.instance_id} is unknown.")
+            self._check_instance(owner, beat)
+        member = self.members.get(beat.member_id)
+        if member is None:
+            raise Refusal(code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {self.group_id}.")
+        if beat.member_epoch == LEAVE_STATIC_EPOCH:
+            member.epoch = LEAVE_STATIC_EPOCH
+            member.revoking = {}
+            member.rebalance_ends_at = None
+            self._note_holder(member)
+            self.removed(member.member_id, "left for a while")
+        else:
+            self.remove(member.member_id, "left")
+        return Granted(member_epoch=beat.member_epoch, heartbeat_interval_s=0.0, assignment=None)
+
+    def remove(self, member_id: str, reason: str) -> None:
+        """Take a member out of the group; the others get its partitions at their next heartbeats."""
+        member = self.members.pop(member_id)
+        if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
+            del self.instances[member.instance_id]
+        self.target.pop(member_id, None)
+        for partition in [p for p, owner in self.holder.items() if owner == member_id]:
+            del self.holder[partition]
+        self.epoch += 1
+        self.removed(member_id, reason)
+
+    def expire(self, now: Instant) -> None:
+        """Remove the members whose session or rebalance timeout is over."""
+        for member in list(self.members.values()):
+            if now >= member.session_ends_at:
+                self.remove(member.member_id, "session")
+            elif member.rebalance_ends_at is not None and now >= member.rebalance_ends_at:
+                self.remove(member.member_id, "rebalance")
+
+    def restart_timers(self, now: Instant) -> None:
+        """A coordinator that loads the group starts its members' timers anew."""
+        for member in self.members.values():
+            member.session_ends_at = now + self.rules.session_timeout_s
+            if member.rebalance_ends_at is not None:
+                member.rebalance_ends_at = now + member.rebalance_timeout_s
+
+    def next_deadline(self) -> Instant | None:
+        """When `expire` has something to do."""
+        moments = [member.session_ends_at for member in self.members.values()]
+        moments += [m.rebalance_ends_at for m in self.members.values() if m.rebalance_ends_at is not None]
+        return min(moments, default=None)
+
+    # ---- subscriptions and the target ----
+
+    def _topics_of(self, member: GroupMember, now: Instant) -> frozenset[str]:
+        names = member.topics & self.topics.keys()
+        pattern = member.pattern
+        if pattern is not None and now >= self.patterns[pattern]:
+            names |= {name for name in self.topics if re.fullmatch(pattern, name)}
+        return names
+
+    def _subscribed_topics(self, now: Instant) -> Assignment:
+        names: set[str] = set()
+        for member in self.members.values():
+            names |= self._topics_of(member, now)
+        return frozenset(partition for name in names for partition in self.topics[name])
+
+    def _update_target(self, now: Instant) -> None:
+        if self.epoch == self.target_epoch or now - self.assigned_at < self.rules.assignment_interval_s:
+            return
+        wanted = {
+            member.member_id: {p for name in self._topics_of(member, now) for p in self.topics[name]}
+            for member in self.members.values()
+        }
+        self.target = uniform(wanted, self.target)
+        self.target_epoch = self.epoch
+        self.assigned_at = now
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every member has reached the newest target."""
+        return self.epoch == self.target_epoch and all(
+            member.is_reconciled_to(self.target_epoch) for member in self.members.values()
+        )
+
+
+def _validate(beat: Heartbeat, rules: Rules) -> None:
+    """The broker's own checks of a request (protocol rules 2.4); raises Refusal."""
+    if not beat.member_id:
+        raise Refusal(code.INVALID_REQUEST, "MemberId can't be empty.")
+    if beat.instance_id == "":
+        raise Refusal(code.INVALID_REQUEST, "InstanceId can't be empty.")
+    if beat.member_epoch < LEAVE_STATIC_EPOCH:
+        raise Refusal(code.INVALID_REQUEST, "MemberEpoch is invalid.")
+    if beat.member_epoch == LEAVE_STATIC_EPOCH and beat.instance_id is None:
+        raise Refusal(code.INVALID_REQUEST, "InstanceId can't be null.")
+    if beat.member_epoch == JOIN_EPOCH:
+        _validate_join(beat)
+    if beat.member_epoch >= JOIN_EPOCH:
+        _validate_words(beat, rules)
+
+
+def _validate_join(beat: Heartbeat) -> None:
+    if beat.rebalance_timeout_s is None:
+        raise Refusal(code.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
+    if beat.owned is None or beat.owned:
+        raise Refusal(code.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
+    if beat.topics is None and beat.pattern is None:
+        raise Refusal(
+            code.INVALID_REQUEST,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        )
+
+
+def _validate_words(beat: Heartbeat, rules: Rules) -> None:
+    if beat.assignor is not None and beat.assignor not in rules.assignors:
+        supported = ", ".join(rules.assignors)
+        raise Refusal(
+            code.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {supported}.",
+        )
+    if beat.pattern:
+        try:
+            re.compile(beat.pattern)
+        except re.error as error:
+            raise Refusal(
+                code.INVALID_REGULAR_EXPRESSION,
+                f"SubscribedTopicRegex `{beat.pattern}` is not a valid regular expression: {error}.",
+            ) from None
+
+

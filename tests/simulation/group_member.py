@@ -1,0 +1,113 @@
+"""One member as the broker knows it, and how the broker moves it towards its target (CurrentAssignmentBuilder)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, TopicIdPartition
+
+
+class Standing(Enum):
+    """The broker's states of a member (protocol rules 3.2)."""
+
+    STABLE = "stable"
+    #: It must give something up first, and keeps its epoch until it says that it did.
+    UNREVOKED = "unrevoked partitions"
+    #: It has the target's epoch, and something that it shall get is still somebody else's.
+    UNRELEASED = "unreleased partitions"
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupMember:
+    """One member. `assigned` and `revoking` map each partition to the member epoch at which it was assigned."""
+
+    member_id: str
+    instance_id: str | None = None
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = -1
+    standing: Standing = Standing.STABLE
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    assignor: str | None = None
+    rebalance_timeout_s: float = 0.0
+    assigned: dict[TopicIdPartition, int] = field(default_factory=dict)
+    revoking: dict[TopicIdPartition, int] = field(default_factory=dict)
+    session_ends_at: Instant = 0.0
+    rebalance_ends_at: Instant | None = None
+
+    def copy(self) -> GroupMember:
+        """A copy whose changes do not touch this one."""
+        return replace(self, assigned=dict(self.assigned), revoking=dict(self.revoking))
+
+    @property
+    def holds(self) -> Assignment:
+        """Everything that nobody else may get now."""
+        return frozenset(self.assigned) | frozenset(self.revoking)
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether nothing is left to do for it at this epoch of the target."""
+        return self.standing is Standing.STABLE and self.epoch == epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciliation:
+    """What one heartbeat changes of one member. `owned` is what the member says that it owns; None: it says nothing."""
+
+    target: Assignment
+    target_epoch: int
+    owned: Assignment | None
+    subscribed: Callable[[TopicIdPartition], bool]
+    subscription_changed: bool
+    is_free: Callable[[TopicIdPartition], bool]
+    keeps_epoch: bool
+
+    def apply(self, member: GroupMember) -> None:
+        """Move the member on."""
+        match member.standing:
+            case Standing.STABLE if member.epoch != self.target_epoch:
+                self._compute_next(member, member.epoch)
+            case Standing.UNREVOKED if self._owns_any_of(member.revoking):
+                if self.subscription_changed:
+                    self._shrink(member)
+            case Standing.UNREVOKED:
+                self._compute_next(member, member.epoch if self.keeps_epoch else member.epoch + 1)
+            case Standing.UNRELEASED:
+                self._compute_next(member, member.epoch)
+            case Standing.STABLE:
+                if self.subscription_changed:
+                    self._shrink(member)
+
+    def _owns_any_of(self, partitions: dict[TopicIdPartition, int]) -> bool:
+        """Whether the member still owns one of these; a heartbeat that says nothing of it leaves it in doubt."""
+        return self.owned is None or any(partition in self.owned for partition in partitions)
+
+    def _shrink(self, member: GroupMember) -> None:
+        """Take away what is no longer subscribed, without waiting for the assignor (KAFKA-19431)."""
+        gone = {p: epoch for p, epoch in member.assigned.items() if not self.subscribed(p)}
+        if not gone:
+            return
+        for partition in gone:
+            del member.assigned[partition]
+        if self._owns_any_of(gone):
+            member.revoking |= gone
+            member.standing = Standing.UNREVOKED
+            member.previous_epoch = member.epoch
+
+    def _compute_next(self, member: GroupMember, epoch: int) -> None:
+        kept = {p: at for p, at in member.assigned.items() if p in self.target}
+        leaving = {p: at for p, at in member.assigned.items() if p not in self.target}
+        wanted = self.target - kept.keys()
+        free = [partition for partition in wanted if self.is_free(partition) or partition in member.revoking]
+        previous = member.epoch
+        if leaving and self._owns_any_of(leaving):
+            member.standing = Standing.UNREVOKED
+            member.epoch = epoch
+            member.assigned, member.revoking = kept, leaving
+        else:
+            member.standing = Standing.UNRELEASED if len(free) < len(wanted) else Standing.STABLE
+            member.epoch = self.target_epoch
+            member.assigned = kept | dict.fromkeys(free, self.target_epoch)
+            member.revoking = {}
+        member.previous_epoch = previous

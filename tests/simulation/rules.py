@@ -1,0 +1,79 @@
+"""What a broker's version and configuration change in its group coordinator, and what the coordinator answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from consumer_membership.types import Assignment
+
+# Kafka's error codes that the coordinator answers (protocol rules 6.4).
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+COORDINATOR_LOAD_IN_PROGRESS: Final = 14
+COORDINATOR_NOT_AVAILABLE: Final = 15
+NOT_COORDINATOR: Final = 16
+UNKNOWN_MEMBER_ID: Final = 25
+UNSUPPORTED_VERSION: Final = 35
+INVALID_REQUEST: Final = 42
+GROUP_ID_NOT_FOUND: Final = 69
+GROUP_MAX_SIZE_REACHED: Final = 81
+FENCED_INSTANCE_ID: Final = 82
+FENCED_MEMBER_EPOCH: Final = 110
+UNRELEASED_INSTANCE_ID: Final = 111
+UNSUPPORTED_ASSIGNOR: Final = 112
+STALE_MEMBER_EPOCH: Final = 113
+INVALID_REGULAR_EXPRESSION: Final = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """One broker's rules; the defaults are those of 4.2 without limits, with times that suit a simulation."""
+
+    session_timeout_s: float = 8.0
+    heartbeat_interval_s: float = 1.0
+    max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    #: KAFKA-19233 (4.2): epoch 0 of a known dynamic member is always a rejoin; before, mostly FENCED_MEMBER_EPOCH.
+    accepts_rejoin: bool = True
+    #: KAFKA-19431 (4.2): a smaller subscription shrinks the assignment in the same answer.
+    shrinks_at_once: bool = True
+    #: KAFKA-19974 (4.2): from one revocation to the next the member's epoch stays.
+    keeps_epoch_between_revocations: bool = True
+    #: 4.3: the assignor runs at most this often, so that a join's answer may be empty; 0: at once.
+    assignment_interval_s: float = 0.0
+    #: KIP-1251 (4.3): a commit of an older epoch counts for what the member has held since that epoch.
+    accepts_older_commits: bool = False
+    #: KAFKA-20601 (4.3): a returning instance id is let in although the group is full.
+    lets_returning_instances_in: bool = False
+    #: How long the broker takes to resolve a regular expression; the answers before that know no topic of it.
+    regex_delay_s: float = 0.0
+
+
+RULES_4_0: Final = Rules(accepts_rejoin=False, shrinks_at_once=False, keeps_epoch_between_revocations=False)
+RULES_4_2: Final = Rules()
+RULES_4_3: Final = Rules(assignment_interval_s=1.0, accepts_older_commits=True, lets_returning_instances_in=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """A heartbeat's success; `assignment` None: unchanged since the last answer."""
+
+    member_epoch: int
+    heartbeat_interval_s: float
+    assignment: Assignment | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An error code with the broker's words."""
+
+    code: int
+    message: str = ""
+
+
+class Refusal(Exception):  # noqa: N818 - it carries an answer, and never leaves the coordinator
+    """Ends the handling of a request with an error code."""
+
+    def __init__(self, code: int, message: str = "") -> None:
+        super().__init__(message)
+        self.answer = Refused(code, message)

@@ -1,0 +1,77 @@
+"""Which version is chosen, and what is said where there is none."""
+
+import pytest
+
+from consumer_membership.errors import UnsupportedProtocolError
+from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, VersionRange, negotiate
+
+#: What Apache Kafka 4.3.1 offers (protocol rules 6.5; ListOffsets seen on the wire).
+KAFKA_4_3 = {2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 18: (0, 4), 68: (0, 1)}
+#: What librdkafka 2.16's mock cluster offers.
+MOCK = {2: (0, 7), 3: (0, 12), 8: (0, 9), 9: (0, 6), 10: (0, 3), 18: (0, 2), 68: (1, 1)}
+
+
+def chosen(offered: dict[int, tuple[int, int]]) -> dict[str, int]:
+    """The version of each API with a broker that offers these."""
+    versions = BrokerVersions({key: VersionRange(*ends) for key, ends in offered.items()})
+    return {api.title: versions.of(api) for api in Api}
+
+
+def test_newest_common_version_with_a_4_3_broker() -> None:
+    """With a current broker every API is spoken in the newest version that this package knows."""
+    assert chosen(KAFKA_4_3) == {
+        "ListOffsets": 7,
+        "Metadata": 13,
+        "OffsetCommit": 9,
+        "OffsetFetch": 9,
+        "FindCoordinator": 4,
+        "ApiVersions": 3,
+        "ConsumerGroupHeartbeat": 1,
+    }
+
+
+def test_newest_common_version_with_the_mock_cluster() -> None:
+    """The mock cluster, a floor of the tests, is spoken to in its older versions."""
+    assert chosen(MOCK) == {
+        "ListOffsets": 7,
+        "Metadata": 12,
+        "OffsetCommit": 9,
+        "OffsetFetch": 6,
+        "FindCoordinator": 3,
+        "ApiVersions": 0,
+        "ConsumerGroupHeartbeat": 1,
+    }
+
+
+@pytest.mark.parametrize("api", Api)
+def test_versions_are_ascending_and_never_empty(api: Api) -> None:
+    """`negotiate` takes the last common one, so the table must ascend."""
+    assert SPOKEN[api]
+    assert list(SPOKEN[api]) == sorted(set(SPOKEN[api]))
+
+
+def test_broker_without_the_consumer_protocol_is_refused_with_the_remedy() -> None:
+    """H32 (client): no api key 68 means no KIP-848; the text says from which broker on there is."""
+    with pytest.raises(UnsupportedProtocolError) as refusal:
+        negotiate(Api.CONSUMER_GROUP_HEARTBEAT, None)
+    text = str(refusal.value)
+    assert "does not offer ConsumerGroupHeartbeat (api key 68)" in text
+    assert "KIP-848" in text
+    assert "from 4.0 on" in text
+    assert "group.version" in text
+    assert "group.protocol=classic" in text
+
+
+@pytest.mark.parametrize(
+    ("offered", "said"),
+    [
+        (VersionRange(0, 11), "needed in version 12, 13, and the broker offers versions 0-11 of it"),
+        (VersionRange(14, 14), "needed in version 12, 13, and the broker offers versions 14 of it"),
+        (None, "needed in version 12, 13, and the broker offers none of it"),
+    ],
+)
+def test_refusal_names_both_sides(offered: VersionRange | None, said: str) -> None:
+    """Too old, too new and absent are told apart by the ranges in the text."""
+    with pytest.raises(UnsupportedProtocolError, match=r"Metadata \(api key 3\)") as refusal:
+        negotiate(Api.METADATA, offered)
+    assert said in str(refusal.value)
