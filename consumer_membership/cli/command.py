@@ -25,7 +25,7 @@ group and exits with 0.
 
 examples:
   consumer-membership consume -b localhost:9092 -g look -t orders
-  consumer-membership consume -b localhost:9092 -g look -t '^order.*' --json -n 9
+  consumer-membership consume -b localhost:9092 -g look -t '^order.*' --json
 """
 _DEMO = """\
 Starts a real Kafka, a stream of numbered records and members as processes of

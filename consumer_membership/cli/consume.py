@@ -134,7 +134,6 @@ class _Printing:
             self._narration.error(error)
             self._is_fatal = error.fatal()
             return
-        self._narration.end_repetitions()
         self._out.write(self._line(message) + "\n")
         self._printed += 1
         if self._is_terminal:

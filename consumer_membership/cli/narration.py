@@ -6,6 +6,7 @@ times a second, and a reader wants to know what is waited for, every few seconds
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -21,6 +22,9 @@ _PATIENCE_S = 2.0
 _REMIND_S = 3.0
 #: A member that stays without partitions is told why that may be, once.
 _IDLE_S = 3.0
+_SAME_ERROR_S = 10.0
+#: librdkafka ends each connection's error with how long it took, which would make every one another error.
+_HOW_LONG = re.compile(r" \(after \d+ms in state \w+\)")
 
 
 class Narration:
@@ -30,8 +34,8 @@ class Narration:
         self._err = err
         self._told_until = 0.0
         self._remind_at = 0.0
-        self._last_error = ""
-        self._repeated = 0
+        #: By text: when it was told last, and how often it came since.
+        self._errors: dict[str, tuple[float, int]] = {}
         self._idle_since: float | None = None
         #: Whether the group ever took the member in.
         self.has_joined = False
@@ -54,20 +58,15 @@ class Narration:
             self.tell(f"{what}: {names}")
 
     def error(self, error: KafkaError) -> None:
-        """Tell an error, its repetitions only when another one follows."""
-        text = f"{error.name()}: {error.str()}"
-        if text == self._last_error:
-            self._repeated += 1
+        """Tell an error, the same one every ten seconds at most and then with the number of its repetitions."""
+        now = time.monotonic()
+        text = _HOW_LONG.sub("", f"{error.name()}: {error.str()}")
+        told_at, repeated = self._errors.get(text, (-_SAME_ERROR_S, 0))
+        if now - told_at < _SAME_ERROR_S:
+            self._errors[text] = (told_at, repeated + 1)
             return
-        self.end_repetitions()
-        self._last_error = text
-        self.tell(f"error: {text}")
-
-    def end_repetitions(self) -> None:
-        """Things go on: tell how often the last error came, and tell it anew should it come again."""
-        if self._repeated:
-            self.tell(f"error: {self._last_error} ({self._repeated} more times)")
-        self._last_error, self._repeated = "", 0
+        self._errors[text] = (now, 0)
+        self.tell(f"error: {text}" + (f" ({repeated} more times)" if repeated else ""))
 
     def tell(self, text: str, at: float | None = None) -> None:
         """One line; `at` is a time of the monotonic clock, now by default."""

@@ -39,7 +39,9 @@ def json_line(message: Message) -> str:
         "value": _for_json(_raw(message.value())),
         "headers": [{"key": name, "value": _for_json(_raw(value))} for name, value in _headers(message)],
     }
-    return json.dumps(record, ensure_ascii=False)
+    line = json.dumps(record, ensure_ascii=False)
+    # JSON allows some line ends and control characters inside strings that a terminal or a line reader would honour.
+    return line if line.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 def line_writer(*, is_json: bool) -> Callable[[Message], str]:

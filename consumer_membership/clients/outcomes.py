@@ -61,13 +61,8 @@ def _one(partition: Partition, offsets: Offsets, errors: Errors) -> TopicPartiti
         return TopicPartition(partition.topic, partition.partition, OFFSET_INVALID)
     error = errors.get(partition)
     kind = TopicPartition if error is None else FailedPartition
-    made = kind(
-        partition.topic,
-        partition.partition,
-        committed.offset,
-        metadata=committed.metadata or None,
-        leader_epoch=committed.leader_epoch,
-    )
+    rest = {"metadata": committed.metadata} if committed.metadata else {}
+    made = kind(partition.topic, partition.partition, committed.offset, leader_epoch=committed.leader_epoch, **rest)
     if isinstance(made, FailedPartition) and error is not None:
         made._error = kafka_error(error)  # noqa: SLF001 - its own module makes it
     return made

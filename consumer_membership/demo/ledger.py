@@ -58,14 +58,14 @@ class Ledger:
 
     def note(self, member: int, run: Run) -> None:
         """The member with this index (below 255) saw these records."""
-        end = run.first + run.count * self._distance
+        end = run.first + run.length * self._distance
         if len(self._first_seen_by) < end:
             self._first_seen_by.extend(bytes(end - len(self._first_seen_by)))
         numbers = range(run.first, end, self._distance)
         fresh = self._first_seen_by[run.first : end : self._distance].count(0)
         self.seen += fresh
-        if fresh == run.count:
-            self._first_seen_by[run.first : end : self._distance] = bytes([member + 1]) * run.count
+        if fresh == run.length:
+            self._first_seen_by[run.first : end : self._distance] = bytes([member + 1]) * run.length
             return
         for number in numbers:
             if self._first_seen_by[number]:

@@ -14,10 +14,10 @@ _KEYS = 25
 
 
 class Run(NamedTuple):
-    """`count` numbers of one partition: `first`, and then each the count of partitions further."""
+    """`length` numbers of one partition: `first`, and then each the count of partitions further."""
 
     first: int
-    count: int
+    length: int
 
 
 def partition_of(number: int, partitions: int) -> int:

@@ -108,9 +108,7 @@ def _screen(options: DemoOptions, out: TextIO) -> Screen:
 
         from consumer_membership.demo.live import LiveScreen  # noqa: PLC0415 - needs the extra
     except ImportError:
-        _say(
-            out, "Lines instead of a table, since rich is missing: pip install 'consumer-membership[cli]'"
-        )
+        _say(out, "Lines instead of a table, since rich is missing: pip install 'consumer-membership[cli]'")
         return PlainScreen(out)
     return LiveScreen(Console(file=out))
 

@@ -142,9 +142,9 @@ class Stage:
 
     def _note_run(self, member: Member, run: Run) -> None:
         self.ledger.note(member.index, run)
-        self._handled[member.index] += run.count
+        self._handled[member.index] += run.length
         partition = partition_of(run.first, self._partitions)
-        after = run.first + run.count * self._partitions
+        after = run.first + run.length * self._partitions
         self._positions[partition] = max(self._positions[partition], after)
 
     # ---- the picture ----

@@ -65,6 +65,8 @@ class Heartbeats:
         self.joined_at: Instant | None = None
         self.holds_partitions = False
         self.is_active = False
+        #: Whether the coordinator was told what is owned, and its answer has not come yet.
+        self.has_unanswered_statement = False
         #: Whether this membership has sent anything: the coordinator may know the member, answered or not.
         self.has_spoken = False
 
@@ -142,6 +144,7 @@ class Heartbeats:
         self._backoff.reset()
         self._not_before = 0.0
         self.joined_at = None
+        self.has_unanswered_statement = False
         self.has_spoken = False
 
     def wait(self, until: Instant) -> None:
@@ -161,6 +164,7 @@ class Heartbeats:
         settings, sent = self._settings, self._sent
         joining = epoch == JOIN_EPOCH
         told = None if joining else sent.subscription
+        self.has_unanswered_statement |= joining or sent.statement != statement
         self._sent = _Sent(subscription=subscription, statement=statement, once=True)
         self._has_told_pattern |= subscription.pattern is not None
         return Heartbeat(

@@ -78,6 +78,7 @@ class Lifecycle:
         self._has_news = False
         self._fatal: BrokerError | None = None
         self._leave_option = LeaveOption.DEFAULT
+        self._given_up = Subscription()
         self._leave_by: Instant = 0.0
         self._leave_request: int | None = None
         self._ghost: str | None = None
@@ -132,6 +133,19 @@ class Lifecycle:
         if not self.coordinator.is_known or self.heartbeats.in_flight is not None or self._leave_request is not None:
             return False
         return self.state in IN_GROUP or (self.state is _S.UNSUBSCRIBING and self.member_epoch > JOIN_EPOCH)
+
+    @property
+    def _stated_subscription(self) -> Subscription:
+        """What heartbeats state: the old one until the leave, or a static member's place would be given to others."""
+        return self._given_up if self.state is _S.UNSUBSCRIBING else self.subscription
+
+    @property
+    def _may_reconcile(self) -> bool:
+        """Whether an attempt may begin: nothing new is taken before the last statement of what is owned is answered.
+
+        What that statement lacked, the coordinator may have given to another member, if the target has changed.
+        """
+        return not (self.heartbeats.has_unanswered_statement and self.ownership.missing())
 
     @property
     def _has_commits_to_await(self) -> bool:

@@ -161,7 +161,7 @@ class Member(Lifecycle):
             self.auto_commit.stop()
 
     def _on_leave_requested(self, event: ev.LeaveRequested) -> None:
-        self.subscription = Subscription()
+        subscription, self.subscription = self.subscription, Subscription()
         match self.state:
             case _S.UNSUBSCRIBING:
                 pass
@@ -172,7 +172,7 @@ class Member(Lifecycle):
                 self._transition(_S.UNSUBSCRIBED, "the application left while the member was out of the group")
                 self._out.append(LeaveCompleted())
             case _:
-                self._leave_option = event.option
+                self._leave_option, self._given_up = event.option, subscription
                 self._leave_by = self._now + self.settings.leave_timeout_s
                 self._transition(_S.UNSUBSCRIBING, "the application leaves the group")
                 self._out += self.reconciler.begin_leaving(self._identity, self._now)
@@ -339,7 +339,7 @@ class Member(Lifecycle):
 
     def _reconcile(self) -> None:
         ownership, reconciler = self.ownership, self.reconciler
-        if reconciler.is_idle and self._acknowledged == ownership.statement:
+        if reconciler.is_idle and self._acknowledged == ownership.statement and self._may_reconcile:
             has_steps = ownership.surplus() or ownership.missing()
             has_statement = ownership.is_first or not ownership.is_reached
             if has_steps or (has_statement and not reconciler.awaits_first_names):
@@ -373,8 +373,8 @@ class Member(Lifecycle):
         beat = self.heartbeats.compose(
             member_id=self.member_id,
             epoch=self.member_epoch,
-            subscription=self.subscription,
-            owned=frozenset(self.ownership.owned),
+            subscription=self._stated_subscription,
+            owned=self.reconciler.claimed,
             statement=self.ownership.statement,
         )
         self._send(beat, self.heartbeats.sending(self._now))

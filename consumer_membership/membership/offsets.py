@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.effects import CollectPositions, CommitCompleted, CommitOffsets
@@ -53,6 +52,8 @@ class CommitIdentity:
 @dataclass(slots=True, kw_only=True)
 class _Pending:
     commit_id: int
+    #: Counts commits in the order in which the application made them.
+    number: int
     offsets: dict[TopicPartition, OffsetAndMetadata]
     held: frozenset[TopicPartition]
     deadline: Instant
@@ -67,8 +68,6 @@ class _Pending:
     #: Whether the membership that it was made in is over, so that it must not be sent again.
     is_last_try: bool = False
     was_sent: bool = False
-    #: What became of the partitions of which a younger commit was sent and is over: that counts for this one, too.
-    overtaken: dict[TopicPartition, BrokerError | None] = field(default_factory=dict)
 
 
 class Commits:
@@ -78,6 +77,10 @@ class Commits:
         self._settings = settings
         self._jitter = jitter
         self._pending: dict[int, _Pending] = {}
+        self._begun = 0
+        #: The newest commit of each partition, and the number and the outcome of the newest one that is over.
+        self._newest: dict[TopicPartition, _Pending] = {}
+        self._outcomes: dict[TopicPartition, tuple[int, BrokerError | None]] = {}
         self._last_automatic_id = 0
 
     def next_automatic_id(self) -> int:
@@ -98,8 +101,10 @@ class Commits:
         """
         if not offsets:
             return [CommitCompleted(commit_id=commit_id, offsets={}, errors={})]
-        self._pending[commit_id] = _Pending(
+        self._begun += 1
+        commit = self._pending[commit_id] = _Pending(
             commit_id=commit_id,
+            number=self._begun,
             offsets=dict(offsets),
             requested=offsets,
             held=frozenset(held) & offsets.keys(),
@@ -107,6 +112,7 @@ class Commits:
             backoff=Backoff(self._settings.retry_backoff_s, self._settings.retry_backoff_max_s, self._jitter),
             is_automatic=commit_id < 0,
         )
+        self._newest |= dict.fromkeys(offsets, commit)
         return []
 
     def pump(
@@ -138,14 +144,19 @@ class Commits:
         """
         if not commit.was_sent:
             return False
-        younger = takewhile(lambda other: other is not commit, reversed(self._pending.values()))
-        return any(commit.offsets.keys() & other.requested.keys() for other in younger)
+        newest = (self._newest[partition] for partition in commit.offsets)
+        return any(other is not commit and other.commit_id in self._pending for other in newest)
+
+    def _overtaken(self, commit: _Pending) -> dict[TopicPartition, BrokerError | None]:
+        """The partitions of which a younger commit was sent and is over: what became of it counts for this one."""
+        outcomes = {partition: self._outcomes[partition] for partition in commit.offsets.keys() & self._outcomes.keys()}
+        return {partition: error for partition, (number, error) in outcomes.items() if number > commit.number}
 
     def _send(
         self, commit: _Pending, identity: CommitIdentity, held: Collection[TopicPartition] | None
     ) -> list[CommitOffsets | CommitCompleted]:
         lost = commit.held - frozenset(held) if held is not None else frozenset()
-        for partition, error in (dict.fromkeys(lost, ASSIGNMENT_LOST) | commit.overtaken).items():
+        for partition, error in (dict.fromkeys(lost, ASSIGNMENT_LOST) | self._overtaken(commit)).items():
             if commit.offsets.pop(partition, None) is not None:
                 commit.errors[partition] = error
         if not commit.offsets:
@@ -187,7 +198,7 @@ class Commits:
         if commit.is_last_try:
             return True
         if verdict is CommitVerdict.STALE_EPOCH:
-            return commit.stale_tries >= STALE_TRIES
+            return commit.stale_tries + 1 >= STALE_TRIES
         return verdict is CommitVerdict.RETRY and commit.is_automatic and commit.backoff.failures >= AUTOMATIC_TRIES
 
     def unanswered(self, commit_id: int, now: Instant, *, error: BrokerError, retriable: bool) -> list[CommitCompleted]:
@@ -207,14 +218,14 @@ class Commits:
         return [self._finish(commit, error) for commit in list(self._pending.values()) if not commit.in_flight]
 
     def _finish(self, commit: _Pending, error: BrokerError) -> CommitCompleted:
-        before = tuple(takewhile(lambda other: other is not commit, self._pending.values()))
         del self._pending[commit.commit_id]
         known = commit.errors.get
         # What is still in `offsets` was not committed: its own error says why, or else the common one.
         errors = {p: known(p) or error if p in commit.offsets else known(p) for p in commit.requested}
         if commit.was_sent:
-            for older in before:
-                older.overtaken |= errors
+            for partition, outcome in errors.items():
+                if self._outcomes.get(partition, (0, None))[0] < commit.number:
+                    self._outcomes[partition] = (commit.number, outcome)
         return CommitCompleted(commit_id=commit.commit_id, offsets=commit.requested, errors=errors)
 
     def is_pending(self, commit_id: int) -> bool:

@@ -97,6 +97,14 @@ class Reconciler:
         return bool(self._ownership.owned) or self.revoking is None or self.phase in (Phase.ASSIGN, Phase.LOSE)
 
     @property
+    def claimed(self) -> Assignment:
+        """What the coordinator must not give to others: what is owned, and what the running attempt will assign.
+
+        A complete heartbeat that left the latter out while its on_assign runs would read as its revocation.
+        """
+        return frozenset(self._ownership.owned) | self._adding
+
+    @property
     def awaits_first_names(self) -> bool:
         """Whether Metadata has not answered yet for what is unresolved: too early to acknowledge the rest alone."""
         return bool(self._ownership.unresolved) and self._resolve_backoff.failures == 0
@@ -119,6 +127,9 @@ class Reconciler:
         """Begin to give up everything that the application holds."""
         may_hold = self.may_hold
         self.attempt += 1
+        if self.phase is Phase.ASSIGN:
+            # on_assign may be running, or have returned: the application holds these until it gives them up, too.
+            self._ownership.owned |= dict.fromkeys(self._adding, identity.member_epoch)
         self._enter(Phase.IDLE, now)
         self._adding = frozenset()
         self._ownership.is_first = False

@@ -197,9 +197,10 @@ class ClusterClient:
         entity = await self._ask(connection, negotiated(connection, build), self._settings.socket_timeout_s)
         found = cluster.metadata(entity)
         if isinstance(found, BrokerError):
-            # REBOOTSTRAP_REQUIRED (KIP-1102) is one of these: what is known of the cluster is of no use any more.
+            # REBOOTSTRAP_REQUIRED (KIP-1102): what is known of the cluster, this connection too, is of no use any more.
             self._brokers = {}
-            raise _refusal(found)
+            self._connections.drop(connection, TransportError(f"{connection.peer}: {found}"))
+            raise BrokerRefusal(found, retriable=True)
         self._brokers = found.brokers or self._brokers
         return found
 

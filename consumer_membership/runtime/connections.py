@@ -94,12 +94,14 @@ class Connections:
         wait_s = self._wait_s(broker)
         if wait_s > 0:
             raise TransportError(f"{self._gate(broker).reason} (next attempt in {wait_s:.1f} s)")
-        try:
-            async with asyncio.timeout(timeout_s):
-                # The attempt goes on for the next caller when this one gives up.
-                return await asyncio.shield(self._dial(purpose, broker))
-        except TimeoutError as error:
-            raise TransportError(f"{broker.host}:{broker.port}: no connection within {timeout_s:.3g} s") from error
+        attempt = self._dial(purpose, broker)
+        # Unlike awaiting it, this leaves the attempt to other callers when this one gives up or is cancelled.
+        await asyncio.wait((attempt,), timeout=timeout_s)
+        if not attempt.done():
+            raise TransportError(f"{broker.host}:{broker.port}: no connection within {timeout_s:.3g} s")
+        if attempt.cancelled():
+            raise _closed(broker)
+        return attempt.result()
 
     async def first_of(
         self, purpose: Purpose, brokers: Sequence[BrokerAddress]
@@ -123,9 +125,11 @@ class Connections:
             done, _ = await asyncio.wait(attempts, timeout=head_start_s, return_when=asyncio.FIRST_COMPLETED)
             for attempt in done:
                 broker = attempts.pop(attempt)
-                if not attempt.cancelled() and attempt.exception() is None:
+                if attempt.cancelled():
+                    raise _closed(broker)
+                if attempt.exception() is None:
                     return broker, attempt.result()
-                reasons.append("the client was closed" if attempt.cancelled() else str(attempt.exception()))
+                reasons.append(str(attempt.exception()))
         raise TransportError("; ".join(dict.fromkeys(reasons)) or "bootstrap.servers is empty")
 
     def drop(self, connection: BrokerConnection, error: TransportError) -> None:
@@ -148,7 +152,7 @@ class Connections:
 
     def _dial(self, purpose: Purpose, broker: BrokerAddress) -> asyncio.Task[BrokerConnection]:
         if self._is_closed:
-            raise TransportError(f"{broker.host}:{broker.port}: the client was closed")
+            raise _closed(broker)
         key = _Key(purpose, broker.host, broker.port)
         attempt = self._dialing.get(key)
         if attempt is None:
@@ -206,3 +210,7 @@ class Connections:
 
     def _wait_s(self, broker: BrokerAddress) -> float:
         return max(0.0, self._gate(broker).opens_at - asyncio.get_running_loop().time())
+
+
+def _closed(broker: BrokerAddress) -> TransportError:
+    return TransportError(f"{broker.host}:{broker.port}: the client was closed")

@@ -128,6 +128,8 @@ class Session:
         self.life.check()
         self._performer.forgive()
         self._performer.refuse_if_fatal("Failed to set subscription")
+        with self._turnstile:
+            self._fetcher.warm(subscription.topics)
         self._steps.listener = listener
         self.partitions.is_subscribed = True
         self._post(Subscribed(subscription=subscription))

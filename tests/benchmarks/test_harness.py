@@ -9,6 +9,7 @@ import pytest
 
 from tests.benchmarks import report
 from tests.benchmarks.bench import Bench, Figure, counted_in
+from tests.benchmarks.figures.throughput import paired_ratios
 from tests.benchmarks.groups import Record, Tally, handovers, is_balanced, owned_by, tally
 from tests.benchmarks.processes import Said, WorkerFailedError
 from tests.benchmarks.proxy import with_address
@@ -208,6 +209,17 @@ def test_partition_without_records_is_a_failure() -> None:
 def test_tally_counts_lost_and_repeated() -> None:
     """A record handled three times is two duplicates; where it was handled does not matter."""
     assert tally([[0, 1, 1], [1, 3]], total=5) == Tally(lost=2, duplicates=2)
+
+
+def test_ratios_pair_rounds() -> None:
+    """A round that one side failed is left out of the ratios (and fails the bound, if it was ours)."""
+    ours, raw = series(), series()
+    for number, value in ((0, 6.0), (1, 9.0), (3, 5.0)):
+        ours.add(value, round=number)
+    for number, value in ((1, 3.0), (0, 3.0), (2, 1.0)):
+        raw.add(value, round=number)
+
+    assert paired_ratios(ours, raw) == [2.0, 3.0]
 
 
 def test_proxy_replaces_the_brokers_port_only() -> None:

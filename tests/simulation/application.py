@@ -95,7 +95,6 @@ class Application:
     history: deque[Partitions] = field(default_factory=deque)
     is_in_poll: bool = False
     is_leaving: bool = False
-    is_idle: bool = False
     closes: bool = False
     _newest: int = 0
     _polls: int = 0
@@ -211,7 +210,7 @@ class Application:
 
     def _deliver(self) -> None:
         habits, world = self.habits, self.process.world
-        if not self.is_idle:
+        if not world.is_idle:
             for partition in sorted(self.held.keys() - self.frozen):
                 if not world.exists(partition):
                     continue

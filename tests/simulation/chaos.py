@@ -137,6 +137,8 @@ class Run:
         #: Whether a membership may be left behind that only its session's end removes.
         self.leaves_ghosts = bool(profile.acts.keys() & {"crash", "node down"}) or profile.faults.request_lost > 0
         self._is_quiet = False
+        #: Processes that are about to start.
+        self._starting = 0
         self._acts: dict[str, Callable[[], None]] = {
             "scale": self._scale,
             "resubscribe": self._resubscribe,
@@ -202,7 +204,7 @@ class Run:
     def _settle(self) -> float:
         world, bound = self.world, self._bound_s()
         since = world.now
-        while not world.is_settled:
+        while not world.is_settled or self._starting:
             if world.now - since > bound:
                 raise Violation(f"not settled {bound:.1f} s after the trouble: {self._picture()}")
             world.run(world.now + 0.1)
@@ -211,12 +213,11 @@ class Run:
     def _stay_calm(self) -> None:
         """Nothing happens any more: no change of state, and one heartbeat an interval."""
         world = self.world
-        for process in world.living:
-            process.application.is_idle = True
+        world.is_idle = True
         world.run(world.now + QUICK_BEATS_S)
         check(world.is_settled, f"it did not stay settled: {self._picture()}")
         world.invariants.state_changes.clear()
-        before = {process: world.invariants.beats_of(process) for process in world.living}
+        before = {process: world.invariants.beats_of(process) for process in world.living if process.subscription}
         world.run(world.now + CALM_S)
         check(not world.invariants.state_changes, f"states changed while nothing happened: {self._picture()}")
         for process, beats in before.items():
@@ -286,8 +287,10 @@ class Run:
     def _start(self, seat: int, delay_s: float) -> None:
         world = self.world
         self.seats.setdefault(seat, None)
+        self._starting += 1
 
         def start() -> None:
+            self._starting -= 1
             if (present := self.seats[seat]) is not None and present.alive:
                 return
             habits = Habits()
@@ -401,10 +404,13 @@ class Run:
             self._start_when_ended(process)
 
     def _start_when_ended(self, process: Process) -> None:
+        self._starting += 1
+
         def look() -> None:
             if process.alive:
                 self.world.after(0.2, look)
             else:
+                self._starting -= 1
                 self._start(process.seat, self.random.random())
 
         self.world.after(0.2, look)

@@ -345,9 +345,11 @@ class Invariants:
         if beat.member_epoch == JOIN_EPOCH:
             check(beat.is_full and beat.owned == frozenset(), f"{name} joins with {beat}")
         elif beat.owned is not None:
-            said = self._names(process, beat.owned)
+            said, held = self._names(process, beat.owned), process.application.held.keys()
+            check(held <= said, f"{name} says that it owns {sorted(said)}, and its application holds {sorted(held)}")
+            extra = said - record.told
             check(
-                said == record.told, f"{name} says that it owns {sorted(said)}, its application {sorted(record.told)}"
+                state is not _S.ACK or not extra, f"{name} acknowledges {sorted(extra)}, which it has not taken over"
             )
 
     def _count(self, process: Process, record: _Record) -> None:

@@ -48,6 +48,8 @@ class World:
         self.nodes_down: set[int] = set()
         self.inbox_delay_s = 0.0
         self.allows_rewind = False
+        #: Whether there are no records to hand out.
+        self.is_idle = False
         self.member_class = member_class
         self.processes: list[Process] = []
         self.ledger = Ledger(self)

@@ -1,0 +1,170 @@
+"""What must hold of a member's orders, whatever it is told: the order contract of `effects`, and the protocol's rules.
+
+The book plays the application, too: it knows which partitions that one holds, by the steps that it performed.
+"""
+
+from __future__ import annotations
+
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.states import SILENT, VALID_TRANSITIONS, MemberState
+from consumer_membership.types import JOIN_EPOCH, Offsets, TopicPartition
+from tests.membership.builders import STEP_OF, STEPS, Scene
+
+S = MemberState
+
+#: Within an attempt a step comes after those of lower rank; on_lost has an attempt of its own.
+_RANK = {ef.PausePartitions: 0, ef.RevokePartitions: 1, ef.AssignPartitions: 2, ef.LosePartitions: 3}
+
+
+class Lawbook:
+    """Feeds a scene and holds every effect against the laws. What came before the book was opened counts as lawful."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.state = scene.state
+        self.in_flight = scene.member.heartbeats.in_flight
+        #: What the application holds, as far as it performed steps.
+        self.held: set[TopicPartition] = set(scene.owned)
+        self.paused: frozenset[TopicPartition] | None = frozenset()
+        #: Steps that the application has not performed yet, in order.
+        self.steps: list[ef.StepEffect] = []
+        self.newest = 0
+        self._rank = -1
+        self._is_searching = scene.member.coordinator.searching_since is not None
+        self._commits: set[int] = set()
+        #: The commit that the running revocation owes.
+        self.owed: Offsets = {}
+        for effect in scene.effects:
+            if isinstance(effect, STEPS):
+                self.newest, self._rank = effect.attempt, _RANK[type(effect)]
+                self.steps = [effect]
+                if isinstance(effect, ef.PausePartitions):
+                    self.paused = effect.partitions
+
+    # ---- feeding ----
+
+    def feed(self, event: ev.Event) -> None:
+        """Give the member an event, and look at what it orders."""
+        before = self.scene.member.member_epoch
+        self._take(event)
+        self.scene.feed(event)
+        assert self.scene.member.member_epoch >= JOIN_EPOCH, (event, before)
+        for number, effect in enumerate(self.scene.last):
+            self._look(effect, self.scene.last[number + 1 :])
+        assert self.state is self.scene.state
+        self._look_at_the_clock()
+
+    def perform(self, offsets: Offsets, *, failed: bool) -> None:
+        """The application performs the step that waits for it."""
+        step = self.steps[0]
+        kind = STEP_OF[type(step)]
+        self.feed(ev.StepFinished(attempt=step.attempt, step=kind, offsets=offsets, failed=failed))
+
+    def _performed(self, event: ev.StepFinished) -> None:
+        """What the application holds after a step, if it had that step to perform."""
+        step = next((s for s in self.steps if (s.attempt, STEP_OF[type(s)]) == (event.attempt, event.step)), None)
+        if step is None:
+            return
+        self.steps.remove(step)
+        match step:
+            case ef.PausePartitions() if not event.failed and self.scene.member.settings.auto_commit:
+                self.owed = event.offsets
+            case ef.RevokePartitions() if not event.failed or step.partitions is None:
+                self.held -= self.held if step.partitions is None else step.partitions
+            case ef.LosePartitions():
+                self.held.clear()
+            case ef.AssignPartitions() if not event.failed:
+                self.held |= step.offsets.keys()
+            case _:
+                pass
+
+    def _take(self, event: ev.Event) -> None:
+        match event:
+            case ev.HeartbeatAnswered() | ev.HeartbeatRejected() | ev.HeartbeatFailed():
+                if event.request_id == self.in_flight:
+                    self.in_flight = None
+            case ev.CoordinatorFound():
+                self._is_searching = False
+            case ev.StepFinished():
+                self._performed(event)
+            case ev.CommitRequested() if event.commit_id > 0:
+                self._commits.add(event.commit_id)
+            case _:
+                pass
+
+    # ---- the laws ----
+
+    def _look(self, effect: ef.Effect, rest: tuple[ef.Effect, ...]) -> None:
+        match effect:
+            case ef.StateChanged():
+                assert effect.old is self.state
+                assert effect.new in VALID_TRANSITIONS[effect.old], effect
+                self.state = effect.new
+                if effect.new in SILENT or effect.new is S.JOINING:
+                    self.in_flight = None
+                if effect.new is S.JOINING:
+                    assert self.held == set(), "a member joins anew while the application holds partitions"
+            case ef.SendHeartbeat():
+                self._look_at_heartbeat(effect, rest)
+            case ef.FindCoordinator():
+                assert not self._is_searching, "two searches at once"
+                self._is_searching = True
+            case ef.PausePartitions() | ef.RevokePartitions() | ef.LosePartitions() | ef.AssignPartitions():
+                self._look_at_step(effect)
+            case ef.CommitOffsets():
+                assert effect.offsets, "a commit of nothing"
+                assert effect.member_epoch != JOIN_EPOCH, "a commit without an epoch"
+            case ef.CommitCompleted():
+                if effect.commit_id > 0:
+                    assert effect.commit_id in self._commits, "a commit that ends twice, or was never asked for"
+                    self._commits.remove(effect.commit_id)
+                if self.owed and effect.offsets == self.owed:
+                    self.owed = {}
+            case ef.RaiseToApplication(problem=ef.Problem.FATAL):
+                assert any(isinstance(e, ef.StateChanged) and e.new is S.FATAL for e in rest), "an error without cause"
+            case _:
+                pass
+
+    def _look_at_heartbeat(self, order: ef.SendHeartbeat, rest: tuple[ef.Effect, ...]) -> None:
+        beat = order.heartbeat
+        if beat.is_leave and beat.owned is not None:
+            goes_stale = any(isinstance(effect, ef.StateChanged) and effect.new is S.STALE for effect in rest)
+            assert self.state is S.UNSUBSCRIBING or goes_stale, f"a leave in {self.state}"
+            if not goes_stale:
+                assert self.held == set(), "a leave before everything was given up"
+            return
+        assert self.state not in SILENT, f"a heartbeat in {self.state}"
+        assert self.in_flight is None, "two ordinary heartbeats in flight"
+        self.in_flight = order.request_id
+        if beat.member_epoch == JOIN_EPOCH:
+            assert beat.is_full, beat
+            assert beat.owned == frozenset(), beat
+        if beat.owned is not None:
+            said = self.scene.member.ownership.named(beat.owned)
+            assert said == self.held, f"the member says {sorted(said)}, the application holds {sorted(self.held)}"
+
+    def _look_at_step(self, step: ef.StepEffect) -> None:
+        assert step.attempt >= self.newest, "attempts grow"
+        rank = _RANK[type(step)]
+        if step.attempt > self.newest:
+            self._rank, self.owed, self.steps = -1, {}, []
+        assert rank > self._rank, f"{step} after a step of rank {self._rank}"
+        assert not self.steps, "two steps of one attempt at once"
+        self.newest, self._rank = step.attempt, rank
+        self.steps = [step]
+        match step:
+            case ef.PausePartitions():
+                self.paused = step.partitions
+            case ef.RevokePartitions():
+                assert step.partitions == self.paused, "what is revoked is what was paused"
+                assert not self.owed, "on_revoke before the commit was over"
+            case ef.AssignPartitions():
+                assert not (step.offsets.keys() & self.held), "assigned what is held"
+            case _:
+                pass
+
+    def _look_at_the_clock(self) -> None:
+        """All that was due is done, so that the next deadline lies ahead: no busy loop."""
+        deadline = self.scene.member.next_deadline()
+        assert deadline is None or deadline > self.scene.now, f"due in {deadline - self.scene.now} s, and nothing is done"

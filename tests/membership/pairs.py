@@ -1,0 +1,154 @@
+"""Each event in a plausible form and in hostile ones, for a scene in any state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.states import IN_GROUP, MemberState
+from consumer_membership.types import Assignment, LeaveOption, OffsetAndMetadata, Subscription, TopicPartition
+from tests.membership.builders import (
+    A0,
+    A1,
+    B0,
+    COORDINATOR,
+    FENCED_EPOCH,
+    GROUP_FULL,
+    IN_STATE,
+    LOADING,
+    NAMES,
+    NOT_ALLOWED,
+    STEP_OF,
+    Scene,
+    at,
+    named,
+)
+
+STRANGE = UUID(int=99)
+NOWHERE = TopicPartition("nowhere", 7)
+
+
+def scene_in(state: MemberState) -> Scene:
+    """A scene in this state, a heartbeat in flight where the state has heartbeats."""
+    scene = IN_STATE[state]()
+    return scene.in_touch() if state in IN_GROUP or state is MemberState.UNSUBSCRIBING else scene
+
+
+def request_of(scene: Scene) -> int:
+    """The number of the latest heartbeat; 1 where there was none."""
+    return scene.all(ef.SendHeartbeat)[-1].request_id if scene.beats else 1
+
+
+def attempt_of(scene: Scene) -> int:
+    return scene.member.reconciler.attempt
+
+
+def _step_done(scene: Scene, *, failed: bool = False) -> ev.StepFinished:
+    steps = [effect for effect in scene.effects if type(effect) in STEP_OF]
+    kind = STEP_OF[type(steps[-1])] if steps else ev.Step.PAUSE  # type: ignore[index]  # filtered above
+    return ev.StepFinished(attempt=attempt_of(scene), step=kind, failed=failed)
+
+
+#: What a healthy application, network or clock would say in this scene.
+PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
+    ev.Subscribed: lambda _: ev.Subscribed(subscription=Subscription(topics=frozenset({"orders", "more"}))),
+    ev.Polled: lambda _: ev.Polled(delivered=True),
+    ev.StepFinished: _step_done,
+    ev.PositionsReported: lambda _: ev.PositionsReported(commit_id=-1, offsets=at(3, A0)),
+    ev.CommitRequested: lambda _: ev.CommitRequested(commit_id=1, offsets=at(3, A0), timeout_s=10.0),
+    ev.AssignedByHand: lambda _: ev.AssignedByHand(holds=True),
+    ev.LeaveRequested: lambda _: ev.LeaveRequested(),
+    ev.CoordinatorFound: lambda _: ev.CoordinatorFound(coordinator=COORDINATOR),
+    ev.CoordinatorLookupFailed: lambda _: ev.CoordinatorLookupFailed(error=NOT_ALLOWED),
+    ev.CoordinatorLost: lambda _: ev.CoordinatorLost(reason="closed"),
+    ev.HeartbeatAnswered: lambda scene: ev.HeartbeatAnswered(
+        request_id=request_of(scene),
+        member_epoch=scene.member.member_epoch + 1,
+        heartbeat_interval_s=5.0,
+        assignment=frozenset({A0, A1}),
+    ),
+    ev.HeartbeatRejected: lambda scene: ev.HeartbeatRejected(
+        request_id=request_of(scene), verdict=ev.Verdict.REJOIN, error=FENCED_EPOCH
+    ),
+    ev.HeartbeatFailed: lambda scene: ev.HeartbeatFailed(request_id=request_of(scene), reason="disconnected"),
+    ev.TopicIdsResolved: lambda _: ev.TopicIdsResolved(names=NAMES),
+    ev.StartOffsetsFetched: lambda scene: ev.StartOffsetsFetched(
+        attempt=attempt_of(scene), offsets=dict.fromkeys(named(A0, A1), 0)
+    ),
+    ev.StartOffsetsFailed: lambda scene: ev.StartOffsetsFailed(
+        attempt=attempt_of(scene), error=LOADING, retriable=True
+    ),
+    ev.CommitAnswered: lambda _: ev.CommitAnswered(
+        commit_id=1, verdict=ev.CommitVerdict.FINAL, errors=dict.fromkeys(named(A0))
+    ),
+    ev.CommitFailed: lambda _: ev.CommitFailed(commit_id=1, reason="disconnected"),
+    ev.TimePassed: lambda _: ev.TimePassed(),
+}
+
+_NUMBERS = (-1, 0, 1, 10**6)
+_ASSIGNMENTS: tuple[Assignment | None, ...] = (None, frozenset({B0}), frozenset())
+
+
+def hostile(scene: Scene) -> list[ev.Event]:
+    """What no correct broker and no correct application would say in this scene."""
+    request, attempt = request_of(scene), attempt_of(scene)
+    events: list[ev.Event] = [
+        ev.Subscribed(subscription=Subscription()),
+        ev.Subscribed(subscription=Subscription(pattern="")),
+        ev.PositionsReported(commit_id=0, offsets={}),
+        ev.PositionsReported(commit_id=10**6, offsets={NOWHERE: OffsetAndMetadata(offset=-1)}),
+        ev.CommitRequested(commit_id=-7, offsets=at(-1, A0), timeout_s=-1.0),
+        ev.CommitRequested(commit_id=0, offsets={}, timeout_s=0.0),
+        ev.CommitRequested(commit_id=2, offsets={NOWHERE: OffsetAndMetadata(offset=0)}, timeout_s=1e9),
+        ev.AssignedByHand(holds=False),
+        ev.TopicIdsResolved(names={}),
+        ev.TopicIdsResolved(names={STRANGE: "strange", A0.topic_id: "", B0.topic_id: "orders"}),
+        ev.CommitFailed(commit_id=10**6, reason="", retriable=False),
+    ]
+    events += [ev.LeaveRequested(option=option) for option in LeaveOption]
+    events += [
+        ev.StepFinished(attempt=number, step=step, offsets=offsets, failed=failed)
+        for number in (*_NUMBERS, attempt - 1, attempt, attempt + 1)
+        for step in ev.Step
+        for offsets in ({}, at(-5, A0), {NOWHERE: OffsetAndMetadata(offset=1)})
+        for failed in (False, True)
+    ]
+    events += [
+        ev.HeartbeatAnswered(
+            request_id=number,
+            member_epoch=epoch,
+            heartbeat_interval_s=interval_s,
+            assignment=assignment,
+        )
+        for number in (*_NUMBERS, request)
+        for epoch in (-2, -1, 0, 1, 2**31 - 1)
+        for interval_s in (-1.0, 0.0, 1e-9, 1e9)
+        for assignment in _ASSIGNMENTS
+    ]
+    events += [
+        ev.HeartbeatRejected(request_id=number, verdict=verdict, error=error, holder=holder)
+        for number in (*_NUMBERS, request)
+        for verdict in ev.Verdict
+        for error, holder in ((GROUP_FULL, None), (LOADING, scene.member.member_id), (FENCED_EPOCH, ""))
+    ]
+    events += [
+        ev.HeartbeatFailed(request_id=number, reason="", retriable=retriable)
+        for number in (*_NUMBERS, request)
+        for retriable in (False, True)
+    ]
+    for number in (*_NUMBERS, attempt):
+        events += [ev.StartOffsetsFetched(attempt=number, offsets=o) for o in ({}, {NOWHERE: 1}, {p: -1 for p in named(A1)})]
+        events += [
+            ev.StartOffsetsFailed(attempt=number, error=LOADING, retriable=retriable, rediscover=rediscover)
+            for retriable in (False, True)
+            for rediscover in (False, True)
+        ]
+    events += [
+        ev.CommitAnswered(commit_id=number, verdict=verdict, errors=errors)
+        for number in (*_NUMBERS, 5)
+        for verdict in ev.CommitVerdict
+        for errors in ({}, {NOWHERE: LOADING}, dict.fromkeys(named(A0), LOADING))
+    ]
+    return events

@@ -1,0 +1,419 @@
+"""Floor 2: every state with every event, and a member among peers that do anything in any order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import get_args
+
+import pytest
+from hypothesis import settings, strategies
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.member import IGNORED
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import LeaveOption, Subscription, TopicIdPartition
+from tests.membership.builders import (
+    A0,
+    A1,
+    B0,
+    BAD_REGEX,
+    COORDINATOR,
+    FENCED_EPOCH,
+    GROUP_FULL,
+    LOADING,
+    NAMES,
+    NOT_ALLOWED,
+    UNRELEASED,
+    Scene,
+    at,
+)
+from tests.membership.lawbook import Lawbook
+from tests.membership.pairs import PLAUSIBLE, hostile, scene_in
+
+S = MemberState
+EVENTS: tuple[type[ev.Event], ...] = get_args(ev.Event)
+PAIRS = [(state, kind) for state in MemberState for kind in EVENTS]
+
+#: Where the plausible event leads out of the state; in all other pairs the state stays.
+MOVES: Mapping[tuple[MemberState, type[ev.Event]], MemberState] = {
+    (S.UNSUBSCRIBED, ev.Polled): S.JOINING,
+    (S.JOINING, ev.LeaveRequested): S.UNSUBSCRIBING,
+    (S.JOINING, ev.HeartbeatAnswered): S.RECONCILE,
+    # Nothing was held, so that the member is back at once.
+    (S.JOINING, ev.HeartbeatRejected): S.JOINING,
+    (S.RECONCILE, ev.StepFinished): S.ACK,
+    (S.RECONCILE, ev.LeaveRequested): S.UNSUBSCRIBING,
+    (S.RECONCILE, ev.HeartbeatRejected): S.FENCED,
+    (S.ACK, ev.LeaveRequested): S.UNSUBSCRIBING,
+    (S.ACK, ev.HeartbeatAnswered): S.STABLE,
+    (S.ACK, ev.HeartbeatRejected): S.FENCED,
+    (S.STABLE, ev.LeaveRequested): S.UNSUBSCRIBING,
+    (S.STABLE, ev.HeartbeatAnswered): S.RECONCILE,
+    (S.STABLE, ev.HeartbeatRejected): S.FENCED,
+    (S.FENCED, ev.StepFinished): S.JOINING,
+    (S.FENCED, ev.LeaveRequested): S.UNSUBSCRIBED,
+    (S.STALE, ev.StepFinished): S.JOINING,
+    (S.STALE, ev.LeaveRequested): S.UNSUBSCRIBED,
+    (S.UNSUBSCRIBING, ev.HeartbeatRejected): S.UNSUBSCRIBED,
+}
+
+#: The states in which the core drops an event unread; written out here, so that a change of `IGNORED` is seen.
+DROPPED: Mapping[type[ev.Event], frozenset[MemberState]] = {
+    ev.HeartbeatAnswered: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL}),
+    ev.HeartbeatRejected: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL}),
+    ev.HeartbeatFailed: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL}),
+    ev.StepFinished: frozenset({S.JOINING, S.ACK, S.STABLE}),
+    ev.TopicIdsResolved: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL, S.UNSUBSCRIBING}),
+    ev.StartOffsetsFetched: frozenset(MemberState) - {S.RECONCILE},
+    ev.StartOffsetsFailed: frozenset(MemberState) - {S.RECONCILE},
+}
+
+
+def name_of(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else str(value)
+
+
+def test_every_event_has_a_plausible_form() -> None:
+    """No event is left out of the pairs."""
+    assert set(PLAUSIBLE) == set(EVENTS)
+
+
+def test_ignored_pairs_are_the_written_ones() -> None:
+    """Each pair of state and event is handled, or stands here."""
+    assert dict(IGNORED) == DROPPED
+
+
+@pytest.mark.parametrize(("state", "kind"), PAIRS, ids=name_of)
+def test_pair_leads_to_its_state(state: MemberState, kind: type[ev.Event]) -> None:
+    """The whole table of states and events: where a plausible event leads."""
+    scene = scene_in(state)
+    scene.feed(PLAUSIBLE[kind](scene))
+    assert scene.state is MOVES.get((state, kind), state)
+
+
+@pytest.mark.parametrize(("state", "kind"), PAIRS, ids=name_of)
+def test_ignored_event_changes_nothing(state: MemberState, kind: type[ev.Event]) -> None:
+    """M108: an event that the state ignores has the effects of the passing time, which every event brings, and no other."""
+    if state not in IGNORED.get(kind, frozenset()):
+        return
+    for number in range(len(hostile(scene_in(state))) + 1):
+        told, twin = scene_in(state), scene_in(state)
+        event = [PLAUSIBLE[kind](told), *hostile(told)][number]
+        if not isinstance(event, kind):
+            continue
+        told.feed(event)
+        twin.feed(ev.TimePassed())
+        assert (told.last, told.view) == (twin.last, twin.view), event
+
+
+@pytest.mark.parametrize("state", MemberState, ids=name_of)
+def test_hostile_events_break_no_law(state: MemberState) -> None:
+    """Whatever comes, in any state: no exception, no illegal transition, no heartbeat where none may be."""
+    for number in range(len(hostile(scene_in(state)))):
+        scene = scene_in(state)
+        laws = Lawbook(scene)
+        event = hostile(scene)[number]
+        laws.feed(event)
+        laws.feed(ev.Polled())
+        scene.now += 1.0
+        laws.feed(ev.TimePassed())
+
+
+@pytest.mark.parametrize("state", MemberState, ids=name_of)
+def test_all_hostile_events_in_a_row_break_no_law(state: MemberState) -> None:
+    """Likewise one after the other, with polls and time between."""
+    scene = scene_in(state)
+    laws = Lawbook(scene)
+    for number, event in enumerate(hostile(scene)):
+        laws.feed(event)
+        if number % 7 == 0:
+            laws.feed(ev.Polled())
+            scene.now += 0.3
+
+
+# ---- a member among peers that do anything in any order ---------------------------------------------------------------
+
+#: Deterministic, so that a red build stays red; `MEMBERSHIP_EXAMPLES` widens the search by hand.
+EXAMPLES = int(os.environ.get("MEMBERSHIP_EXAMPLES", "60"))
+IS_WIDE = "MEMBERSHIP_EXAMPLES" in os.environ
+PROFILE = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=60,
+    derandomize=not IS_WIDE,
+    database=None,
+    deadline=None,
+    print_blob=True,
+)
+
+PARTITIONS = (A0, A1, B0)
+assignments = strategies.none() | strategies.frozensets(strategies.sampled_from(PARTITIONS))
+offsets_of = strategies.sets(strategies.sampled_from(PARTITIONS)).map(lambda partitions: at(4, *sorted(partitions)))
+subscriptions = strategies.sampled_from(
+    [
+        Subscription(topics=frozenset({"orders"})),
+        Subscription(topics=frozenset({"orders", "payments"})),
+        Subscription(pattern="o.*"),
+    ]
+)
+errors = strategies.sampled_from([FENCED_EPOCH, LOADING, GROUP_FULL, BAD_REGEX, NOT_ALLOWED, UNRELEASED])
+
+
+class Peers(RuleBasedStateMachine):
+    """The application, the coordinator and the network of one member, each of which may do anything it has cause for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scene = Scene()
+        self.laws = Lawbook(self.scene)
+        self.heartbeats: list[ef.SendHeartbeat] = []
+        self.commits: list[ef.CommitOffsets] = []
+        self.fetches: list[ef.FetchCommitted] = []
+        self.lookups: list[ef.ResolveTopicIds] = []
+        self.collections: list[ef.CollectPositions] = []
+        self.past: list[ev.Event] = []
+        self.commit_id = 0
+        self.seen = 0
+
+    @initialize(is_static=strategies.booleans(), auto_commit=strategies.booleans())
+    def begin(self, is_static: bool, auto_commit: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
+        self.scene = Scene(instance_id="i" if is_static else None, auto_commit=auto_commit)
+        self.laws = Lawbook(self.scene)
+
+    def feed(self, event: ev.Event) -> None:
+        self.laws.feed(event)
+        self.past.append(event)
+        self.sort()
+
+    def sort(self) -> None:
+        """Put what was ordered where its peer finds it."""
+        for effect in self.scene.effects[self.seen :]:
+            match effect:
+                case ef.SendHeartbeat():
+                    self.heartbeats.append(effect)
+                case ef.CommitOffsets():
+                    self.commits.append(effect)
+                case ef.FetchCommitted():
+                    self.fetches.append(effect)
+                case ef.ResolveTopicIds():
+                    self.lookups.append(effect)
+                case ef.CollectPositions():
+                    self.collections.append(effect)
+                case _:
+                    pass
+        self.seen = len(self.scene.effects)
+
+    # ---- the application ----
+
+    @rule(subscription=subscriptions)
+    def subscribes(self, subscription: Subscription) -> None:
+        self.feed(ev.Subscribed(subscription=subscription))
+
+    @rule(delivered=strategies.booleans())
+    def polls(self, delivered: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
+        self.feed(ev.Polled(delivered=delivered))
+
+    @precondition(lambda self: self.laws.steps)
+    @rule(offsets=offsets_of, failed=strategies.sampled_from([False, False, False, True]))
+    def performs_a_step(self, offsets: dict, failed: bool) -> None:  # type: ignore[type-arg]  # noqa: FBT001 - Hypothesis draws it
+        self.laws.perform(offsets, failed=failed)
+        self.sort()
+
+    @rule(offsets=offsets_of, timeout_s=strategies.sampled_from([0.0, 1.0, 60.0]))
+    def commits_offsets(self, offsets: dict, timeout_s: float) -> None:  # type: ignore[type-arg]  # Hypothesis draws it
+        self.commit_id += 1
+        self.feed(ev.CommitRequested(commit_id=self.commit_id, offsets=offsets, timeout_s=timeout_s))
+
+    @precondition(lambda self: self.collections)
+    @rule(offsets=offsets_of)
+    def reports_positions(self, offsets: dict) -> None:  # type: ignore[type-arg]  # Hypothesis draws it
+        self.feed(ev.PositionsReported(commit_id=self.collections.pop().commit_id, offsets=offsets))
+
+    @rule(holds=strategies.booleans())
+    def assigns_by_hand(self, holds: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
+        self.feed(ev.AssignedByHand(holds=holds))
+
+    @precondition(lambda self: self.scene.state is not S.UNSUBSCRIBED)
+    @rule(option=strategies.sampled_from(LeaveOption), is_meant=strategies.integers(0, 4))
+    def leaves(self, option: LeaveOption, is_meant: int) -> None:
+        if is_meant == 0:
+            self.feed(ev.LeaveRequested(option=option))
+
+    # ---- the network ----
+
+    @precondition(lambda self: not self.scene.member.coordinator.is_known)
+    @rule()
+    def finds_the_coordinator(self) -> None:
+        if self.scene.member.coordinator.searching_since is not None:
+            self.feed(ev.CoordinatorFound(coordinator=COORDINATOR))
+
+    @precondition(lambda self: not self.scene.member.coordinator.is_known)
+    @rule()
+    def may_not_look_up(self) -> None:
+        self.feed(ev.CoordinatorLookupFailed(error=NOT_ALLOWED))
+
+    @precondition(lambda self: self.scene.member.coordinator.is_known)
+    @rule()
+    def loses_the_coordinator(self) -> None:
+        self.feed(ev.CoordinatorLost(reason="closed"))
+
+    @precondition(lambda self: self.heartbeats)
+    @rule(assignment=assignments, bump=strategies.integers(0, 2))
+    def grants_a_heartbeat(self, assignment: frozenset[TopicIdPartition] | None, bump: int) -> None:
+        order = self.heartbeats.pop()
+        beat = order.heartbeat
+        if beat.is_leave:
+            epoch = beat.member_epoch
+        else:
+            epoch = beat.member_epoch + max(bump, int(beat.member_epoch == 0))
+            assignment = assignment or frozenset() if beat.is_full else assignment
+        self.feed(
+            ev.HeartbeatAnswered(
+                request_id=order.request_id,
+                member_epoch=epoch,
+                heartbeat_interval_s=5.0,
+                assignment=None if beat.is_leave else assignment,
+            )
+        )
+
+    @precondition(lambda self: self.heartbeats)
+    @rule(verdict=strategies.sampled_from(ev.Verdict), error=errors, is_own=strategies.booleans(), often=strategies.integers(0, 3))
+    def refuses_a_heartbeat(self, verdict: ev.Verdict, error: object, is_own: bool, often: int) -> None:  # noqa: FBT001 - Hypothesis draws it
+        is_final = verdict in (ev.Verdict.FATAL, ev.Verdict.GROUP_GONE, ev.Verdict.UNRELEASED)
+        if is_final and often:
+            return
+        order = self.heartbeats.pop()
+        holder = self.scene.member.member_id if is_own else "another"
+        self.feed(
+            ev.HeartbeatRejected(request_id=order.request_id, verdict=verdict, error=error, holder=holder)  # type: ignore[arg-type]  # one of `errors`
+        )
+
+    @precondition(lambda self: self.heartbeats)
+    @rule(place=strategies.integers(0, 3))
+    def drops_a_heartbeat(self, place: int) -> None:
+        order = self.heartbeats.pop(place % len(self.heartbeats))
+        self.feed(ev.HeartbeatFailed(request_id=order.request_id, reason="disconnected"))
+
+    @precondition(lambda self: self.lookups)
+    @rule(topics=strategies.sets(strategies.sampled_from(sorted(NAMES))))
+    def resolves_names(self, topics: set) -> None:  # type: ignore[type-arg]  # Hypothesis draws it
+        asked = self.lookups.pop().topic_ids
+        self.feed(ev.TopicIdsResolved(names={topic: NAMES[topic] for topic in asked & topics}))
+
+    @precondition(lambda self: self.fetches)
+    @rule(fate=strategies.sampled_from(["found", "found", "retry", "moved"]))
+    def answers_start_offsets(self, fate: str) -> None:
+        order = self.fetches.pop()
+        if fate == "found":
+            self.feed(ev.StartOffsetsFetched(attempt=order.attempt, offsets=dict.fromkeys(order.partitions, 0)))
+        else:
+            self.feed(
+                ev.StartOffsetsFailed(attempt=order.attempt, error=LOADING, retriable=True, rediscover=fate == "moved")
+            )
+
+    @precondition(lambda self: self.commits)
+    @rule(verdict=strategies.sampled_from(ev.CommitVerdict), is_good=strategies.booleans())
+    def answers_a_commit(self, verdict: ev.CommitVerdict, is_good: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
+        order = self.commits.pop(0)
+        error = None if is_good and verdict is ev.CommitVerdict.FINAL else LOADING
+        self.feed(
+            ev.CommitAnswered(commit_id=order.commit_id, verdict=verdict, errors=dict.fromkeys(order.offsets, error))
+        )
+
+    @precondition(lambda self: self.commits)
+    @rule(retriable=strategies.booleans())
+    def drops_a_commit(self, retriable: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
+        self.feed(ev.CommitFailed(commit_id=self.commits.pop().commit_id, reason="disconnected", retriable=retriable))
+
+    @precondition(lambda self: self.past)
+    @rule(place=strategies.integers(0, 10_000))
+    def repeats_an_answer(self, place: int) -> None:
+        """The network delivers an old answer once more."""
+        event = self.past[place % len(self.past)]
+        if not isinstance(event, ev.CommitRequested | ev.CoordinatorFound):
+            self.feed(event)
+
+    # ---- the clock ----
+
+    @precondition(lambda self: self.scene.member.next_deadline() is not None)
+    @rule()
+    def deadline_comes(self) -> None:
+        self.scene.now = self.scene.member.next_deadline() or self.scene.now
+        self.feed(ev.TimePassed())
+
+    @rule(seconds=strategies.sampled_from([0.001, 0.05, 0.3, 1.0, 7.0, 400.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.scene.now += seconds
+        self.feed(ev.TimePassed())
+
+    # ---- in the end ----
+
+    def teardown(self) -> None:
+        """When everybody behaves, the member comes to rest: STABLE with its target, out of the group, or refused."""
+        for _ in range(400):
+            if not self.behave():
+                break
+        wanted = bool(self.scene.member.subscription)
+        at_rest = (S.STABLE, S.FATAL) if wanted else (S.UNSUBSCRIBED, S.FATAL)
+        assert self.scene.state in at_rest, (self.scene.state, self.scene.view.waits_for)
+        if self.scene.state is S.STABLE:
+            assert self.scene.owned == self.scene.view.target == self.laws.held
+            assert self.scene.view.pending_revocation == frozenset()
+
+    def behave(self) -> bool:
+        """Do the next thing that a healthy peer would do; False when the member is at rest."""
+        scene = self.scene
+        if self.laws.steps:
+            self.laws.perform({}, failed=False)
+            self.sort()
+        elif scene.member.coordinator.searching_since is not None:
+            self.finds_the_coordinator()
+        elif self.heartbeats:
+            self.grant_well(self.heartbeats.pop())
+        elif self.lookups:
+            self.lookups.clear()
+            self.feed(ev.TopicIdsResolved(names=NAMES))
+        elif self.fetches:
+            order = self.fetches.pop()
+            self.feed(ev.StartOffsetsFetched(attempt=order.attempt, offsets=dict.fromkeys(order.partitions, 0)))
+        elif self.commits:
+            commit = self.commits.pop()
+            errors = dict.fromkeys(commit.offsets)
+            self.feed(ev.CommitAnswered(commit_id=commit.commit_id, verdict=ev.CommitVerdict.FINAL, errors=errors))
+        elif self.collections:
+            self.feed(ev.PositionsReported(commit_id=self.collections.pop().commit_id, offsets={}))
+        else:
+            return self.wait()
+        return True
+
+    def grant_well(self, order: ef.SendHeartbeat) -> None:
+        """A coordinator that answers a full heartbeat with two partitions, and any other with nothing new."""
+        beat = order.heartbeat
+        self.feed(
+            ev.HeartbeatAnswered(
+                request_id=order.request_id,
+                member_epoch=beat.member_epoch if beat.is_leave else max(1, beat.member_epoch),
+                heartbeat_interval_s=5.0,
+                assignment=frozenset({A0, B0}) if beat.is_full else None,
+            )
+        )
+
+    def wait(self) -> bool:
+        """Poll, and where that brings nothing about let the next deadline come; False when the member is at rest."""
+        self.feed(ev.Polled())
+        if self.laws.steps or self.heartbeats or self.fetches or self.commits:
+            return True
+        wants = bool(self.scene.member.subscription)
+        is_calm = self.scene.state in ((S.STABLE, S.FATAL) if wants else (S.UNSUBSCRIBED, S.FATAL))
+        if is_calm and self.scene.member.reconciler.is_idle:
+            return False
+        if (deadline := self.scene.member.next_deadline()) is not None:
+            self.scene.now = deadline
+            self.feed(ev.TimePassed())
+        return True
+
+
+Peers.TestCase.settings = PROFILE
+TestPeers = Peers.TestCase

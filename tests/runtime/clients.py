@@ -1,0 +1,79 @@
+"""Clients against scripted brokers: settings, orders and scripts that several tests share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from consumer_membership.config import ConnectionSettings
+from consumer_membership.membership.effects import CommitOffsets, Heartbeat, SendHeartbeat
+from consumer_membership.runtime.broker_client import BrokerClient
+from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
+from tests.support.scripted_broker import Answer, Received, Script, ScriptedBroker
+
+LIST_OFFSETS, METADATA, COMMIT, FETCH, FIND, HEARTBEAT = 2, 3, 8, 9, 10, 68
+PATIENCE_S = 10.0
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+ResultT = TypeVar("ResultT")
+
+
+def settings(*servers: tuple[str, int]) -> ConnectionSettings:
+    """Settings with backoffs that a test can wait for."""
+    return ConnectionSettings(
+        bootstrap_servers=servers,
+        socket_timeout_s=PATIENCE_S,
+        connection_setup_timeout_s=PATIENCE_S,
+        reconnect_backoff_s=0.005,
+        reconnect_backoff_max_s=0.01,
+    )
+
+
+def with_client(
+    servers: tuple[tuple[str, int], ...] | ConnectionSettings,
+    act: Callable[[BrokerClient], Awaitable[ResultT]],
+    on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
+) -> ResultT:
+    """What `act` makes of a client, which is closed at the end and leaves no task behind."""
+
+    async def run() -> ResultT:
+        known = servers if isinstance(servers, ConnectionSettings) else settings(*servers)
+        client = BrokerClient(known, on_coordinator_lost)
+        try:
+            return await act(client)
+        finally:
+            await client.close()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    return asyncio.run(run())
+
+
+def answers(**by_api: Callable[[Received], Answer]) -> Script:
+    """A script by the names of APIs."""
+    keys = {"offsets": LIST_OFFSETS, "commit": COMMIT, "fetch": FETCH, "find": FIND, "heartbeat": HEARTBEAT}
+    keys["metadata"] = METADATA
+    script = {keys[name]: answer for name, answer in by_api.items()}
+    return lambda request: script[request.api_key](request) if request.api_key in script else None
+
+
+def node(broker: ScriptedBroker, node_id: int = 1) -> BrokerAddress:
+    """A node's address."""
+    host, port = broker.address(node_id)
+    return BrokerAddress(node_id=node_id, host=host, port=port)
+
+
+def beat(epoch: int = 5, request_id: int = 1, pattern: str | None = None) -> SendHeartbeat:
+    """A heartbeat's order."""
+    return SendHeartbeat(request_id=request_id, heartbeat=Heartbeat(member_id="m", member_epoch=epoch, pattern=pattern))
+
+
+def commit_of(*partitions: TopicPartition) -> CommitOffsets:
+    """A commit's order."""
+    return CommitOffsets(
+        commit_id=4,
+        offsets={partition: OffsetAndMetadata(offset=7) for partition in partitions},
+        member_id="m",
+        member_epoch=5,
+        instance_id=None,
+    )

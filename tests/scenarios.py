@@ -1,0 +1,173 @@
+"""Which scenario of the catalogue is tested on which floor.
+
+    python -m tests.scenarios
+
+The catalogue lists what Kafka's own tests show of a member (M: the membership manager's, H: the heartbeat manager's),
+of clients and brokers (S, B, C). A test names the scenarios it shows in its docstring ("M41: ..."). This command reads
+the docstrings, without importing anything, prints the floors of each id, and fails if an M or an H is on no floor and
+not in `NOT_APPLICABLE`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+
+
+class Floor(IntEnum):
+    """The five floors of the test suite, the lowest first."""
+
+    UNIT = 1
+    PROPERTIES = 2
+    SIMULATION = 3
+    WIRE = 4
+    INTEGRATION = 5
+
+
+def _ids(letter: str, *ranges: tuple[int, int]) -> tuple[str, ...]:
+    return tuple(f"{letter}{number:02d}" for first, last in ranges for number in range(first, last + 1))
+
+
+#: The catalogue's sections A to J, by their ranges.
+MEMBER = _ids(
+    "M", (1, 12), (20, 26), (30, 44), (50, 60), (70, 77), (80, 88), (90, 96), (100, 110), (120, 127), (130, 133)
+)
+HEARTBEAT = _ids("H", (1, 36))
+REQUIRED = MEMBER + HEARTBEAT
+
+#: Scenarios that say nothing about this design, and why.
+NOT_APPLICABLE: Mapping[str, str] = {
+    "M04": "A text for the log of the preview release, dropped in Kafka 4.0: the member id is made by the client and "
+    "known from the start, so that there is no log form without it.",
+    "H01": "The text form of Java's timer object. Here the schedule is `heartbeat.Heartbeats`, which nobody prints; "
+    "what a person wants to know of it is in the view (M12 and H33 show it).",
+    "H19": "Java notices an expired poll timer at its next loop and logs by how much it was late. Here the expiry is "
+    "a deadline of `next_deadline`, acted on when it comes; the error names the limit (H17).",
+}
+
+#: An id, or a range of ids such as M120-M123.
+_NAMED = re.compile(r"\b([MHSBC])(\d{2,3})(?:\s*(?:-|–|to)\s*\1?(\d{2,3}))?\b")
+_MARKS = frozenset({"integration", "docker"})
+#: Who imports one of these talks over real sockets: to librdkafka's mock cluster, or to a broker that follows a script.
+_PEERS = frozenset({"tests.support.mock_cluster", "tests.support.scripted_broker"})
+
+
+def ids_in(text: str) -> frozenset[str]:
+    """The ids that a docstring names; a range names all of its numbers."""
+    found: set[str] = set()
+    for letter, first, last in _NAMED.findall(text):
+        found.update(f"{letter}{number:02d}" for number in range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def coverage(root: Path = ROOT) -> dict[str, frozenset[Floor]]:
+    """Each id that a test's docstring names, with the floors of those tests."""
+    found: defaultdict[str, set[Floor]] = defaultdict(set)
+    for path in sorted(root.rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        has_sockets = bool(_PEERS & _imports(tree))
+        for node, marks in _tests(tree.body, _marks_of_module(tree)):
+            floor = _floor(path.relative_to(root), marks, has_sockets=has_sockets)
+            for scenario in ids_in(ast.get_docstring(node) or ""):
+                found[scenario].add(floor)
+    return {scenario: frozenset(floors) for scenario, floors in found.items()}
+
+
+def uncovered(covered: Mapping[str, frozenset[Floor]]) -> list[str]:
+    """The required ids that are on no floor and not in the table."""
+    return [scenario for scenario in REQUIRED if scenario not in covered and scenario not in NOT_APPLICABLE]
+
+
+def needless(covered: Mapping[str, frozenset[Floor]]) -> list[str]:
+    """The ids in the table that are tested all the same, or that the catalogue does not have."""
+    return [scenario for scenario in NOT_APPLICABLE if scenario in covered or scenario not in REQUIRED]
+
+
+def _tests(
+    body: Iterable[ast.stmt], marks: frozenset[str]
+) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, frozenset[str]]]:
+    """The test functions, the test classes and their methods, each with the marks that it has."""
+    for node in body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if node.name.startswith("test_"):
+                yield node, marks | _marks_in(node.decorator_list)
+            case ast.ClassDef() if node.name.startswith("Test"):
+                own = marks | _marks_in(node.decorator_list)
+                yield node, own
+                yield from _tests(node.body, own)
+            case ast.ClassDef():
+                # A Hypothesis state machine: its rules and invariants are the tests.
+                yield node, marks
+            case _:
+                pass
+
+
+def _marks_of_module(tree: ast.Module) -> frozenset[str]:
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="pytestmark")]):
+                return _marks_in([node.value])
+            case _:
+                pass
+    return frozenset()
+
+
+def _marks_in(expressions: Iterable[ast.expr]) -> frozenset[str]:
+    """The names after `pytest.mark.` in these expressions."""
+    return frozenset(
+        part.attr
+        for expression in expressions
+        for part in ast.walk(expression)
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Attribute) and part.value.attr == "mark"
+    )
+
+
+def _imports(tree: ast.Module) -> frozenset[str]:
+    return frozenset(node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module)
+
+
+def _floor(path: Path, marks: frozenset[str], *, has_sockets: bool) -> Floor:
+    if path.parts[0] == "integration" or marks & _MARKS:
+        return Floor.INTEGRATION
+    if path.parts[0] == "simulation":
+        return Floor.SIMULATION
+    if path.name == "test_properties.py":
+        return Floor.PROPERTIES
+    return Floor.WIRE if has_sockets else Floor.UNIT
+
+
+def _print(covered: Mapping[str, frozenset[Floor]]) -> None:
+    others = sorted(covered.keys() - set(REQUIRED), key=lambda scenario: (scenario[0], int(scenario[1:])))
+    print("id     floors")
+    for scenario in (*REQUIRED, *others):
+        floors = " ".join(str(int(floor)) for floor in sorted(covered.get(scenario, ())))
+        print(f"{scenario:<6} {floors or '-'}{'  (see the table)' if scenario in NOT_APPLICABLE else ''}")
+    for floor in Floor:
+        count = sum(floor in floors for floors in covered.values())
+        print(f"floor {int(floor)} ({floor.name.lower()}): {count} scenarios")
+    print(f"{len(REQUIRED)} required, {len(NOT_APPLICABLE)} do not apply:")
+    for scenario, reason in NOT_APPLICABLE.items():
+        print(f"  {scenario}: {reason}")
+
+
+def main() -> int:
+    """Print the coverage; 1 if a required scenario is uncovered, or one of the table is not uncovered."""
+    covered = coverage()
+    _print(covered)
+    missing, excused = uncovered(covered), needless(covered)
+    if missing:
+        print("UNCOVERED: " + " ".join(missing), file=sys.stderr)
+    if excused:
+        print("in the table without need: " + " ".join(excused), file=sys.stderr)
+    return 1 if missing or excused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The catalogue's coverage, as a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios import HEARTBEAT, MEMBER, Floor, coverage, ids_in, needless, uncovered
+
+
+def test_every_scenario_is_tested_or_does_not_apply() -> None:
+    """What `python -m tests.scenarios` fails for, this fails for."""
+    covered = coverage()
+    assert (uncovered(covered), needless(covered)) == ([], [])
+
+
+def test_catalogue_has_its_ids() -> None:
+    """The ranges are those of the catalogue's sections."""
+    assert (len(MEMBER), len(HEARTBEAT), MEMBER[0], MEMBER[-1]) == (92, 36, "M01", "M133")
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("M41: an on_revoke that raises.", {"M41"}),
+        ("M05, H20: two at once.", {"M05", "H20"}),
+        ("M120-M123: a range.", {"M120", "M121", "M122", "M123"}),
+        ("S02-04: a short one.", {"S02", "S03", "S04"}),
+        ("KAFKA-19335 and M1 are none.", set()),
+    ],
+)
+def test_ids_are_read_from_a_docstring(text: str, ids: set[str]) -> None:
+    """Letter and two or three digits; a range names all of its numbers."""
+    assert ids_in(text) == ids
+
+
+def test_floor_follows_from_folder_and_mark(tmp_path: Path) -> None:
+    """The folder says the floor, a mark says it better."""
+    for name, text in {
+        "membership/test_a.py": 'def test_a():\n    """M01: x."""\n',
+        "membership/test_properties.py": 'class Machine:\n    """M02: x."""\n',
+        "simulation/test_b.py": 'async def test_b():\n    """M03: x."""\n',
+        "runtime/test_c.py": 'import pytest\npytestmark = [pytest.mark.integration]\ndef test_c():\n    """M04: x."""\n',
+        "wire/test_d.py": 'from tests.support.mock_cluster import x\nclass TestD:\n    def test_d(self):\n        """H04: x."""\n',
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert coverage(tmp_path) == {
+        "M01": {Floor.UNIT},
+        "M02": {Floor.PROPERTIES},
+        "M03": {Floor.SIMULATION},
+        "M04": {Floor.INTEGRATION},
+        "H04": {Floor.WIRE},
+    }
