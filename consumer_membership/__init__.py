@@ -4,6 +4,9 @@ Change `from confluent_kafka import ...` to `from consumer_membership import ...
 there is here too, and everything but `Consumer` is confluent-kafka's own.
 """
 
+# First, or the module would take the name of `version`, the function.
+from consumer_membership.version import __version__  # isort: skip
+
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -42,7 +45,6 @@ from consumer_membership.errors import (
 )
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.version import __version__
 
 __all__ = [
     "OFFSET_BEGINNING",

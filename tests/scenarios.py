@@ -53,7 +53,7 @@ NOT_APPLICABLE: Mapping[str, str] = {
 }
 
 #: An id, or a range of ids such as M120-M123.
-_NAMED = re.compile(r"\b([MHSBC])(\d{2,3})(?:\s*(?:-|–|to)\s*\1?(\d{2,3}))?\b")
+_NAMED = re.compile(r"\b([MHSBC])(\d{2,3})(?:\s*(?:-|to)\s*\1?(\d{2,3}))?\b")
 _MARKS = frozenset({"integration", "docker"})
 #: Who imports one of these talks over real sockets: to librdkafka's mock cluster, or to a broker that follows a script.
 _PEERS = frozenset({"tests.support.mock_cluster", "tests.support.scripted_broker"})
@@ -130,7 +130,16 @@ def _marks_in(expressions: Iterable[ast.expr]) -> frozenset[str]:
 
 
 def _imports(tree: ast.Module) -> frozenset[str]:
-    return frozenset(node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module)
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module)):
+                found.add(module)
+            case ast.Import(names=names):
+                found.update(name.name for name in names)
+            case _:
+                pass
+    return frozenset(found)
 
 
 def _floor(path: Path, marks: frozenset[str], *, has_sockets: bool) -> Floor:

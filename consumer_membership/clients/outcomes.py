@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from consumer_membership.clients.arguments import OnCommit
 from consumer_membership.membership.effects import CommitCompleted
+from consumer_membership.runtime.data_plane import placed
 from consumer_membership.runtime.fetcher import key_of
 from consumer_membership.runtime.notices import kafka_error
 from consumer_membership.runtime.open_commits import NO_OFFSET_CODE
@@ -26,6 +27,10 @@ class FailedPartition(TopicPartition):
     def error(self) -> KafkaError | None:  # type: ignore[override]  # the C type's attribute is read-only as well
         """Why this partition failed."""
         return self._error
+
+    def blame(self, error: KafkaError) -> None:
+        """Set why it failed."""
+        self._error = error
 
     def __eq__(self, other: object) -> bool:
         """Equal to any TopicPartition of this topic and partition; the C type compares its own kind only."""
@@ -56,16 +61,12 @@ def outcome(offsets: Offsets, errors: Errors, asked: Iterable[TopicPartition]) -
 
 
 def _one(partition: Partition, offsets: Offsets, errors: Errors) -> TopicPartition:
-    committed = offsets.get(partition)
-    if committed is None:
-        return TopicPartition(partition.topic, partition.partition, OFFSET_INVALID)
     error = errors.get(partition)
-    kind = TopicPartition if error is None else FailedPartition
-    rest = {"metadata": committed.metadata} if committed.metadata else {}
-    made = kind(partition.topic, partition.partition, committed.offset, leader_epoch=committed.leader_epoch, **rest)
-    if isinstance(made, FailedPartition) and error is not None:
-        made._error = kafka_error(error)  # noqa: SLF001 - its own module makes it
-    return made
+    if error is None:
+        return placed(TopicPartition, partition, offsets.get(partition))
+    failed = placed(FailedPartition, partition, offsets.get(partition))
+    failed.blame(kafka_error(error))
+    return failed
 
 
 def tell(on_commit: OnCommit, completed: CommitCompleted) -> None:

@@ -15,16 +15,17 @@ _PLAINTEXT_ONLY = (
 #: What the consumer protocol has no use for: confluent-kafka refuses these too when group.protocol=consumer.
 NOT_OF_THE_CONSUMER_PROTOCOL: Mapping[str, str] = {
     "session.timeout.ms": (
-        "`session.timeout.ms` is not supported for `group.protocol=consumer`: it is defined broker side, by "
-        "group.consumer.session.timeout.ms, or consumer.session.timeout.ms for one group; remove the key"
+        "Failed to create consumer: `session.timeout.ms` is not supported for `group.protocol=consumer` or share "
+        "consumer. It is defined broker side: by group.consumer.session.timeout.ms, or consumer.session.timeout.ms for "
+        "one group; remove the key"
     ),
     "partition.assignment.strategy": (
-        "`partition.assignment.strategy` is not supported for `group.protocol=consumer`. "
+        "Failed to create consumer: `partition.assignment.strategy` is not supported for `group.protocol=consumer`. "
         "Use `group.remote.assignor` instead"
     ),
     "group.protocol.type": (
-        "`group.protocol.type` is not supported for `group.protocol=consumer`: the broker knows no other type; "
-        "remove the key"
+        "Failed to create consumer: `group.protocol.type` is not supported for `group.protocol=consumer` or share "
+        "consumer; remove the key"
     ),
 }
 

@@ -149,10 +149,11 @@ class Application:
     def _look(self) -> None:
         """Report what is new about the membership."""
         view = self._consumer.membership()
-        for change in view.transitions:
-            if change.at > self._last_change:
-                self._say(Changed(at=change.at, old=str(change.old), new=str(change.new), reason=change.reason))
-        self._last_change = max([self._last_change, *(change.at for change in view.transitions)])
+        fresh = [change for change in view.transitions if change.at > self._last_change]
+        if fresh:
+            states = (str(fresh[0].old), *(str(change.new) for change in fresh))
+            self._last_change = fresh[-1].at
+            self._say(Changed(at=fresh[-1].at, states=states, reason=fresh[-1].reason))
         standing = Standing(
             state=str(view.state),
             epoch=view.member_epoch,
@@ -180,6 +181,8 @@ class Application:
         self._next_offsets.clear()
 
     def _called(self, callback: str, partitions: list[TopicPartition]) -> None:
+        # What led here comes first.
+        self._look()
         numbers = tuple(sorted(partition.partition for partition in partitions))
         self._say(Called(at=time.monotonic(), callback=callback, partitions=numbers))
 

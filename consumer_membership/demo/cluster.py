@@ -13,11 +13,7 @@ from types import MappingProxyType
 
 from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,  # type: ignore[attr-defined]  # public, and missing in their __all__
-    ResourceType,  # type: ignore[attr-defined]
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # not in __all__
 from confluent_kafka.cimpl import NewTopic
 
 from consumer_membership.demo.mock import MockRequest, mock_cluster

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from consumer_membership import MemberState
 from consumer_membership.demo.scene import Progress, Scene, StepLine
 from consumer_membership.demo.screen import stream_line
 
@@ -19,6 +20,7 @@ from consumer_membership.demo.screen import stream_line
 _HAPPENINGS = 6
 #: Up to so many partitions a member's share is drawn as a strip, one cell each.
 _STRIP = 24
+_WIDEST_STATE = max(map(len, MemberState.__members__))
 _COLOURS = {"STABLE": "green", "starting": "dim", "JOINING": "yellow", "RECONCILE": "cyan", "ACK": "cyan"}
 _MARKS = {Progress.TO_COME: ("  ", "dim"), Progress.RUNNING: ("> ", "bold cyan"), Progress.DONE: ("✓ ", "green")}
 
@@ -77,13 +79,16 @@ def _step(step: StepLine) -> Text:
 
 
 def _table(scene: Scene) -> Table:
-    table = Table(expand=False, pad_edge=False, box=None, header_style="bold underline")
-    for heading, justify in (("member", "left"), ("pid", "right"), ("state", "left"), ("epoch", "right")):
-        table.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=True)
+    table = Table(pad_edge=False, box=None, header_style="bold underline")
+    # Widths that do not change as members come and go; only the last column gives way on a narrow terminal.
+    table.add_column("member", no_wrap=True)
+    table.add_column("pid", no_wrap=True, justify="right")
+    table.add_column("state", no_wrap=True, min_width=_WIDEST_STATE)
+    table.add_column("epoch", no_wrap=True, justify="right")
     table.add_column("owns", no_wrap=True)
-    table.add_column("handled", justify="right", no_wrap=True)
-    table.add_column("lag", justify="right", no_wrap=True)
-    table.add_column("waits for", no_wrap=True, overflow="ellipsis")
+    table.add_column("handled", no_wrap=True, justify="right")
+    table.add_column("lag", no_wrap=True, justify="right", min_width=5)
+    table.add_column("waits for")
     for member in scene.members:
         state = member.fate or member.state
         table.add_row(
@@ -94,7 +99,7 @@ def _table(scene: Scene) -> Table:
             _share(member.owned, scene.partitions, "green"),
             f"{member.handled:,}",
             "" if member.fate else f"{member.lag:,}",
-            "" if member.fate else member.waits_for,
+            Text("" if member.fate else member.waits_for, no_wrap=True, overflow="ellipsis"),
             style="dim" if member.fate else "",
         )
     orphaned = sorted(set(range(scene.partitions)).difference(*(member.owned for member in scene.members)))

@@ -31,11 +31,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """The member went from one state to another at this time of the machine's monotonic clock."""
+    """The member went through these states, at this time of the machine's monotonic clock; the reason is the last's."""
 
     at: float
-    old: str
-    new: str
+    states: tuple[str, ...]
     reason: str
 
 
@@ -83,7 +82,7 @@ def decode(line: str) -> Report:
     try:
         fields = json.loads(line)
         kind = _KINDS[fields.pop("kind")]
-        for name in ("owned", "partitions"):
+        for name in ("states", "owned", "partitions"):
             if name in fields:
                 fields[name] = tuple(fields[name])
         if "runs" in fields:

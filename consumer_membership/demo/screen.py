@@ -55,7 +55,7 @@ class PlainScreen:
         """The outcome and who is where."""
         self._write(f"[{scene.at:6.2f} s] {scene.steps[number].outcome}")
         for member in scene.members:
-            self._write(f"             {_line(member)}")
+            self._write(f"             {member_line(member)}")
         self._write(f"             {stream_line(scene)}")
 
     def draw(self, scene: Scene) -> None:
@@ -70,7 +70,8 @@ class PlainScreen:
         self._out.flush()
 
 
-def _line(member: MemberLine) -> str:
+def member_line(member: MemberLine) -> str:
+    """One member in one line."""
     words = [f"{member.name:<9} {member.fate or member.state:<13}"]
     if not member.fate:
         words.append(f"epoch {member.epoch if member.epoch is not None else '-':<3}")
@@ -78,6 +79,8 @@ def _line(member: MemberLine) -> str:
     words.append(f"handled {member.handled:,}")
     if not member.fate:
         words.append(f"lag {member.lag:,}")
+    if member.waits_for and not member.fate:
+        words.append(f"(waits for {member.waits_for})")
     return " ".join(words)
 
 

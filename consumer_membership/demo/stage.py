@@ -16,7 +16,7 @@ from consumer_membership.demo.ledger import Ledger
 from consumer_membership.demo.records import Run, partition_of
 from consumer_membership.demo.reports import Called, Changed, Complained, Handled, Left, Report
 from consumer_membership.demo.scene import MemberLine, Progress, Scene, StepLine
-from consumer_membership.demo.screen import Screen
+from consumer_membership.demo.screen import Screen, member_line
 from consumer_membership.demo.stream import Stream
 
 #: How often the screen is redrawn.
@@ -86,7 +86,8 @@ class Stage:
         began = time.monotonic()
         while not condition():
             if time.monotonic() - began > timeout_s:
-                raise TooLateError(f"{what}: not within {timeout_s:.0f} s")
+                standings = "".join(f"\n  {member_line(line)}" for line in self._scene().members)
+                raise TooLateError(f"{what}: not within {timeout_s:.0f} s{standings}")
             self._let_happen(_REDRAW_S)
         return time.monotonic() - began
 
@@ -123,7 +124,7 @@ class Stage:
                 for run in report.runs:
                     self._note_run(member, run)
             case Changed():
-                self._note(member, report.at, f"{report.old} -> {report.new}: {report.reason}")
+                self._note(member, report.at, f"{' -> '.join(report.states)}: {report.reason}")
             case Called():
                 partitions = " ".join(map(str, report.partitions)) or "none"
                 self._note(member, report.at, f"{report.callback}: {partitions}")

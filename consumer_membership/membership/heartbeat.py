@@ -125,6 +125,7 @@ class Heartbeats:
     def succeeded(self, interval_s: float, now: Instant) -> None:
         """Note the success of the heartbeat in flight; an interval that is not positive is never adopted."""
         self.in_flight = None
+        self.has_unanswered_statement = False
         self._backoff.reset()
         self._not_before = 0.0
         self._round_trips.append(max(0.0, now - self._sent_at))

@@ -109,11 +109,8 @@ class ClusterClient:
             timeout_s,
             lambda: self._metadata(lambda versions: requests.metadata_of_ids(versions, topic_ids)),
         )
-        return {
-            topic.topic_id: name
-            for name, topic in found.topics.items()
-            if topic.topic_id in topic_ids and topic.error is None
-        }
+        # Only a topic that the cluster knows, and may tell, has a name beside its id; its partitions may have errors.
+        return {topic.topic_id: name for name, topic in found.topics.items() if topic.topic_id in topic_ids}
 
     async def list_offsets(
         self,

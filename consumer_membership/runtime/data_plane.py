@@ -24,6 +24,7 @@ from consumer_membership.runtime.turnstile import Turnstile
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
+WantedT = TypeVar("WantedT", bound=Wanted)
 
 #: The first slice of a request that librdkafka answers from the network; Ctrl-C gets in between slices.
 REQUEST_SLICE_S = 1.0
@@ -168,7 +169,7 @@ class DataPlane:
         self._life.check()
         with self._turnstile:
             found = self._fetcher.positions({key_of(partition) for partition in partitions})
-        return [_placed(key_of(partition), found.get(key_of(partition))) for partition in partitions]
+        return [placed(Wanted, key_of(partition), found.get(key_of(partition))) for partition in partitions]
 
     def store(self, offsets: list[Wanted]) -> None:
         """Remember these offsets as consumed (`enable.auto.offset.store=false`).
@@ -218,7 +219,16 @@ def domain_offset(offset: Wanted) -> OffsetAndMetadata | None:
     return OffsetAndMetadata(offset=offset.offset, leader_epoch=epoch, metadata=offset.metadata or "")
 
 
-def _placed(partition: TopicPartition, at: OffsetAndMetadata | None) -> Wanted:
+def placed(kind: type[WantedT], partition: TopicPartition, at: OffsetAndMetadata | None) -> WantedT:
+    """The partition with this offset as a front end's TopicPartition; -1001 where there is none.
+
+    The C type's constructor takes no None for metadata and leader epoch, and its attributes are read-only.
+    """
+    topic, number = partition
     if at is None:
-        return Wanted(partition.topic, partition.partition, OFFSET_INVALID)
-    return Wanted(partition.topic, partition.partition, at.offset, leader_epoch=at.leader_epoch)
+        return kind(topic, number, OFFSET_INVALID)
+    if at.leader_epoch is None:
+        return kind(topic, number, at.offset, at.metadata) if at.metadata else kind(topic, number, at.offset)
+    if not at.metadata:
+        return kind(topic, number, at.offset, leader_epoch=at.leader_epoch)
+    return kind(topic, number, at.offset, metadata=at.metadata, leader_epoch=at.leader_epoch)

@@ -62,7 +62,7 @@ class Fetcher:
         self._warm: set[str] = set()
 
     def warm(self, topics: Iterable[str]) -> None:
-        """Have librdkafka fetch the metadata of these topics now, so that their partitions start at once when they come.
+        """Have librdkafka fetch these topics' metadata now, so that their partitions start at once when they come.
 
         To ask for cached watermarks sends nothing and waits for nothing, but makes the topic known to the handle.
         Measured, from constructor to first record: median 20 ms instead of 56, and none of the outliers of 1 s

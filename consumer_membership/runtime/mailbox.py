@@ -29,6 +29,8 @@ class Mailbox(Generic[ItemT]):
 
     def put(self, *items: ItemT) -> None:
         """Append the items, all or none visible at once, and wake who waits."""
+        if not items:
+            return
         with self._condition:
             self._items.extend(items)
             self.full = True

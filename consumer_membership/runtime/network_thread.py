@@ -68,6 +68,8 @@ REQUEST_TIMEOUT_S = 10.0
 _LATEST, _EARLIEST = -1, -2
 #: librdkafka's OFFSET_INVALID: with auto.offset.reset=error it reports the partition to the application itself.
 _NO_OFFSET = -1001
+#: librdkafka's number for a broker that lacks a feature.
+UNSUPPORTED_FEATURE_CODE = -165
 
 
 def new_member_id() -> str:
@@ -205,6 +207,9 @@ class NetworkThread:
             self._report_fault(error)
             loop.stop()
             return
+        # Nobody shall see a state in the view before the error that is its cause, nor perform a step before the view
+        # shows the epoch that it belongs to.
+        self._to_application.put(*(effect for effect in effects if isinstance(effect, RaiseToApplication)))
         if effects or not isinstance(event, Polled | TimePassed):
             self._view = view_of(self._member)
             self._observer.observed(event, effects, self._view)
@@ -222,14 +227,21 @@ class NetworkThread:
     def _perform(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             match effect:
-                case StateChanged():
+                case StateChanged() | RaiseToApplication():
                     pass
                 case SendHeartbeat() | FindCoordinator() | ResolveTopicIds() | FetchCommitted() | CommitOffsets():
                     task = self._running_loop.create_task(self._request(effect))
                     self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+                    task.add_done_callback(self._request_ended)
                 case _:
                     self._to_application.put(effect)
+
+    def _request_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._report_fault(error)
+            self._running_loop.stop()
 
     # ---- requests ----
 
@@ -264,7 +276,7 @@ class NetworkThread:
         settings = self._member.settings
         attempts = AsyncRetrying(
             wait=wait_random_exponential(multiplier=settings.retry_backoff_s, max=settings.retry_backoff_max_s),
-            retry=retry_if_exception_type((TransportError, BrokerRefusal)),
+            retry=retry_if_exception_type((TransportError, BrokerRefusal, UnsupportedProtocolError)),
             before_sleep=lambda state: self._report_lookup(state.outcome.exception() if state.outcome else None),
         )
         async for attempt in attempts:
@@ -273,13 +285,19 @@ class NetworkThread:
         raise InternalError("a coordinator lookup ended without an answer")
 
     def _report_lookup(self, error: BaseException | None) -> None:
-        if isinstance(error, BrokerRefusal) and not error.retriable and self._member.last_error != error.error:
-            self._feed(CoordinatorLookupFailed(error=error.error))
+        """Tell the member of what waiting does not mend, once; the lookup goes on all the same."""
+        refusal = None
+        if isinstance(error, BrokerRefusal) and not error.retriable:
+            refusal = error.error
+        elif isinstance(error, UnsupportedProtocolError):
+            refusal = BrokerError(code=UNSUPPORTED_FEATURE_CODE, name="_UNSUPPORTED_FEATURE", message=str(error))
+        if refusal is not None and refusal != self._member.last_error:
+            self._feed(CoordinatorLookupFailed(error=refusal))
 
     async def _resolve(self, client: BrokerClient, effect: ResolveTopicIds) -> Event:
         try:
             names = await client.topic_names(effect.topic_ids, REQUEST_TIMEOUT_S)
-        except (TransportError, BrokerRefusal) as error:
+        except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
             _LOG.debug("Topic ids could not be resolved: %s", error)
             names = {}
         return TopicIdsResolved(names=names)
@@ -306,7 +324,7 @@ class NetworkThread:
                 attempt=effect.attempt, error=error.error, retriable=error.retriable, rediscover=error.rediscover
             )
         except UnsupportedProtocolError as error:
-            fault = BrokerError(code=FATAL_CODE, name="_UNSUPPORTED_FEATURE", message=str(error))
+            fault = BrokerError(code=UNSUPPORTED_FEATURE_CODE, name="_UNSUPPORTED_FEATURE", message=str(error))
             return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=False)
         except TransportError as error:
             fault = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error))

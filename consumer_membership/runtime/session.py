@@ -194,6 +194,8 @@ class Session:
             self._performer.serve()
         if self._fetcher.frozen:
             self._thaw_spared()
+        else:
+            self._frozen_at = None
         view = self._port.view
         if self.partitions.is_subscribed and view is not self._announced and view.state in _WAITS_FOR_POLL:
             self._announced = view
@@ -244,7 +246,6 @@ class Session:
         elif view is not self._frozen_at and view.state in _SETTLED and not self.mailroom.has_waiting:
             with self._turnstile:
                 self._fetcher.thaw(self._fetcher.frozen & view.owned.keys())
-            self._frozen_at = None
 
     def _enter(self) -> None:
         self.life.check()

@@ -123,7 +123,8 @@ def balanced_at(members: Sequence[GroupMember], timeout_s: float) -> float:
         if is_balanced([partitions for partitions, _ in owned]):
             return max(since for _, since in owned)
         if time.monotonic() > give_up_at:
-            raise WorkerFailedError(f"no balance within {timeout_s} s: {[sorted(has) for has, _ in owned]}")
+            words = "\n".join(one.worker.stderr_tail() for one in members)
+            raise WorkerFailedError(f"no balance within {timeout_s} s: {[sorted(has) for has, _ in owned]}\n{words}")
         for one in members:
             if one.worker.said("handled"):
                 raise WorkerFailedError("a member left by itself")

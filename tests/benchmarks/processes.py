@@ -6,6 +6,7 @@ A worker that ends in any way but its own is a failure with the end of its stder
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _PROJECT = Path(__file__).parents[2]
 _END_TIMEOUT_S = 60.0
-_TAIL_CHARACTERS = 1500
+_TAIL_BYTES = 1500
 
 
 class WorkerFailedError(Exception):
@@ -88,7 +89,7 @@ class Worker:
             self._process.stdin.write(word.encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise WorkerFailedError(f"{self.name} is gone: {self._tail()}") from error
+            raise WorkerFailedError(f"{self.name} is gone: {self.stderr_tail()}") from error
         return time.monotonic()
 
     def expect(self, word: str, timeout_s: float) -> Said:
@@ -107,7 +108,7 @@ class Worker:
             if holds():
                 return
             reason = "it ended" if self._has_ended else f"not within {timeout_s:.0f} s"
-        raise WorkerFailedError(f"{self.name} never said {what} ({reason}): {self._tail()}")
+        raise WorkerFailedError(f"{self.name} never said {what} ({reason}): {self.stderr_tail()}")
 
     def end(self, timeout_s: float = _END_TIMEOUT_S) -> None:
         """Order the end and wait for it.
@@ -128,10 +129,16 @@ class Worker:
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise WorkerFailedError(f"{self.name} does not end: {self._tail()}") from error
+            raise WorkerFailedError(f"{self.name} does not end: {self.stderr_tail()}") from error
         self._listener.join()
         if code != 0:
-            raise WorkerFailedError(f"{self.name} ended with code {code}: {self._tail()}")
+            raise WorkerFailedError(f"{self.name} ended with code {code}: {self.stderr_tail()}")
+
+    def stderr_tail(self) -> str:
+        """The end of what it wrote to stderr so far."""
+        size = os.fstat(self._stderr.fileno()).st_size
+        tail = os.pread(self._stderr.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        return tail.decode(errors="replace").strip() or "(nothing on stderr)"
 
     def _listen(self) -> None:
         for line in self._process.stdout:
@@ -143,10 +150,6 @@ class Worker:
         with self._news:
             self._has_ended = True
             self._news.notify_all()
-
-    def _tail(self) -> str:
-        self._stderr.seek(0)
-        return self._stderr.read().decode(errors="replace")[-_TAIL_CHARACTERS:].strip() or "(nothing on stderr)"
 
 
 def run_worker(name: str, job: Any, timeout_s: float) -> Said:  # noqa: ANN401 - the Job of whichever worker

@@ -147,11 +147,6 @@ def difference(left: float | None, right: float | None) -> float | None:
     return None if left is None or right is None else left - right
 
 
-def ratio(left: float | None, right: float | None) -> float | None:
-    """Left / right, where both are known."""
-    return None if left is None or right is None or right == 0 else left / right
-
-
 def amount(value: float, unit: str) -> str:
     """A value as a table shows it: three significant digits, thousands apart."""
     magnitude = abs(value)

@@ -20,7 +20,7 @@ from consumer_membership.demo.reports import (
 REPORTS: tuple[Report, ...] = (
     Handled(runs=(Run(3, 4), Run(1, 1)), strange=2),
     Standing(state="STABLE", epoch=7, owned=(0, 5), waits_for=None),
-    Changed(at=12.5, old="ACK", new="STABLE", reason="the assignment was acknowledged"),
+    Changed(at=12.5, states=("ACK", "STABLE"), reason="the assignment was acknowledged"),
     Called(at=12.5, callback="on_revoke", partitions=(1, 2)),
     Complained(text="two\nlines"),
     Left(handled=9),

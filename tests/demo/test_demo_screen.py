@@ -61,7 +61,7 @@ def test_plain_screen_tells_step_events_and_members() -> None:
         "[ 12.30 s] balanced after 0.4 s",
         "             member-1  STABLE        epoch 5   owns 0 1, handled 1,234 lag 12",
         "             member-2  killed        handled 99",
-        "             member-3  starting      epoch -   owns nothing, handled 0 lag 0",
+        "             member-3  starting      epoch -   owns nothing, handled 0 lag 0 (waits for the coordinator)",
         "             records: 2,000 produced, 1,333 seen, 667 on their way, 7 seen twice",
     ]
 
@@ -77,11 +77,11 @@ def test_live_picture_shows_who_owns_what_and_what_nobody_owns() -> None:
         "✓ two more members join: balanced after 0.4 s",
         "> a kill",
         "  the end",
-        "member    pid  state     epoch  owns    handled  lag  waits for",
-        "member-1   71  STABLE        5  ■■·· 2    1,234   12",
-        "member-2   72  killed           ···· 0       99",
-        "member-3   73  starting         ···· 0        0    0  the coordinator",
-        "nobody                          ··■■ 2",
+        "member    pid  state          epoch  owns    handled    lag  waits for",
+        "member-1   71  STABLE             5  ■■·· 2    1,234     12",
+        "member-2   72  killed                ···· 0       99",
+        "member-3   73  starting              ···· 0        0      0  the coordinator",
+        "nobody                               ··■■ 2",
         "records: 2,000 produced, 1,333 seen, 667 on their way, 7 seen twice",
     ]
 

@@ -52,7 +52,9 @@ GROUP_GONE = BrokerError(code=69, name="GROUP_ID_NOT_FOUND")
 UNRELEASED = BrokerError(code=111, name="UNRELEASED_INSTANCE_ID", message="owned by another member")
 
 STEPS = (ef.PausePartitions, ef.RevokePartitions, ef.LosePartitions, ef.AssignPartitions)
-STEP_OF: Mapping[type[ef.StepEffect], ev.Step] = dict(zip(STEPS, (ev.Step.PAUSE, ev.Step.REVOKE, ev.Step.LOSE, ev.Step.ASSIGN), strict=True))
+STEP_OF: Mapping[type[ef.StepEffect], ev.Step] = dict(
+    zip(STEPS, (ev.Step.PAUSE, ev.Step.REVOKE, ev.Step.LOSE, ev.Step.ASSIGN), strict=True)
+)
 
 
 def named(*partitions: TopicIdPartition) -> frozenset[TopicPartition]:
@@ -186,9 +188,7 @@ class Scene:
         return self.feed(ev.LeaveRequested(option=option))
 
     def commit(self, offset: int, *partitions: TopicIdPartition, commit_id: int = 1, timeout_s: float = 60.0) -> Scene:
-        return self.feed(
-            ev.CommitRequested(commit_id=commit_id, offsets=at(offset, *partitions), timeout_s=timeout_s)
-        )
+        return self.feed(ev.CommitRequested(commit_id=commit_id, offsets=at(offset, *partitions), timeout_s=timeout_s))
 
     # ---- the network ----
 
@@ -287,9 +287,9 @@ class Scene:
                     self.committed(order=effect)
                 case ef.SendHeartbeat() if answers:
                     self.answer(request_id=effect.request_id)
-                case (
-                    ef.PausePartitions() | ef.RevokePartitions() | ef.LosePartitions() | ef.AssignPartitions()
-                ) if effect.attempt == self.step.attempt:
+                case ef.PausePartitions() | ef.RevokePartitions() | ef.LosePartitions() | ef.AssignPartitions() if (
+                    effect.attempt == self.step.attempt
+                ):
                     self.finish(step=effect)
                 case ef.CollectPositions():
                     self.feed(ev.PositionsReported(commit_id=effect.commit_id, offsets={}))

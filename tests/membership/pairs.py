@@ -42,6 +42,7 @@ def request_of(scene: Scene) -> int:
 
 
 def attempt_of(scene: Scene) -> int:
+    """The number of the latest attempt."""
     return scene.member.reconciler.attempt
 
 
@@ -139,7 +140,9 @@ def hostile(scene: Scene) -> list[ev.Event]:
         for retriable in (False, True)
     ]
     for number in (*_NUMBERS, attempt):
-        events += [ev.StartOffsetsFetched(attempt=number, offsets=o) for o in ({}, {NOWHERE: 1}, {p: -1 for p in named(A1)})]
+        events += [
+            ev.StartOffsetsFetched(attempt=number, offsets=o) for o in ({}, {NOWHERE: 1}, dict.fromkeys(named(A1), -1))
+        ]
         events += [
             ev.StartOffsetsFailed(attempt=number, error=LOADING, retriable=retriable, rediscover=rediscover)
             for retriable in (False, True)

@@ -15,7 +15,11 @@ def test_search_that_succeeds_makes_it_known() -> None:
     coordinator = Coordinator()
     orders = coordinator.search("first use", 1.0)
     coordinator.found(COORDINATOR)
-    assert (orders, coordinator.is_known, coordinator.address) == ([FindCoordinator(reason="first use")], True, COORDINATOR)
+    assert (orders, coordinator.is_known, coordinator.address) == (
+        [FindCoordinator(reason="first use")],
+        True,
+        COORDINATOR,
+    )
 
 
 def test_one_search_runs_at_a_time() -> None:

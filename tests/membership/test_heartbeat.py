@@ -429,10 +429,8 @@ def test_unsupported_version_is_fatal_with_the_broker_words() -> None:
 def test_view_shows_the_interval_that_the_broker_gave() -> None:
     """H33: whoever logs a change of the interval compares two views; it changes with an answer that differs only."""
     scene = stable(A0)
-    seen = [scene.view.heartbeat_interval_s]
-    for interval_s in (5.0, 3.0, 3.0):
-        seen.append(scene.in_touch().answer(interval_s=interval_s).view.heartbeat_interval_s)
-    assert seen == [5.0, 5.0, 3.0, 3.0]
+    answers = [scene.in_touch().answer(interval_s=interval_s).view for interval_s in (5.0, 3.0, 3.0)]
+    assert [view.heartbeat_interval_s for view in answers] == [5.0, 3.0, 3.0]
 
 
 @pytest.mark.parametrize("interval_s", [0.0, -5.0])
@@ -460,7 +458,7 @@ def test_doubled_answer_is_taken_once() -> None:
 
 
 def lost_join() -> Scene:
-    """A static member whose join was answered, the answer lost, and the repeated one refused: it holds the id itself."""
+    """A static member whose join was granted, the answer lost, and the repeated one refused: the id is its own."""
     scene = joining(instance_id="i").drop().found().in_touch()
     return scene.reject(Verdict.UNRELEASED, UNRELEASED, holder="member-1")
 
@@ -562,7 +560,9 @@ def test_heartbeat_names_what_was_not_told_yet() -> None:
     """The memory of what was said is written when a heartbeat is composed."""
     beats = schedule()
     composed = [
-        beats.compose(member_id="m", epoch=4, subscription=Subscription(topics=frozenset({"t"})), owned=owned, statement=n)
+        beats.compose(
+            member_id="m", epoch=4, subscription=Subscription(topics=frozenset({"t"})), owned=owned, statement=n
+        )
         for n, owned in ((1, frozenset({A0})), (1, frozenset({A0})), (2, frozenset({A0})))
     ]
     assert [(beat.topics, beat.owned) for beat in composed] == [(("t",), {A0}), (None, None), (None, {A0})]

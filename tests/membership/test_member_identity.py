@@ -107,7 +107,7 @@ def test_nothing_is_committed_as_a_fatally_refused_member() -> None:
 
 
 def test_nothing_is_committed_after_the_leave_was_sent() -> None:
-    """M08: with the leave on its way the epoch is over: a commit is not sent with it, and fails when the member left."""
+    """M08: with the leave on its way the epoch is over: a commit is not sent, and fails when the member left."""
     scene = leaving().commit(3, A0)
     assert scene.new(CommitOffsets) == []
     assert errors_of(scene.answer(-1)) == {1: ASSIGNMENT_LOST}

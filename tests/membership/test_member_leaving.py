@@ -111,7 +111,7 @@ def test_answered_leave_completes() -> None:
 @pytest.mark.parametrize("error", [UNKNOWN_MEMBER, GROUP_GONE, LOADING, MOVED, GROUP_FULL], ids=lambda e: e.name)
 @pytest.mark.parametrize("verdict", Verdict)
 def test_refused_leave_completes(verdict: Verdict, error: BrokerError) -> None:
-    """M107, H34: any error answers the leave: the member is gone or will be; nothing is raised (UNKNOWN_MEMBER_ID too)."""
+    """M107, H34: any error answers the leave, UNKNOWN_MEMBER_ID too: the member will be gone; nothing is raised."""
     scene = leaving().reject(verdict, error)
     assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["StateChanged", "LeaveCompleted"])
 
@@ -131,7 +131,9 @@ def test_leave_without_any_answer_completes_in_time() -> None:
     assert (round(scene.now - sent_at, 3), scene.new(LeaveCompleted)) == (5.0, DONE)
 
 
-@pytest.mark.parametrize("build", [lambda: leaving().answer(-1), fenced, stale, fatal], ids=["left", "fenced", "stale", "fatal"])
+@pytest.mark.parametrize(
+    "build", [lambda: leaving().answer(-1), fenced, stale, fatal], ids=["left", "fenced", "stale", "fatal"]
+)
 def test_late_heartbeat_answer_out_of_the_group_is_ignored(build: object) -> None:
     """M108: an answer that comes in UNSUBSCRIBED, FENCED, STALE or FATAL changes nothing."""
     scene: Scene = build()  # type: ignore[operator]  # one of the four above

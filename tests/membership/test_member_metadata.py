@@ -21,6 +21,7 @@ def partly(**settings: object) -> Scene:
 
 
 def acknowledgements(scene: Scene) -> int:
+    """How often the member said what it owns."""
     return sum(beat.owned is not None for beat in scene.beats)
 
 
@@ -148,5 +149,5 @@ def test_topic_made_anew_under_its_old_name_is_another_topic() -> None:
     scene.target(2, A0)
     scene.feed_names({ORDERS: "payments"})
     assert scene.step.partitions == named(B0)  # type: ignore[union-attr]  # the pause
-    scene.finish().finish()
+    scene.finish().finish().answer()
     assert scene.new(FetchCommitted)[0].partitions == named(B0)

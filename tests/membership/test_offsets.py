@@ -36,6 +36,7 @@ TOO_LARGE = BrokerError(code=12, name="OFFSET_METADATA_TOO_LARGE")
 
 
 def sent(scene: Scene) -> list[CommitOffsets]:
+    """The commits that the last event had."""
     return scene.new(CommitOffsets)
 
 
@@ -340,7 +341,7 @@ def test_interval_counts_anew_after_a_reconciliation() -> None:
     assert round(scene.now - settled_at, 3) == 5.0
 
 
-@pytest.mark.parametrize("build", [lambda: stable(), lambda: stable(A0, auto_commit=False)], ids=["nothing held", "off"])
+@pytest.mark.parametrize("build", [stable, lambda: stable(A0, auto_commit=False)], ids=["nothing held", "off"])
 def test_nothing_is_committed_on_the_interval(build: object) -> None:
     """No partitions, or enable.auto.commit=false: the application is not asked."""
     scene: Scene = build()  # type: ignore[operator]  # one of the two above

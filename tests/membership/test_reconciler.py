@@ -272,7 +272,9 @@ def test_attempt_numbers_grow() -> None:
 # ---- start offsets ----
 
 
-def failed_fetch(scene: Scene, error: BrokerError = LOADING, *, retriable: bool = True, rediscover: bool = False) -> Scene:
+def failed_fetch(
+    scene: Scene, error: BrokerError = LOADING, *, retriable: bool = True, rediscover: bool = False
+) -> Scene:
     """The start offsets that were asked for last could not be had."""
     attempt = scene.all(FetchCommitted)[-1].attempt
     return scene.feed(StartOffsetsFailed(attempt=attempt, error=error, retriable=retriable, rediscover=rediscover))

@@ -22,7 +22,6 @@ from tests.membership.builders import (
     fenced,
     joining,
     revoking,
-    stable,
     stale,
     unsubscribing,
 )

@@ -73,15 +73,20 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 class Member:
     """One member of a group, driven by hand."""
 
-    def __init__(self, client: BrokerClient, coordinator: BrokerAddress, topic: str, group: str) -> None:
+    def __init__(
+        self, client: BrokerClient, coordinator: BrokerAddress, topic: str, group: str, instance_id: str | None = None
+    ) -> None:
         self.client, self.coordinator, self.topic, self.group = client, coordinator, topic, group
+        self.instance_id = instance_id
         self.member_id = str(uuid.uuid4())
         self.epoch = 0
         self.owned: frozenset[TopicIdPartition] = frozenset()
 
     async def send(self, **fields: object) -> HeartbeatOutcome:
         """One heartbeat with the present epoch and these fields."""
-        heartbeat = Heartbeat(**{"member_id": self.member_id, "member_epoch": self.epoch, **fields})  # type: ignore[arg-type]  # fields by name
+        heartbeat = Heartbeat(
+            **{"member_id": self.member_id, "member_epoch": self.epoch, "instance_id": self.instance_id, **fields}
+        )  # type: ignore[arg-type]  # fields by name
         order = SendHeartbeat(request_id=1, heartbeat=heartbeat)
         return await self.client.heartbeat(self.coordinator, self.group, order, PATIENCE_S)
 
@@ -109,11 +114,11 @@ class Member:
     def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], epoch: int) -> CommitOffsets:
         """A commit's order."""
         return CommitOffsets(
-            commit_id=4, offsets=offsets, member_id=self.member_id, member_epoch=epoch, instance_id=None
+            commit_id=4, offsets=offsets, member_id=self.member_id, member_epoch=epoch, instance_id=self.instance_id
         )
 
 
-async def joined(client: BrokerClient, cluster: Cluster) -> Member:
+async def joined(client: BrokerClient, cluster: Cluster, instance_id: str | None = None) -> Member:
     """A member that owns all partitions of the topic."""
     group = unique("group")
     lookups = AsyncRetrying(
@@ -122,7 +127,7 @@ async def joined(client: BrokerClient, cluster: Cluster) -> Member:
         wait=wait_fixed(0.1),
         stop=stop_after_delay(PATIENCE_S),
     )
-    member = Member(client, await lookups(client.find_coordinator, group), cluster.topic, group)
+    member = Member(client, await lookups(client.find_coordinator, group), cluster.topic, group, instance_id)
     await member.join()
     return member
 
@@ -214,3 +219,19 @@ def test_metadata(cluster: Cluster) -> None:
         return sorted(found.partitions), found.error, error and error.name
 
     assert with_client(cluster.servers, act) == ([0, 1, 2, 3], None, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+@pytest.mark.integration
+def test_holder_of_an_instance_id_is_named(kafka_cluster: Cluster) -> None:
+    """UNRELEASED_INSTANCE_ID on a real broker: its words name the member that holds the instance id."""
+    instance = unique("instance")
+
+    async def act(client: BrokerClient) -> tuple[str, HeartbeatOutcome]:
+        holder = await joined(client, kafka_cluster, instance)
+        rival = Member(client, holder.coordinator, holder.topic, holder.group, instance)
+        fields = {"rebalance_timeout_s": 60.0, "topics": (holder.topic,), "owned": frozenset[TopicIdPartition]()}
+        return holder.member_id, await rival.send(**fields)
+
+    holder, outcome = with_client(kafka_cluster.servers, act)
+    assert isinstance(outcome.event, HeartbeatRejected)
+    assert (outcome.event.verdict, outcome.event.holder) == (Verdict.UNRELEASED, holder)

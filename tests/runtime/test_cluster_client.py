@@ -17,7 +17,6 @@ from consumer_membership.errors import TransportError
 from consumer_membership.membership.events import (
     HeartbeatFailed,
 )
-from consumer_membership.runtime import connections
 from consumer_membership.runtime.broker_client import BrokerClient, BrokerRefusal
 from consumer_membership.types import BrokerAddress, TopicPartition
 from tests.runtime.clients import (
@@ -32,7 +31,7 @@ from tests.runtime.clients import (
     settings,
     with_client,
 )
-from tests.runtime.test_transport import listening, unused_port
+from tests.runtime.test_transport import unused_port
 from tests.support.scripted_broker import (
     DISCONNECT,
     DROP,
@@ -63,14 +62,6 @@ def test_bootstrap_that_fails_names_every_server_and_reason() -> None:
             with_client((("127.0.0.1", one), ("127.0.0.1", other)), lambda client: client.find_coordinator("g"))
         assert f"127.0.0.1:{one}: connection refused" in str(caught.value)
         assert f"127.0.0.1:{other}: connection refused" in str(caught.value)
-
-
-def test_silent_server_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that does not answer gets a head start, then the next is tried beside it."""
-    monkeypatch.setattr(connections, "_HEAD_START_S", 0.01)
-    with ScriptedBroker() as broker, listening() as port:
-        found = with_client((("127.0.0.1", port), broker.servers[0]), lambda client: client.brokers())
-        assert found == (node(broker),)
 
 
 def test_known_brokers_are_used_when_the_bootstrap_server_is_gone() -> None:

@@ -30,7 +30,7 @@ def main() -> int:
             except SimulationFailure as failure:
                 if not failures:
                     print(failure)
-                failures[str(failure).rsplit("\n", 1)[-1].split(": ", 1)[-1][:110]] += 1
+                failures[str(failure).rsplit("\nseed ", 1)[-1].split(": ", 1)[-1].split("\n")[0][:110]] += 1
                 failed.append(seed)
                 if not chosen.keep_going:
                     return 1

@@ -67,6 +67,15 @@ class Habits:
     commit_timeout_s: float = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One callback that returned, or raised."""
+
+    step: Step
+    partitions: Partitions
+    raised: bool = False
+
+
 @dataclass(slots=True)
 class _Callback:
     """The step whose callback runs, what it is about, and the commit that it waits for."""
@@ -90,6 +99,8 @@ class Application:
     mailbox: deque[ApplicationEffect] = field(default_factory=deque)
     waiting: deque[ApplicationEffect] = field(default_factory=deque)
     callback: _Callback | None = None
+    #: The callbacks so far, each with what it was about and whether it raised.
+    calls: list[Call] = field(default_factory=list)
     errors: list[RaiseToApplication] = field(default_factory=list)
     #: What was held at the end of each step that the member has not been told of yet, oldest first.
     history: deque[Partitions] = field(default_factory=deque)
@@ -138,6 +149,10 @@ class Application:
             for partition, position in self.held.items()
             if position > self.committed.get(partition, 0) and (partitions is None or partition in partitions)
         }
+
+    def called(self, step: Step) -> list[Partitions]:
+        """What the callbacks of this kind were about."""
+        return [call.partitions for call in self.calls if call.step is step]
 
     @property
     def fetchable(self) -> Partitions:
@@ -290,6 +305,7 @@ class Application:
         fails = self.habits.raises > 0
         if fails:
             self.habits.raises -= 1
+        self.calls.append(Call(_STEP_OF[type(step)], partitions, fails))
         invariants, process = self.process.world.invariants, self.process
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         match step:

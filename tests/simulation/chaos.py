@@ -13,6 +13,7 @@ from tests.simulation.invariants import Violation, check
 from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
+from tests.simulation.trace import words
 from tests.simulation.world import GROUP, World
 
 #: Seconds of trouble, and of quiet at the end in which settled members must behave like settled members.
@@ -111,8 +112,7 @@ def simulate(seed: int, profile: Profile, member_class: type[Member] = Member) -
     except Exception as error:
         world = run.world
         raise SimulationFailure(
-            f"seed {seed}, profile '{profile.name}', at {world.now:.4f}: {type(error).__name__}: {error}\n"
-            f"{world.trace()}\nseed {seed}, profile '{profile.name}': {type(error).__name__}: {error}"
+            f"{world.trace()}\nseed {seed}, profile '{profile.name}', at {world.now:.4f}: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -252,7 +252,7 @@ class Run:
         if group is not None:
             lines.append(f"\n    group epoch {group.epoch}, target {group.target_epoch}, at {world.now:.3f}")
             for member in group.members.values():  # type: ignore[assignment]
-                lines.append(f"\n    {member}")
+                lines.append(f"\n    {words(member)}")
         return "".join(lines)
 
     # ---- trouble ----

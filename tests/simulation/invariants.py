@@ -175,7 +175,8 @@ class Invariants:
                 continue
             for partition in process.application.held.keys() - process.application.frozen:
                 other = owners.setdefault(partition, process)
-                check(other is process, f"{partition} is fetchable by {other.name} and {process.name}")
+                if other is not process:
+                    raise Violation(f"{partition} is fetchable by {other.name} and {process.name}")
 
     def commit_completed(self, process: Process, commit_id: int, pending: Set[int]) -> None:
         """A commit of the application's own ends exactly once."""
@@ -211,12 +212,11 @@ class Invariants:
     def _committed_offsets(self, member_id: str, offsets: Offsets) -> None:
         for partition, at in offsets.items():
             prefix = self._world.ledger.prefix(partition)
-            check(at.offset <= prefix, f"{member_id} committed {at.offset} of {partition}, delivered is {prefix}")
+            if at.offset > prefix:
+                raise Violation(f"{member_id} committed {at.offset} of {partition}, delivered is {prefix}")
             before = self._committed.get(partition, 0)
-            check(
-                at.offset >= before or self._world.allows_rewind,
-                f"{member_id} committed {at.offset} of {partition} after {before}: backwards",
-            )
+            if at.offset < before:
+                raise Violation(f"{member_id} committed {at.offset} of {partition} after {before}: backwards")
             self._committed[partition] = at.offset
 
     def forget_topic(self, name: str) -> None:

@@ -17,7 +17,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.types import Instant, Subscription, TopicIdPartition, TopicPartition
 from tests.simulation.application import Habits
 from tests.simulation.coordinator import GroupCoordinator
-from tests.simulation.invariants import Invariants, Ledger
+from tests.simulation.invariants import Invariants, Ledger, Violation
 from tests.simulation.network import Faults
 from tests.simulation.process import Process
 from tests.simulation.rules import Rules
@@ -47,14 +47,13 @@ class World:
         self.former_node = self.coordinator.node_id
         self.nodes_down: set[int] = set()
         self.inbox_delay_s = 0.0
-        self.allows_rewind = False
         #: Whether there are no records to hand out.
         self.is_idle = False
         self.member_class = member_class
         self.processes: list[Process] = []
         self.ledger = Ledger(self)
         self.invariants = Invariants(self)
-        self._trace: deque[tuple[Instant, str, object, tuple[Effect, ...]]] = deque(maxlen=TRACE_LINES)
+        self._trace: deque[tuple[Instant, tuple[str, object], object, tuple[Effect, ...]]] = deque(maxlen=TRACE_LINES)
         self._queue: list[tuple[Instant, int, Callable[[], None]]] = []
         self._order = count()
         self._numbers: dict[str, Iterator[int]] = {}
@@ -121,6 +120,17 @@ class World:
                 return when is not None and when()
         return True
 
+    def run_for(self, seconds: float) -> None:
+        """Let this much time pass."""
+        self.run(self.now + seconds)
+
+    def settle(self, within_s: float) -> float:
+        """Let time pass until everything is in its place; how long it took."""
+        since = self.now
+        if not self.run(since + within_s, when=lambda: self.is_settled):
+            raise Violation(f"not settled within {within_s} s")
+        return self.now - since
+
     def _step(self, until: Instant) -> bool:
         """Let the next thing happen, unless it is later; whether something happened."""
         queue, now = self._queue, self.now
@@ -151,17 +161,17 @@ class World:
 
     def note(self, process: Process, event: Event, effects: tuple[Effect, ...]) -> None:
         """Remember an event for the trace."""
-        self._trace.append((self.now, f"{process.name} {process.member.state}", event, effects))
+        self._trace.append((self.now, (process.name, process.member.state), event, effects))
 
     def say(self, text: str) -> None:
         """Put words into the trace."""
-        self._trace.append((self.now, "world", text, ()))
+        self._trace.append((self.now, ("world", ""), text, ()))
 
     def trace(self) -> str:
         """The latest events, oldest first."""
         lines = []
-        for moment, who, event, effects in self._trace:
-            lines.append(f"{moment:9.4f} {who:20} {words(event)}")
+        for moment, (name, state), event, effects in self._trace:
+            lines.append(f"{moment:9.4f} {name:6} {state!s:13} {words(event)}")
             lines += [f"{'':30} -> {words(effect)}" for effect in effects]
         return "\n".join(lines)
 

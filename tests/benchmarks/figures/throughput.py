@@ -68,8 +68,8 @@ def run(bench: Bench) -> Figure:
         ),
         checks=tuple(_check(contest, *pair) for contest, pair in zip(CONTESTS, pairs, strict=True)),
         notes=(
-            "rates are from the return of the first call that brought records to that of the last; CPU is that of the"
-            + " whole process (user + system) in the same span",
+            "rates: from the return of the first call that brought records to that of the last",
+            "CPU: user and system time of the whole process in the same span",
             "same fetch settings: fetch.queue.backoff.ms=5, fetch.wait.max.ms=100 on both sides",
             "a bound is held against the median of the ratios of the rounds, which follow each other directly",
             *(_in_words(contest, *pair) for contest, pair in zip(CONTESTS, pairs, strict=True)),

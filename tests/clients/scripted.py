@@ -1,0 +1,215 @@
+"""The other side of the line as a test plays it: a member's port that notes events and gives orders.
+
+The handle below the consumer is librdkafka's real one; only the member is played.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from consumer_membership import Consumer
+from consumer_membership.config import ConnectionSettings, StartSettings
+from consumer_membership.membership.effects import (
+    ApplicationEffect,
+    AssignPartitions,
+    CommitCompleted,
+    LeaveCompleted,
+    LosePartitions,
+    PausePartitions,
+    RevokePartitions,
+)
+from consumer_membership.membership.events import CommitRequested, Event, LeaveRequested, StepFinished
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.mailbox import Mailbox
+from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
+
+EventT = TypeVar("EventT", bound=Event)
+
+#: A bound against hanging, not a measurement.
+PATIENCE_S = 20.0
+MEMBER_ID = "abcdefghijklmnopqrstuv"
+
+
+class ScriptedMember:
+    """A member that does what the test says. It confirms leaves and commits unless told not to."""
+
+    def __init__(
+        self,
+        *,
+        member: MemberSettings,
+        connection: ConnectionSettings,
+        start: StartSettings,
+        to_application: Mailbox[ApplicationEffect],
+        progress: Callable[[], tuple[int, int]],
+    ) -> None:
+        self.settings = member
+        self.connection = connection
+        self.start_settings = start
+        self.progress = progress
+        self.events: list[Event] = []
+        self.is_started = False
+        self.is_stopped = False
+        self.confirms_leaves = True
+        self.commit_error: BrokerError | None = None
+        self.answers_commits = True
+        #: What a leave orders before it is confirmed.
+        self.farewell: list[ApplicationEffect] = []
+        self.attempt = 0
+        self._to_application = to_application
+        self._changed = threading.Condition()
+        self.view = MembershipView(
+            state=MemberState.UNSUBSCRIBED,
+            protocol=GroupProtocol.CONSUMER,
+            group_id=member.group_id,
+            member_id=MEMBER_ID,
+            instance_id=member.instance_id,
+            member_epoch=0,
+            owned={},
+            target=frozenset(),
+            unresolved=0,
+            pending_revocation=frozenset(),
+            waits_for=None,
+            waits_since=None,
+            coordinator=None,
+            heartbeat_interval_s=None,
+            last_heartbeat_at=None,
+            last_error=None,
+            transitions=(),
+        )
+
+    # ---- the port ----
+
+    def start(self) -> None:
+        self.is_started = True
+
+    def stop(self, timeout_s: float) -> None:
+        assert timeout_s >= 0
+        self.is_stopped = True
+
+    def post(self, *events: Event) -> None:
+        with self._changed:
+            self.events += events
+            self._changed.notify_all()
+        for event in events:
+            match event:
+                case CommitRequested() if self.answers_commits:
+                    self.answer_commit(event, self.commit_error)
+                case LeaveRequested() if self.confirms_leaves:
+                    self.order(*self.farewell, LeaveCompleted())
+
+    # ---- the test's side ----
+
+    def order(self, *effects: ApplicationEffect) -> None:
+        """Put effects into the application's mailbox."""
+        self._to_application.put(*effects)
+
+    def answer_commit(self, request: CommitRequested, error: BrokerError | None = None) -> None:
+        """Say that this commit is over."""
+        errors = dict.fromkeys(request.offsets, error)
+        self.order(CommitCompleted(commit_id=request.commit_id, offsets=request.offsets, errors=errors))
+
+    def assign(self, offsets: dict[TopicPartition, int], epoch: int = 2) -> int:
+        """Order an assignment, as a stable member sees it; the attempt's number."""
+        self.attempt += 1
+        owned = {**self.view.owned, **dict.fromkeys(offsets, epoch)}
+        self.view = replace(self.view, state=MemberState.STABLE, member_epoch=epoch, owned=owned)
+        self.order(AssignPartitions(attempt=self.attempt, offsets=offsets, member_epoch=epoch))
+        return self.attempt
+
+    def pause(self, partitions: Iterable[TopicPartition] | None) -> int:
+        """Order the pause with which a revocation begins."""
+        self.attempt += 1
+        self.view = replace(self.view, state=MemberState.RECONCILE)
+        self.order(PausePartitions(attempt=self.attempt, partitions=_frozen(partitions)))
+        return self.attempt
+
+    def revoke(self, partitions: Iterable[TopicPartition] | None) -> int:
+        """Order the revocation of the last pause."""
+        self.order(RevokePartitions(attempt=self.attempt, partitions=_frozen(partitions)))
+        return self.attempt
+
+    def lose(self) -> int:
+        """Order that everything is lost."""
+        self.attempt += 1
+        self.view = replace(self.view, state=MemberState.FENCED, owned={})
+        self.order(LosePartitions(attempt=self.attempt))
+        return self.attempt
+
+    def in_state(self, state: MemberState) -> None:
+        """Show another state."""
+        self.view = replace(self.view, state=state)
+
+    def of(self, kind: type[EventT]) -> list[EventT]:
+        """The events of this kind so far."""
+        with self._changed:
+            return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def steps(self) -> list[StepFinished]:
+        """The steps that were performed."""
+        return self.of(StepFinished)
+
+    def wait_for(self, kind: type[EventT], count: int = 1) -> list[EventT]:
+        """Wait until there are so many events of this kind."""
+        with self._changed:
+            arrived = self._changed.wait_for(
+                lambda: sum(isinstance(event, kind) for event in self.events) >= count, PATIENCE_S
+            )
+        assert arrived, f"no {count} {kind.__name__} in {self.events}"
+        return self.of(kind)
+
+
+class ScriptedConsumer(Consumer):
+    """A consumer whose member is played by the test."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.member: ScriptedMember
+        self._open(args, kwargs, self._make_member)
+
+    def _make_member(
+        self,
+        *,
+        member: MemberSettings,
+        connection: ConnectionSettings,
+        start: StartSettings,
+        to_application: Mailbox[ApplicationEffect],
+        progress: Callable[[], tuple[int, int]],
+    ) -> ScriptedMember:
+        self.member = ScriptedMember(
+            member=member, connection=connection, start=start, to_application=to_application, progress=progress
+        )
+        return self.member
+
+
+def _frozen(partitions: Iterable[TopicPartition] | None) -> frozenset[TopicPartition] | None:
+    return None if partitions is None else frozenset(partitions)
+
+
+class Thread(threading.Thread):
+    """A thread whose result or exception the test gets, in bounded time."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._action = action
+        self._result: object = None
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._result = self._action()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the test gets it
+            self._error = error
+
+    def outcome(self, timeout_s: float = PATIENCE_S) -> object:
+        """What the action returned; its exception is raised here."""
+        self.join(timeout_s)
+        assert not self.is_alive(), "the call did not come back in time"
+        if self._error is not None:
+            raise self._error
+        return self._result

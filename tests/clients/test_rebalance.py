@@ -1,0 +1,577 @@
+"""The steps of a rebalance as the application sees them: callbacks, what is fetched, what is reported to the member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, Message
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership import Consumer
+from consumer_membership.membership.effects import PausePartitions, RevokePartitions
+from consumer_membership.membership.events import LeaveRequested, Polled, Step, StepFinished, Subscribed
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import OffsetAndMetadata, Subscription, TopicPartition
+from tests.clients.conftest import RECORDS, ConsumerFactory
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
+
+Called = list[tuple[str, list[int]]]
+
+
+def at(topic: str, *partitions: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in partitions]
+
+
+def offset(value: int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(offset=value, leader_epoch=0)
+
+
+def subscribed(
+    consumers: ConsumerFactory, topic: str, calls: Called, then: Callable[[str, Consumer], None] | None = None, **config: object
+) -> ScriptedConsumer:
+    """A subscribed consumer that notes its callbacks; `then` runs inside each."""
+    consumer = consumers(**config)
+
+    def note(name: str) -> Callable[[Consumer, list[Wanted]], None]:
+        def callback(given: Consumer, partitions: list[Wanted]) -> None:
+            assert given is consumer
+            assert {partition.offset for partition in partitions} <= {OFFSET_INVALID}
+            calls.append((name, [partition.partition for partition in partitions]))
+            if then is not None:
+                then(name, given)
+
+        return callback
+
+    consumer.subscribe([topic], on_assign=note("assign"), on_revoke=note("revoke"), on_lost=note("lost"))
+    return consumer
+
+
+def record(consumer: Consumer) -> Message:
+    """The next record."""
+    message = consumer.poll(PATIENCE_S)
+    assert message is not None
+    assert message.error() is None
+    return message
+
+
+def drain(consumer: Consumer) -> list[tuple[int, int]]:
+    """Partition and offset of everything that comes until nothing does for a while."""
+    found = []
+    while (message := consumer.poll(0.3)) is not None:
+        assert message.error() is None
+        found.append((message.partition() or 0, message.offset() or 0))
+    return found
+
+
+def held(consumer: Consumer) -> list[int]:
+    return [partition.partition for partition in consumer.assignment()]
+
+
+# ---- subscribing ----
+
+
+def test_subscribe_alone_starts_nothing_and_the_first_poll_does(consumers: ConsumerFactory, topic: str) -> None:
+    """M25: the member's thread starts at the first poll, which says at once that the application polls."""
+    consumer = consumers()
+    consumer.subscribe([topic, "^logs.*", "^more"])
+    assert (consumer.member.is_started, consumer.member.of(Polled)) == (False, [])
+    consumer.poll(0)
+    assert consumer.member.is_started
+    subscription = Subscription(topics=frozenset({topic}), pattern="^logs.*|^more")
+    assert consumer.member.events == [Subscribed(subscription=subscription), Polled()]
+
+
+def test_polls_of_a_member_post_nothing(consumers: ConsumerFactory, topic: str) -> None:
+    """The hot path is silent: the member's thread counts what was handed over."""
+    consumer = consumers()
+    consumer.subscribe([topic])
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    consumer.member.events.clear()
+    before = consumer.member.progress()
+    for _ in range(RECORDS - 1):
+        record(consumer)
+    after = consumer.member.progress()
+    assert consumer.member.events == []
+    assert after[1] - before[1] == RECORDS - 1
+    assert after[0] > before[0]
+
+
+@pytest.mark.parametrize("state", [MemberState.STALE, MemberState.FATAL, MemberState.UNSUBSCRIBED])
+def test_poll_announces_itself_once_where_the_member_waits_for_it(
+    consumers: ConsumerFactory, topic: str, state: MemberState
+) -> None:
+    """M124: a member that is out of the group comes back at the next poll, not at the next look at the counters."""
+    consumer = consumers()
+    consumer.subscribe([topic])
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    consumer.member.events.clear()
+    consumer.member.in_state(state)
+    consumer.consume(RECORDS - 1, 0.1)
+    consumer.consume(1, 0.1)
+    assert consumer.member.of(Polled) == [Polled()]
+
+
+# ---- assigning ----
+
+
+def test_on_assign_comes_before_the_partitions_and_they_start_where_the_member_says(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """M38, M40, C05: inside on_assign nothing of the new partitions is assigned or delivered; afterwards they start."""
+    seen: list[object] = []
+    calls: Called = []
+
+    def look(_: str, given: Consumer) -> None:
+        seen.extend([given.assignment(), given.poll(0)])
+
+    consumer = subscribed(consumers, topic, calls, look)
+    attempt = consumer.member.assign({TopicPartition(topic, 1): 40, TopicPartition(topic, 0): 45})
+    found = drain(consumer)
+    assert calls[0] == ("assign", [0, 1])
+    assert seen[:2] == [[], None]
+    assert sorted(found) == [(0, value) for value in range(45, 50)] + [(1, value) for value in range(40, 50)]
+    assert consumer.member.steps == [StepFinished(attempt=attempt, step=Step.ASSIGN)]
+    assert [partition.offset for partition in consumer.assignment()] == [-1000, -1000]
+
+
+def test_only_the_difference_is_told_and_what_is_held_goes_on(consumers: ConsumerFactory, topic: str) -> None:
+    """M31: callbacks are incremental, and a second assignment adds to the first."""
+    calls: Called = []
+    consumer = subscribed(consumers, topic, calls)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 48))
+    assert drain(consumer) == [(0, 48), (0, 49)]
+    consumer.member.assign(dict.fromkeys(at(topic, 2), 49))
+    assert drain(consumer) == [(2, 49)]
+    assert calls == [("assign", [0]), ("assign", [2])]
+    assert held(consumer) == [0, 2]
+
+
+def test_empty_assignment_calls_on_assign(consumers: ConsumerFactory, topic: str) -> None:
+    """M23: an assignment of nothing is told as well."""
+    calls: Called = []
+    consumer = subscribed(consumers, topic, calls)
+    consumer.member.assign({})
+    consumer.poll(0)
+    assert calls == [("assign", [])]
+
+
+def test_failed_on_assign_assigns_nothing_and_comes_out_of_poll(consumers: ConsumerFactory, topic: str) -> None:
+    """M39, M42, M44: the member learns of it, nothing is fetched, and when it orders the step again all is well."""
+    calls: Called = []
+
+    def fail_once(_: str, __: Consumer) -> None:
+        if len(calls) == 1:
+            raise LookupError("no database")
+
+    consumer = subscribed(consumers, topic, calls, fail_once)
+    attempt = consumer.member.assign(dict.fromkeys(at(topic, 0), 48))
+    with pytest.raises(LookupError, match="no database"):
+        consumer.poll(PATIENCE_S)
+    assert consumer.member.steps == [StepFinished(attempt=attempt, step=Step.ASSIGN, failed=True)]
+    assert (held(consumer), drain(consumer)) == ([], [])
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 48))
+    assert drain(consumer) == [(0, 48), (0, 49)]
+    assert calls == [("assign", [0]), ("assign", [0])]
+
+
+def test_ctrl_c_inside_a_callback_ends_the_step(consumers: ConsumerFactory, topic: str) -> None:
+    """M43, M44, C18: an interrupt inside a callback is a failure of the callback, else the member waited for ever."""
+
+    def interrupt(_: str, __: Consumer) -> None:
+        raise KeyboardInterrupt
+
+    consumer = subscribed(consumers, topic, [], interrupt)
+    attempt = consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll(PATIENCE_S)
+    assert consumer.member.steps == [StepFinished(attempt=attempt, step=Step.ASSIGN, failed=True)]
+
+
+@pytest.mark.parametrize("method", ["assign", "incremental_assign"])
+def test_offsets_that_on_assign_assigns_with_count(consumers: ConsumerFactory, topic: str, method: str) -> None:
+    """C06: the application may start elsewhere; -1001 means where the group left off. Eager programs call assign."""
+    calls: Called = []
+
+    def take(name: str, given: Consumer) -> None:
+        if name == "assign":
+            getattr(given, method)([Wanted(topic, 0, 47), Wanted(topic, 1)])
+
+    consumer = subscribed(consumers, topic, calls, take)
+    consumer.member.assign({TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 49})
+    assert sorted(drain(consumer)) == [(0, 47), (0, 48), (0, 49), (1, 49)]
+    assert [partition.offset for partition in consumer.assignment()] == [47, 49]
+
+
+def test_partition_that_on_assign_pauses_is_held_back(consumers: ConsumerFactory, topic: str) -> None:
+    """C06: pause inside on_assign is about the partitions that arrive."""
+    calls: Called = []
+
+    def pause(name: str, given: Consumer) -> None:
+        if name == "assign":
+            given.pause([Wanted(topic, 0)])
+
+    consumer = subscribed(consumers, topic, calls, pause)
+    consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 49))
+    assert drain(consumer) == [(1, 49)]
+    consumer.resume([Wanted(topic, 0)])
+    assert drain(consumer) == [(0, 49)]
+
+
+def test_assign_outside_callbacks_of_a_subscribed_consumer_is_refused(consumers: ConsumerFactory, topic: str) -> None:
+    """The group assigns; `_STATE`, as confluent-kafka says under the consumer protocol."""
+    consumer = subscribed(consumers, topic, [])
+    for call in (lambda: consumer.assign([Wanted(topic, 0)]), consumer.unassign):
+        with pytest.raises(Exception, match="Erroneous state") as caught:
+            call()
+        assert caught.value.args[0].code() == -172
+
+
+# ---- revoking ----
+
+
+def test_pause_reports_the_first_undelivered_record_and_stops_delivery(consumers: ConsumerFactory, topic: str) -> None:
+    """M34: what is reported for the commit is what the application was given, not what librdkafka handed over."""
+    calls: Called = []
+    consumer = subscribed(consumers, topic, calls)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    assert [record(consumer).offset() for _ in range(3)] == [0, 1, 2]
+    attempt = consumer.member.pause(at(topic, 0))
+    assert drain(consumer) == []
+    assert consumer.member.steps[-1] == StepFinished(
+        attempt=attempt, step=Step.PAUSE, offsets={TopicPartition(topic, 0): offset(3)}
+    )
+    consumer.member.revoke(at(topic, 0))
+    assert drain(consumer) == []
+    assert calls[-1] == ("revoke", [0])
+    assert consumer.member.steps[-1] == StepFinished(attempt=attempt, step=Step.REVOKE)
+    assert held(consumer) == []
+
+
+def test_kept_partitions_are_delivered_throughout_a_revocation(consumers: ConsumerFactory, topic: str) -> None:
+    """Only what is revoked stops; its records in the buffer are dropped, those of the others are not."""
+    consumer = subscribed(consumers, topic, [])
+    consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
+    first = record(consumer)
+    consumer.member.pause(at(topic, 0))
+    consumer.member.revoke(at(topic, 0))
+    rest = drain(consumer)
+    delivered = [(first.partition(), first.offset()), *rest]
+    assert [value for partition, value in delivered if partition == 1] == list(range(RECORDS))
+    assert [value for partition, value in rest if partition == 0] == []
+
+
+def test_without_auto_commit_nothing_is_reported(consumers: ConsumerFactory, topic: str) -> None:
+    """M33: the application commits itself."""
+    consumer = subscribed(consumers, topic, [], enable_auto_commit=False)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    attempt = consumer.member.pause(None)
+    consumer.poll(0)
+    assert consumer.member.steps[-1] == StepFinished(attempt=attempt, step=Step.PAUSE)
+
+
+def test_nothing_consumed_is_nothing_reported(consumers: ConsumerFactory, topic: str) -> None:
+    """A partition of which no record was delivered has no position, although its records wait in the buffer."""
+    consumer = subscribed(consumers, topic, [])
+    consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
+    first = record(consumer)
+    other = 1 - (first.partition() or 0)
+    attempt = consumer.member.pause(None)
+    consumer.poll(0)
+    assert consumer.member.steps[-1] == StepFinished(
+        attempt=attempt, step=Step.PAUSE, offsets={TopicPartition(topic, first.partition() or 0): offset(1)}
+    )
+    assert consumer.position([Wanted(topic, other)])[0].offset == OFFSET_INVALID
+
+
+def test_what_on_revoke_stores_is_reported_after_it(consumers: ConsumerFactory, topic: str) -> None:
+    """With enable.auto.offset.store=false a last store_offsets in on_revoke is committed before the acknowledgement."""
+    calls: Called = []
+
+    def store(name: str, given: Consumer) -> None:
+        if name == "revoke":
+            given.store_offsets(offsets=[Wanted(topic, 0, 7)])
+
+    consumer = subscribed(consumers, topic, calls, store, enable_auto_offset_store=False)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    consumer.store_offsets(record(consumer))
+    attempt = consumer.member.pause(None)
+    consumer.member.revoke(None)
+    consumer.poll(0)
+    stored = OffsetAndMetadata(offset=7)
+    assert consumer.member.steps[1:] == [
+        StepFinished(attempt=attempt, step=Step.PAUSE, offsets={TopicPartition(topic, 0): offset(1)}),
+        StepFinished(attempt=attempt, step=Step.REVOKE, offsets={TopicPartition(topic, 0): stored}),
+    ]
+
+
+def test_inside_on_revoke_the_old_assignment_stands(consumers: ConsumerFactory, topic: str) -> None:
+    """C06: assignment and position still answer for what is being revoked."""
+    seen: list[object] = []
+
+    def look(name: str, given: Consumer) -> None:
+        if name == "revoke":
+            seen.extend([held(given), [p.offset for p in given.position([Wanted(topic, 0)])]])
+
+    consumer = subscribed(consumers, topic, [], look)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    consumer.member.pause(None)
+    consumer.member.revoke(None)
+    consumer.poll(0)
+    assert seen == [[0], [1]]
+
+
+@pytest.mark.parametrize("method", ["unassign", "incremental_unassign"])
+def test_on_revoke_may_unassign_itself(consumers: ConsumerFactory, topic: str, method: str) -> None:
+    """As in confluent-kafka; eager programs call unassign, which then is about what is revoked."""
+
+    def give_up(name: str, given: Consumer) -> None:
+        if name == "revoke":
+            getattr(given, method)(*([] if method == "unassign" else [[Wanted(topic, 0)]]))
+            assert held(given) == [1]
+
+    consumer = subscribed(consumers, topic, [], give_up)
+    consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
+    record(consumer)
+    attempt = consumer.member.pause(at(topic, 0))
+    consumer.member.revoke(at(topic, 0))
+    drain(consumer)
+    assert consumer.member.steps[-1] == StepFinished(attempt=attempt, step=Step.REVOKE)
+    assert held(consumer) == [1]
+
+
+def test_failed_on_revoke_keeps_the_partitions_frozen(consumers: ConsumerFactory, topic: str) -> None:
+    """M41, M43: nothing is given up and nothing delivered; the member orders the revocation again."""
+    calls: Called = []
+
+    def fail_once(_: str, __: Consumer) -> None:
+        if len(calls) == 2:
+            raise LookupError("no database")
+
+    consumer = subscribed(consumers, topic, calls, fail_once)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    attempt = consumer.member.pause(at(topic, 0))
+    consumer.member.revoke(at(topic, 0))
+    with pytest.raises(LookupError):
+        consumer.poll(PATIENCE_S)
+    assert consumer.member.steps[-1] == StepFinished(attempt=attempt, step=Step.REVOKE, failed=True)
+    assert (held(consumer), drain(consumer)) == ([0], [])
+    consumer.member.pause(at(topic, 0))
+    consumer.member.revoke(at(topic, 0))
+    assert drain(consumer) == []
+    assert calls[1:] == [("revoke", [0]), ("revoke", [0])]
+    assert held(consumer) == []
+
+
+def test_partition_whose_revocation_is_called_off_goes_on(consumers: ConsumerFactory, topic: str) -> None:
+    """After a failed on_revoke the coordinator may give the partition back, and then no step says so."""
+
+    def fail(name: str, _: Consumer) -> None:
+        if name == "revoke":
+            raise LookupError
+
+    consumer = subscribed(consumers, topic, [], fail)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 40))
+    record(consumer)
+    consumer.member.pause(at(topic, 0))
+    consumer.member.revoke(at(topic, 0))
+    with pytest.raises(LookupError):
+        consumer.poll(PATIENCE_S)
+    assert drain(consumer) == []
+    consumer.member.in_state(MemberState.STABLE)
+    assert drain(consumer) == [(0, value) for value in range(41, RECORDS)]
+    consumer.member.lose()
+    consumer.poll(0)
+
+
+def test_steps_of_an_overtaken_attempt_are_dropped(consumers: ConsumerFactory, topic: str) -> None:
+    """M70: whoever was fenced and rejoined in the middle does not see the rest of the old reconciliation."""
+    calls: Called = []
+    consumer = subscribed(consumers, topic, calls)
+    consumer.member.order(PausePartitions(attempt=1, partitions=None), RevokePartitions(attempt=1, partitions=None))
+    consumer.member.attempt = 1
+    attempt = consumer.member.assign(dict.fromkeys(at(topic, 0), 49))
+    assert drain(consumer) == [(0, 49)]
+    assert calls == [("assign", [0])]
+    assert consumer.member.steps == [StepFinished(attempt=attempt, step=Step.ASSIGN)]
+
+
+def test_revoking_nothing_calls_nothing(consumers: ConsumerFactory, topic: str) -> None:
+    """M85: on_revoke and on_lost are never called with an empty list."""
+    calls: Called = []
+    consumer = subscribed(consumers, topic, calls)
+    consumer.member.pause(None)
+    consumer.member.revoke(None)
+    consumer.poll(0)
+    consumer.member.lose()
+    consumer.poll(0)
+    assert calls == []
+    assert [step.step for step in consumer.member.steps] == [Step.PAUSE, Step.REVOKE, Step.LOSE]
+
+
+def test_pause_of_the_application_ends_with_the_assignment(consumers: ConsumerFactory, topic: str) -> None:
+    """C09: a revoked partition comes back unpaused (Java's rule; librdkafka keeps the flag), a kept one stays paused."""
+    consumer = subscribed(consumers, topic, [])
+    consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 48))
+    consumer.poll(0)
+    consumer.pause([Wanted(topic, 0), Wanted(topic, 1)])
+    assert drain(consumer) == []
+    consumer.member.pause(at(topic, 0))
+    consumer.member.revoke(at(topic, 0))
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 48))
+    assert drain(consumer) == [(0, 48), (0, 49)]
+    consumer.resume([Wanted(topic, 1)])
+    assert drain(consumer) == [(1, 48), (1, 49)]
+
+
+# ---- losing ----
+
+
+def test_lost_partitions_are_frozen_before_on_lost(consumers: ConsumerFactory, topic: str) -> None:
+    """M86, M88, M96, M127: another member may own them already: nothing is delivered once the loss is known."""
+    calls: Called = []
+    seen: list[object] = []
+
+    def look(name: str, given: Consumer) -> None:
+        if name == "lost":
+            seen.extend([held(given), given.poll(0)])
+
+    consumer = subscribed(consumers, topic, calls, look)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    attempt = consumer.member.lose()
+    assert drain(consumer) == []
+    assert (calls[-1], seen) == (("lost", [0]), [[0], None])
+    assert consumer.member.steps[-1] == StepFinished(attempt=attempt, step=Step.LOSE)
+    assert held(consumer) == []
+
+
+def test_on_revoke_stands_in_for_a_missing_on_lost(consumers: ConsumerFactory, topic: str) -> None:
+    """As in confluent-kafka."""
+    calls: list[list[int]] = []
+    consumer = consumers()
+    consumer.subscribe([topic], on_revoke=lambda _, partitions: calls.append([p.partition for p in partitions]))
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    consumer.member.lose()
+    consumer.poll(0)
+    assert calls == [[0]]
+
+
+def test_failed_on_lost_loses_the_partitions_all_the_same(consumers: ConsumerFactory, topic: str) -> None:
+    """M87: there is nothing to keep; the exception comes out of poll."""
+
+    def fail(name: str, _: Consumer) -> None:
+        if name == "lost":
+            raise LookupError
+
+    consumer = subscribed(consumers, topic, [], fail)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    attempt = consumer.member.lose()
+    with pytest.raises(LookupError):
+        consumer.poll(PATIENCE_S)
+    assert consumer.member.steps[-1] == StepFinished(attempt=attempt, step=Step.LOSE, failed=True)
+    assert held(consumer) == []
+
+
+def test_commit_inside_on_lost_is_refused(consumers: ConsumerFactory, topic: str) -> None:
+    """The positions may be another member's by now: `_ASSIGNMENT_LOST`."""
+    codes: list[int] = []
+
+    def commit(name: str, given: Consumer) -> None:
+        if name == "lost":
+            with pytest.raises(Exception, match="lost") as caught:
+                given.commit(asynchronous=False)
+            codes.append(caught.value.args[0].code())
+
+    consumer = subscribed(consumers, topic, [], commit)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    consumer.member.lose()
+    consumer.poll(0)
+    assert codes == [-142]
+
+
+# ---- the rest ----
+
+
+def test_a_step_is_applied_in_a_long_poll(consumers: ConsumerFactory, topic: str) -> None:
+    """A poll of any length serves steps within a slice: here the record comes from the partition that it assigned."""
+    consumer = subscribed(consumers, topic, [])
+    from tests.clients.scripted import Thread  # noqa: PLC0415
+
+    polling = Thread(lambda: consumer.poll(PATIENCE_S))
+    consumer.member.wait_for(Polled)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 49))
+    message = polling.outcome()
+    assert isinstance(message, Message)
+    assert message.offset() == 49
+
+
+def test_consume_gathers_over_a_rebalance(consumers: ConsumerFactory, topic: str) -> None:
+    """Steps are served between the slices of one consume call, which goes on gathering."""
+    calls: Called = []
+    consumer = subscribed(consumers, topic, calls)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 48))
+    consumer.member.assign(dict.fromkeys(at(topic, 1), 48))
+    messages = consumer.consume(4, PATIENCE_S)
+    assert sorted((m.partition(), m.offset()) for m in messages) == [(0, 48), (0, 49), (1, 48), (1, 49)]
+
+
+def test_what_consume_gathered_before_a_callback_raised_is_kept(consumers: ConsumerFactory, topic: str) -> None:
+    """Nothing is lost: the next call has it."""
+    from tests.clients.scripted import Thread  # noqa: PLC0415
+
+    def fail(name: str, _: Consumer) -> None:
+        if name == "revoke":
+            raise LookupError
+
+    consumer = subscribed(consumers, topic, [], fail)
+    consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 48))
+    consuming = Thread(lambda: consumer.consume(100, PATIENCE_S))
+    consumer.member.wait_for(StepFinished)
+    consumer.member.pause(at(topic, 0))
+    consumer.member.revoke(at(topic, 0))
+    with pytest.raises(LookupError):
+        consuming.outcome()
+    assert [(m.partition(), m.offset()) for m in consumer.consume(2, PATIENCE_S)] == [(1, 48), (1, 49)]
+    consumer.member.lose()
+    consumer.poll(0)
+
+
+def test_unsubscribe_returns_at_once_and_polls_serve_the_rest(consumers: ConsumerFactory, topic: str) -> None:
+    """C11, C12: on_revoke comes from a later poll; then the application may assign by hand."""
+    calls: Called = []
+    consumer = subscribed(consumers, topic, calls)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    record(consumer)
+    consumer.member.farewell = [
+        PausePartitions(attempt=9, partitions=None),
+        RevokePartitions(attempt=9, partitions=None),
+    ]
+    consumer.unsubscribe()
+    assert consumer.member.of(LeaveRequested) == [LeaveRequested()]
+    assert calls == [("assign", [0])]
+    consumer.poll(0)
+    assert calls[1:] == [("revoke", [0])]
+    consumer.assign([Wanted(topic, 2, 49)])
+    assert drain(consumer) == [(2, 49)]
+
+
+def test_missing_committed_offset_with_reset_error_reaches_the_application(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """auto.offset.reset=error: librdkafka tells the application itself, with `_AUTO_OFFSET_RESET`."""
+    consumer = subscribed(consumers, topic, [], auto_offset_reset="error", group_id="never-committed")
+    consumer.member.assign(dict.fromkeys(at(topic, 0), OFFSET_INVALID))
+    message = consumer.poll(PATIENCE_S)
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    assert error.code() == -140

@@ -1,0 +1,139 @@
+"""Connections on demand: one for each broker and purpose, tried side by side, left alone after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from consumer_membership.config import ConnectionSettings
+from consumer_membership.errors import TransportError
+from consumer_membership.runtime import connections
+from consumer_membership.runtime.connections import Connections, Purpose
+from consumer_membership.types import BrokerAddress
+from tests.runtime.clients import PATIENCE_S, node, settings
+from tests.runtime.test_transport import listening, unused_port
+from tests.support.scripted_broker import Answer, Gate, Later, Received, ScriptedBroker
+
+API_VERSIONS = 18
+
+ResultT = TypeVar("ResultT")
+
+
+def with_connections(
+    act: Callable[[Connections], Awaitable[ResultT]], known: ConnectionSettings | None = None
+) -> ResultT:
+    """What `act` makes of connections, which are closed at the end."""
+
+    async def run() -> ResultT:
+        pool = Connections(known or settings(), lambda *_: None)
+        try:
+            return await act(pool)
+        finally:
+            await pool.close()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    return asyncio.run(run())
+
+
+def somewhere(port: int) -> BrokerAddress:
+    """A broker that is said to be at this port."""
+    return BrokerAddress(node_id=9, host="127.0.0.1", port=port)
+
+
+def test_purposes_have_connections_of_their_own() -> None:
+    """The same broker and purpose: the same connection; another purpose: another one."""
+
+    async def act(pool: Connections) -> list[bool]:
+        group = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        again = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        cluster = await pool.get(Purpose.CLUSTER, node(broker), PATIENCE_S)
+        return [group is again, group is cluster, pool.any_open(Purpose.CLUSTER) is cluster]
+
+    with ScriptedBroker() as broker:
+        assert with_connections(act) == [True, False, True]
+
+
+def test_callers_share_one_attempt_and_may_give_up_alone() -> None:
+    """One attempt serves all who wait; who runs out of time does not take it from the others."""
+    gate = Gate()
+
+    def held_back(request: Received) -> Answer:
+        return Later(broker.own_answer(request), gate) if request.api_key == API_VERSIONS else None
+
+    async def act(pool: Connections) -> bool:
+        patient = asyncio.create_task(pool.get(Purpose.GROUP, node(broker), PATIENCE_S))
+        cancelled = asyncio.create_task(pool.get(Purpose.GROUP, node(broker), PATIENCE_S))
+        with pytest.raises(TransportError, match=r"no connection within 0\.01 s"):
+            await pool.get(Purpose.GROUP, node(broker), 0.01)
+        cancelled.cancel()
+        gate.open()
+        return (await patient).is_open
+
+    with ScriptedBroker(held_back) as broker:
+        assert with_connections(act) is True
+        assert len(broker.requests(API_VERSIONS)) == 1
+
+
+def test_silent_broker_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that does not answer gets a head start, then the next one is tried beside it."""
+    monkeypatch.setattr(connections, "_HEAD_START_S", 0.01)
+
+    async def act(pool: Connections) -> BrokerAddress:
+        found, _ = await pool.first_of(Purpose.CLUSTER, [somewhere(silent), node(broker)])
+        return found
+
+    with ScriptedBroker() as broker, listening() as silent:
+        assert with_connections(act) == node(broker)
+
+
+def test_refusing_broker_makes_way_at_once() -> None:
+    """No head start for a broker that said no."""
+
+    async def act(pool: Connections) -> BrokerAddress:
+        found, _ = await pool.first_of(Purpose.CLUSTER, [somewhere(refusing), node(broker)])
+        return found
+
+    with ScriptedBroker() as broker, unused_port() as refusing:
+        assert with_connections(act) == node(broker)
+
+
+def test_backoff_doubles_up_to_its_maximum_and_ends_with_a_success() -> None:
+    """reconnect.backoff.ms and reconnect.backoff.max.ms, with up to one base interval of jitter."""
+
+    async def act(pool: Connections) -> list[float]:
+        waits = []
+        for _ in range(5):
+            with pytest.raises(TransportError):
+                await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+            waits.append(pool._wait_s(node(broker)))
+            pool._gate(node(broker)).opens_at = 0.0
+        await asyncio.to_thread(broker.start_node, 1)
+        await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        await asyncio.to_thread(broker.stop_node, 1)
+        with pytest.raises(TransportError):
+            await pool.get(Purpose.CLUSTER, node(broker), PATIENCE_S)
+        return [*waits, pool._wait_s(node(broker))]
+
+    slow = replace(settings(), reconnect_backoff_s=100.0, reconnect_backoff_max_s=900.0)
+    with ScriptedBroker() as broker:
+        broker.stop_node(1)
+        waits = with_connections(act, slow)
+    # A second's grace: time passes between the failure and the look at the gate.
+    expected = [(100, 200), (200, 300), (400, 500), (800, 900), (900, 900), (100, 200)]
+    assert [low - 1 <= wait <= high for wait, (low, high) in zip(waits, expected, strict=True)] == [True] * 6
+
+
+def test_nothing_can_be_had_after_the_close() -> None:
+    """A late caller gets an error that says why."""
+
+    async def act(pool: Connections) -> None:
+        await pool.close()
+        with pytest.raises(TransportError, match="the client was closed"):
+            await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+
+    with ScriptedBroker() as broker:
+        with_connections(act)

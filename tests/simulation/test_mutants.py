@@ -1,0 +1,161 @@
+"""The invariants can fail: a member that breaks a rule on purpose is caught within a bounded number of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+
+from consumer_membership.membership.effects import Effect, LosePartitions, RevokePartitions
+from consumer_membership.membership.events import Event, HeartbeatAnswered, Step, StepFinished
+from consumer_membership.membership.heartbeat import Heartbeats
+from consumer_membership.membership.member import Member
+from consumer_membership.membership.offsets import Commits
+from consumer_membership.membership.reconciler import Reconciler
+from consumer_membership.types import Assignment, Instant
+from tests.simulation.chaos import PROFILES, SimulationFailure, simulate
+
+MOST_SEEDS = 200
+
+
+class _Finishes(Member):
+    """Takes a step as finished when it is ordered; `step` says which one."""
+
+    step: ClassVar[Step]
+    order: ClassVar[type[Effect]]
+
+    def handle(self, event: Event, now: Instant) -> tuple[Effect, ...]:
+        """Answer the order oneself."""
+        effects: Sequence[Effect] = super().handle(event, now)
+        for effect in effects:
+            if isinstance(effect, self.order):
+                finished = StepFinished(attempt=self.reconciler.attempt, step=self.step)
+                return (*effects, *super().handle(finished, now))
+        return tuple(effects)
+
+
+class AcknowledgesTooEarly(_Finishes):
+    """Acknowledges a revocation that the application has not finished."""
+
+    step, order = Step.REVOKE, RevokePartitions
+
+
+class KeepsDeliveringAfterFence(_Finishes):
+    """Rejoins before the application has given up what it held."""
+
+    step, order = Step.LOSE, LosePartitions
+
+    def handle(self, event: Event, now: Instant) -> tuple[Effect, ...]:
+        """Do not tell the application either."""
+        return tuple(effect for effect in super().handle(event, now) if not isinstance(effect, LosePartitions))
+
+
+class TakesNullForNothing(Member):
+    """Takes the assignment null, "unchanged", for "revoke all"."""
+
+    def _on_heartbeat_answered(self, event: HeartbeatAnswered) -> None:
+        super()._on_heartbeat_answered(replace(event, assignment=event.assignment or frozenset()))
+
+
+class AdoptsAnyEpoch(Member):
+    """Adopts the epoch of a leave's answer that comes late (KAFKA-19335)."""
+
+    def _on_heartbeat_answered(self, event: HeartbeatAnswered) -> None:
+        super()._on_heartbeat_answered(event)
+        if event.member_epoch < 0:
+            self.member_epoch = event.member_epoch
+
+
+class _Rebuilt(Member):
+    """A member of which one part is of another class."""
+
+    parts: ClassVar[dict[str, type]]
+
+    def __init__(self, *args: object, **words: object) -> None:
+        super().__init__(*args, **words)  # type: ignore[arg-type] # passed on as they came
+        for name, part in self.parts.items():
+            getattr(self, name).__class__ = part
+
+
+class _ClaimsOwnedOnly(Reconciler):
+    @property
+    def claimed(self) -> Assignment:
+        return frozenset(self._ownership.owned)
+
+
+class LeavesOutWhatIsBeingAssigned(_Rebuilt):
+    """States only what is owned in a complete heartbeat, though on_assign runs for more."""
+
+    parts: ClassVar = {"reconciler": _ClaimsOwnedOnly}
+
+
+class TakesBeforeAnswer(Member):
+    """Takes what the last answer assigned although a later statement without it is under way."""
+
+    @property
+    def _may_reconcile(self) -> bool:
+        return True
+
+
+class _NeverYields(Commits):
+    def _yields(self, commit: object) -> bool:  # noqa: ARG002 - the signature is the base's
+        return False
+
+    def _overtaken(self, commit: object) -> dict:  # type: ignore[type-arg] # noqa: ARG002
+        return {}
+
+
+class RepeatsOldCommits(_Rebuilt):
+    """Sends a commit again although a younger one has been sent since."""
+
+    parts: ClassVar = {"commits": _NeverYields}
+
+
+class _Impatient(Heartbeats):
+    def failed(self, now: Instant, *, back_off: bool) -> None:  # noqa: ARG002
+        super().failed(now, back_off=False)
+
+
+class NeverBacksOff(_Rebuilt):
+    """Repeats a failed heartbeat at once, as Java's JOINING members do."""
+
+    parts: ClassVar = {"heartbeats": _Impatient}
+
+
+class _Forgetful(Heartbeats):
+    def failed(self, now: Instant, *, back_off: bool) -> None:
+        sent = self._sent
+        super().failed(now, back_off=back_off)
+        self._sent = sent
+
+
+class RepeatsBare(_Rebuilt):
+    """Repeats a failed heartbeat without its fields, so that an acknowledgement may be lost."""
+
+    parts: ClassVar = {"heartbeats": _Forgetful}
+
+
+MUTANTS: tuple[tuple[type[Member], str, str], ...] = (
+    (AcknowledgesTooEarly, "misuse", "fetchable by|it owns"),
+    (KeepsDeliveringAfterFence, "misuse", "joins anew while"),
+    (TakesNullForNothing, "no faults", ""),
+    (AdoptsAnyEpoch, "lossy network", "releases|sends a leave"),
+    (LeavesOutWhatIsBeingAssigned, "everything", "it owns|fetchable by"),
+    (TakesBeforeAnswer, "everything", "fetchable by|backwards|it owns"),
+    (RepeatsOldCommits, "lossy network", "backwards"),
+    (NeverBacksOff, "coordinator moves", "heartbeats within a second|busy loop"),
+    (RepeatsBare, "lossy network", ""),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mutant", "profile", "words"), MUTANTS, ids=[mutant.__name__ for mutant, _, _ in MUTANTS])
+def test_broken_member_is_caught(mutant: type[Member], profile: str, words: str) -> None:
+    """A test that cannot fail is a defect: each broken rule is noticed."""
+    with pytest.raises(SimulationFailure, match=words):
+        for seed in range(MOST_SEEDS):
+            simulate(seed, PROFILES[profile], mutant)
+
+

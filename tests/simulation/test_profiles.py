@@ -1,0 +1,25 @@
+"""Seeded runs of every profile: whatever goes wrong, the invariants hold, and afterwards everything is in its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.chaos import PROFILES, simulate
+
+SEEDS_PER_BLOCK = 50
+BLOCKS = 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("name", PROFILES)
+def test_invariants_hold_whatever_goes_wrong(name: str, block: int) -> None:
+    """DESIGN 7, floor 3: a failure prints its seed and the end of its trace."""
+    outcomes = [simulate(block * SEEDS_PER_BLOCK + seed, PROFILES[name]) for seed in range(SEEDS_PER_BLOCK)]
+    assert sum(outcome.handovers for outcome in outcomes) > SEEDS_PER_BLOCK, "these runs hand too little over"
+
+
+def test_run_follows_from_its_seed() -> None:
+    """The same seed gives the same run."""
+    profile = PROFILES["everything"]
+    assert simulate(7, profile) == simulate(7, profile)

@@ -1,0 +1,217 @@
+# ruff: noqa: ANN401  # entities of many versions, which share no type
+"""The simulation's coordinator behind a real TCP port: the same rules, now in bytes.
+
+`CoordinatorScript` is a script for `ScriptedBroker`. A test may put faults in front of it: each is asked first, and the
+first answer that is not None goes out instead.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from tests.simulation.coordinator import GroupCoordinator
+from tests.simulation.rules import Refused, Rules
+from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker, Topic
+
+#: One version of each API that carries a group, so that the script need not know several.
+VERSIONS: Mapping[int, tuple[int, int]] = {**NEWEST, 2: (7, 7), 8: (9, 9), 9: (9, 9), 68: (1, 1)}
+HEARTBEAT, OFFSET_COMMIT, OFFSET_FETCH, LIST_OFFSETS = 68, 8, 9, 2
+NOTHING = timedelta(0)
+
+Fault = Callable[[Received], Answer]
+
+
+class CoordinatorScript:
+    """Answers heartbeats, commits and offset requests as the fake coordinator rules, on this machine's clock."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.coordinator = GroupCoordinator(rules or Rules(session_timeout_s=10.0, heartbeat_interval_s=0.2))
+        self.faults: list[Fault] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, request: Received) -> Answer:
+        """The answer to one request."""
+        answered = {
+            HEARTBEAT: self._heartbeat,
+            OFFSET_COMMIT: self._commit,
+            OFFSET_FETCH: self._fetch,
+            LIST_OFFSETS: self._list_offsets,
+        }
+        with self._lock:
+            # A fault that lets the coordinator act and then hides its answer calls `answer` itself.
+            for fault in tuple(self.faults):
+                answer = fault(request)
+                if answer is not None:
+                    return answer
+            return answered[request.api_key](request) if request.api_key in answered else None
+
+    def answer(self, request: Received) -> Answer:
+        """What the coordinator says to this request; for faults that are about the answer only."""
+        return self._heartbeat(request) if request.api_key == HEARTBEAT else self._commit(request)
+
+    def once(self, api_key: int, outcome: Callable[[Received], Answer]) -> None:
+        """Let this happen to the next request of this API."""
+
+        def fault(request: Received) -> Answer:
+            if request.api_key != api_key:
+                return None
+            self.faults.remove(fault)
+            return outcome(request)
+
+        self.faults.append(fault)
+
+    def create_topic(self, broker: ScriptedBroker, name: str, partitions: int) -> None:
+        """Create a topic that both the coordinator and Metadata know."""
+        topic_id = uuid4()
+        with self._lock:
+            self.coordinator.create_topic(name, topic_id, partitions)
+        broker.topics[name] = Topic(topic_id=topic_id, leaders=[1] * partitions)
+
+    def move(self, broker: ScriptedBroker, node_id: int, loading_s: float) -> None:
+        """Make another node the coordinator."""
+        with self._lock:
+            self.coordinator.move(node_id, time.monotonic(), loading_s)
+        broker.coordinator = node_id
+
+    def _heartbeat(self, request: Received) -> Answer:
+        entity, now = request.entity, time.monotonic()
+        self.coordinator.pass_time(now)
+        beat = Heartbeat(
+            member_id=entity.member_id,
+            member_epoch=entity.member_epoch,
+            instance_id=entity.instance_id,
+            rack_id=entity.rack_id,
+            rebalance_timeout_s=_seconds(entity.rebalance_timeout),
+            topics=entity.subscribed_topic_names,
+            pattern=entity.subscribed_topic_regex,
+            assignor=entity.server_assignor,
+            owned=_partitions(entity.topic_partitions),
+        )
+        said = self.coordinator.heartbeat(entity.group_id, beat, now, node_id=request.node_id)
+        if isinstance(said, Refused):
+            return request.response(
+                throttle_time=NOTHING,
+                error_code=ErrorCode(said.code),
+                error_message=said.message or None,
+                member_id=None,
+                member_epoch=0,
+                heartbeat_interval=NOTHING,
+            )
+        module: Any = sys.modules[request.response.__module__]
+        assignment = None
+        if said.assignment is not None:
+            by_topic: dict[UUID, list[int]] = {}
+            for partition in sorted(said.assignment):
+                by_topic.setdefault(partition.topic_id, []).append(partition.partition)
+            assignment = module.Assignment(
+                topic_partitions=tuple(
+                    module.TopicPartitions(topic_id=topic_id, partitions=tuple(numbers))
+                    for topic_id, numbers in by_topic.items()
+                )
+            )
+        return request.response(
+            throttle_time=NOTHING,
+            error_code=ErrorCode.none,
+            member_id=entity.member_id,
+            member_epoch=said.member_epoch,
+            heartbeat_interval=timedelta(seconds=said.heartbeat_interval_s),
+            assignment=assignment,
+        )
+
+    def _commit(self, request: Received) -> Answer:
+        entity = request.entity
+        offsets = {
+            TopicPartition(topic.name, p.partition_index): OffsetAndMetadata(offset=p.committed_offset)
+            for topic in entity.topics
+            for p in topic.partitions
+        }
+        epoch = entity.generation_id_or_member_epoch
+        errors = self.coordinator.commit(
+            entity.group_id, entity.member_id, epoch, offsets, time.monotonic(), node_id=request.node_id
+        )
+        module: Any = sys.modules[request.response.__module__]
+        return request.response(
+            throttle_time=NOTHING,
+            topics=tuple(
+                module.OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        module.OffsetCommitResponsePartition(
+                            partition_index=p.partition_index,
+                            error_code=ErrorCode(errors[TopicPartition(topic.name, p.partition_index)]),
+                        )
+                        for p in topic.partitions
+                    ),
+                )
+                for topic in entity.topics
+            ),
+        )
+
+    def _fetch(self, request: Received) -> Answer:
+        module: Any = sys.modules[request.response.__module__]
+        (group,) = request.entity.groups
+        asked = [TopicPartition(topic.name, index) for topic in group.topics for index in topic.partition_indexes]
+        found = self.coordinator.fetch_committed(
+            group.group_id, group.member_id, group.member_epoch, asked, time.monotonic(), node_id=request.node_id
+        )
+        if isinstance(found, Refused):
+            refused = module.OffsetFetchResponseGroup(
+                group_id=group.group_id, topics=(), error_code=ErrorCode(found.code)
+            )
+            return request.response(throttle_time=NOTHING, groups=(refused,))
+        topics = tuple(
+            module.OffsetFetchResponseTopics(
+                name=topic.name,
+                partitions=tuple(
+                    module.OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=at.offset if (at := found[TopicPartition(topic.name, index)]) else -1,
+                        metadata="",
+                        error_code=ErrorCode.none,
+                    )
+                    for index in topic.partition_indexes
+                ),
+            )
+            for topic in group.topics
+        )
+        answer = module.OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+        return request.response(throttle_time=NOTHING, groups=(answer,))
+
+    def _list_offsets(self, request: Received) -> Answer:
+        module: Any = sys.modules[request.response.__module__]
+        return request.response(
+            throttle_time=NOTHING,
+            topics=tuple(
+                module.ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=tuple(
+                        module.ListOffsetsPartitionResponse(
+                            partition_index=p.partition_index, error_code=ErrorCode.none, offset=0
+                        )
+                        for p in topic.partitions
+                    ),
+                )
+                for topic in request.entity.topics
+            ),
+        )
+
+
+def _seconds(timeout: timedelta) -> float | None:
+    seconds = timeout.total_seconds()
+    return seconds if seconds >= 0 else None
+
+
+def _partitions(topics: Any) -> frozenset[TopicIdPartition] | None:
+    if topics is None:
+        return None
+    return frozenset(TopicIdPartition(topic.topic_id, number) for topic in topics for number in topic.partitions)

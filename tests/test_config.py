@@ -1,0 +1,275 @@
+"""The configuration: librdkafka's keys and environment variables, refused or cut into what each room needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.config import AddressFamily, ConnectionSettings, ConsumerConfig, OffsetReset, StartSettings
+from consumer_membership.config.endpoints import parse_endpoints
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.membership.settings import MemberSettings
+
+LEAST: dict[str, object] = {"bootstrap.servers": "broker:9092", "group.id": "orders"}
+
+
+def refused(**keys: object) -> ConfigurationError:
+    """The refusal of the least configuration with these keys on top (underscores for dots)."""
+    with pytest.raises(ConfigurationError) as caught:
+        ConsumerConfig.from_mapping({**LEAST, **{key.replace("_", "."): value for key, value in keys.items()}})
+    return caught.value
+
+
+def accepted(**keys: object) -> ConsumerConfig:
+    """The least configuration with these keys on top."""
+    return ConsumerConfig.from_mapping({**LEAST, **{key.replace("_", "."): value for key, value in keys.items()}})
+
+
+def test_least_configuration_has_the_documented_defaults() -> None:
+    """M01-M03: without an assignor, an instance id and a rack none is stated; the rest is librdkafka's defaults."""
+    config = ConsumerConfig.from_mapping(LEAST)
+    assert config.member_settings() == MemberSettings(group_id="orders")
+    assert config.connection_settings() == ConnectionSettings(bootstrap_servers=(("broker", 9092),))
+    assert config.start_settings() == StartSettings(reset=OffsetReset.LATEST, read_committed=True)
+
+
+def test_member_gets_its_keys_in_seconds() -> None:
+    """M01, M03: milliseconds become seconds; assignor, instance id and rack go to the member."""
+    config = accepted(
+        group_instance_id="a",
+        group_remote_assignor="range",
+        client_rack="r1",
+        max_poll_interval_ms="6000",
+        enable_auto_commit="False",
+        auto_commit_interval_ms=100.0,
+        heartbeat_interval_ms=200,
+        heartbeat_active_interval_ms=0,
+        retry_backoff_ms=50,
+        retry_backoff_max_ms=500,
+    )
+    assert config.member_settings() == MemberSettings(
+        group_id="orders",
+        instance_id="a",
+        rack_id="r1",
+        assignor="range",
+        max_poll_interval_s=6.0,
+        auto_commit=False,
+        auto_commit_interval_s=0.1,
+        heartbeat_interval_s=0.2,
+        active_heartbeat_interval_s=0.0,
+        retry_backoff_s=0.05,
+        retry_backoff_max_s=0.5,
+    )
+
+
+def test_connection_gets_its_keys_and_the_fetcher_sees_them_too() -> None:
+    """The membership's own connections are made as the fetcher's are."""
+    keys: dict[str, object] = {
+        "client_id": "me",
+        "socket_timeout_ms": 1000,
+        "socket_connection_setup_timeout_ms": 2000,
+        "socket_keepalive_enable": True,
+        "socket_nagle_disable": "f",
+        "socket_send_buffer_bytes": 7,
+        "socket_receive_buffer_bytes": 8,
+        "reconnect_backoff_ms": 10,
+        "reconnect_backoff_max_ms": 20,
+        "broker_address_family": "V4",
+        "receive_message_max_bytes": 5000,
+        "allow_auto_create_topics": "1",
+    }
+    config = accepted(**keys)
+    assert config.connection_settings() == ConnectionSettings(
+        bootstrap_servers=(("broker", 9092),),
+        client_id="me",
+        socket_timeout_s=1.0,
+        connection_setup_timeout_s=2.0,
+        keepalive=True,
+        disable_nagle=False,
+        send_buffer_bytes=7,
+        receive_buffer_bytes=8,
+        reconnect_backoff_s=0.01,
+        reconnect_backoff_max_s=0.02,
+        address_family=AddressFamily.V4,
+        receive_message_max_bytes=5000,
+        allow_auto_create_topics=True,
+    )
+    given = {key.replace("_", "."): value for key, value in keys.items()}
+    assert {key: value for key, value in config.fetcher_config().items() if key in given} == given
+
+
+def test_fetcher_is_tuned_never_commits_and_is_no_member() -> None:
+    """The membership's keys are kept from librdkafka, unknown ones go to it, and fetching is tuned."""
+    config = accepted(
+        group_instance_id="a",
+        group_protocol="consumer",
+        group_remote_assignor="range",
+        heartbeat_interval_ms=200,
+        heartbeat_active_interval_ms=1,
+        max_poll_interval_ms=1000,
+        enable_auto_commit=True,
+        auto_commit_interval_ms=1,
+        enable_auto_offset_store=False,
+        isolation_level="read_uncommitted",
+        made_up=1,
+    )
+    assert config.fetcher_config() == {
+        "bootstrap.servers": "broker:9092",
+        "group.id": "orders",
+        "enable.auto.commit": "false",
+        "fetch.queue.backoff.ms": "5",
+        "fetch.wait.max.ms": "100",
+        "isolation.level": "read_uncommitted",
+        "made.up": 1,
+    }
+
+
+def test_fetch_settings_of_the_user_win() -> None:
+    """The tuned defaults are defaults."""
+    config = accepted(fetch_queue_backoff_ms=1000, fetch_wait_max_ms=500).fetcher_config()
+    assert (config["fetch.queue.backoff.ms"], config["fetch.wait.max.ms"]) == (1000, 500)
+
+
+@pytest.mark.parametrize(("given", "meant"), [(True, True), ("TRUE", True), (1, True), ("t", True), ("0", False)])
+def test_booleans_are_read_as_librdkafka_reads_them(given: object, meant: object) -> None:
+    """Values go through str(), so True, "TRUE" and 1 are the same."""
+    assert accepted(enable_auto_commit=given).enable_auto_commit is meant
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("smallest", OffsetReset.EARLIEST),
+        ("EARLIEST", OffsetReset.EARLIEST),
+        ("beginning", OffsetReset.EARLIEST),
+        ("largest", OffsetReset.LATEST),
+        ("latest", OffsetReset.LATEST),
+        ("end", OffsetReset.LATEST),
+        ("error", OffsetReset.ERROR),
+    ],
+)
+def test_offset_reset_knows_all_words_of_librdkafka(given: str, meant: OffsetReset) -> None:
+    """Old and new words mean the same three things."""
+    assert accepted(auto_offset_reset=given).start_settings().reset is meant
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"enable_auto_commit": "yes"}, 'Expected bool value for "enable.auto.commit": true or false'),
+        ({"max_poll_interval_ms": 0}, "value 0 is outside allowed range 1..86400000"),
+        ({"max_poll_interval_ms": "46k"}, "expected an integer"),
+        ({"auto_commit_interval_ms": -1}, "value -1 is outside allowed range 0..86400000"),
+        ({"heartbeat_interval_ms": 0}, "value 0 is outside allowed range"),
+        ({"heartbeat_interval_ms": 45000}, "group.consumer.session.timeout.ms"),
+        ({"socket_timeout_ms": 1}, "value 1 is outside allowed range 10..300000"),
+        ({"auto_offset_reset": "nope"}, 'Invalid value "nope" for configuration property "auto.offset.reset"'),
+        ({"isolation_level": "x"}, 'Invalid value "x"'),
+        ({"broker_address_family": "v5"}, 'Invalid value "v5"'),
+        ({"group_protocol": "nope"}, 'Invalid value "nope" for configuration property "group.protocol"'),
+        ({"group_protocol": "Classic"}, "KIP-848"),
+        ({"group_protocol": "auto"}, "KIP-848"),
+        ({"session_timeout_ms": 6000}, "group.consumer.session.timeout.ms"),
+        ({"partition_assignment_strategy": "range"}, "Use `group.remote.assignor` instead"),
+        ({"group_protocol_type": "consumer"}, "remove the key"),
+        ({"group_instance_id": ""}, "must not be empty"),
+        ({"group_remote_assignor": ""}, "must not be empty"),
+        ({"group_id": None}, "group.id must be set"),
+        ({"group_id": ""}, "CONSUMER_MEMBERSHIP_GROUP_ID"),
+        ({"group_id": "a\0b"}, "NUL"),
+        ({"bootstrap_servers": None}, "CONSUMER_MEMBERSHIP_BOOTSTRAP_SERVERS"),
+        ({"bootstrap_servers": " , "}, "no broker is named"),
+        ({"bootstrap_servers": "a:b"}, "'a:b' is not HOST:PORT"),
+        ({"bootstrap_servers": "a:99999"}, "1..65535"),
+        ({"bootstrap_servers": "SSL://a:1"}, "plaintext only"),
+        ({"security_protocol": "SASL_SSL"}, "plaintext only"),
+        ({"sasl_mechanism": "PLAIN"}, "plaintext only"),
+        ({"ssl_ca_location": "/ca"}, "plaintext only"),
+        ({"enable_ssl_certificate_verification": False}, "plaintext only"),
+        ({"test_mock_num_brokers": 1}, "Producer"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_key_value_and_remedy(keys: dict[str, object], words: str) -> None:
+    """A refusal names the key, the value and what to do."""
+    refusal = refused(**keys)
+    ((key, value),) = keys.items()
+    assert refusal.key == key.replace("_", ".")
+    assert str(refusal.value).lower() == str(value).lower()
+    assert words in str(refusal)
+
+
+def test_oauth_cb_is_refused() -> None:
+    """A token callback asks for SASL, which this version does not speak."""
+    with pytest.raises(ConfigurationError, match="plaintext only"):
+        ConsumerConfig.from_mapping({**LEAST, "oauth_cb": print})
+
+
+@pytest.mark.parametrize("key", ["sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.client.secret"])
+def test_secrets_are_in_no_text(key: str) -> None:
+    """A secret's value is never printed, not even when it is refused."""
+    with pytest.raises(ConfigurationError) as caught:
+        ConsumerConfig.from_mapping({**LEAST, key: "hunter2"})
+    assert "hunter2" not in f"{caught.value} {caught.value!r} {caught.value.value} {caught.value.args}"
+    assert key in str(caught.value)
+
+
+def test_representation_hides_secrets_of_keys_that_go_to_librdkafka() -> None:
+    """Whatever looks like a secret is masked, the rest is shown as it was given."""
+    text = repr(ConsumerConfig.from_mapping({**LEAST, "plugin.password": "hunter2", "client.rack": "r"}))
+    assert "hunter2" not in text
+    assert "client.rack='r'" in text
+
+
+def test_environment_fills_in_what_the_program_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable is the prefix and the key in capitals, for keys of librdkafka too; the program's value wins."""
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_ID", "from-environment")
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_BOOTSTRAP_SERVERS", "elsewhere:1")
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_FETCH_MIN_BYTES", "7")
+    config = ConsumerConfig.from_mapping({"bootstrap.servers": "broker:9092"})
+    assert config.group_id == "from-environment"
+    assert config.connection_settings().bootstrap_servers == (("broker", 9092),)
+    assert config.fetcher_config()["fetch.min.bytes"] == "7"
+
+
+def test_none_unsets_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None means the default, as in confluent-kafka, whatever the environment says."""
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "a")
+    assert accepted(group_instance_id=None).member_settings().instance_id is None
+
+
+def test_refusal_of_a_variable_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who set nothing in the program must learn where the value comes from."""
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_MAX_POLL_INTERVAL_MS", "0")
+    refusal = refused()
+    assert (refusal.key, refusal.value) == ("max.poll.interval.ms", "0")
+    assert "CONSUMER_MEMBERSHIP_MAX_POLL_INTERVAL_MS" in str(refusal)
+
+
+def test_auto_commit_interval_of_zero_means_not_by_time() -> None:
+    """Zero switches the timer off; commits before revocations and at close remain."""
+    settings = accepted(auto_commit_interval_ms=0).member_settings()
+    assert (settings.auto_commit, settings.auto_commit_interval_s) == (True, 86400.0)
+
+
+def test_empty_rack_is_no_rack() -> None:
+    """M03: librdkafka's default of client.rack is the empty string."""
+    assert accepted(client_rack="").member_settings().rack_id is None
+
+
+def test_both_names_of_the_bootstrap_list_are_read() -> None:
+    """bootstrap.servers and metadata.broker.list are one list."""
+    config = ConsumerConfig.from_mapping({"metadata.broker.list": "b", "bootstrap.servers": "a:1,a:1", "group.id": "g"})
+    assert config.connection_settings().bootstrap_servers == (("a", 1), ("b", 9092))
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoints"),
+    [
+        ("a", (("a", 9092),)),
+        ("PLAINTEXT://a:1, b:2,", (("a", 1), ("b", 2))),
+        ("[::1]:5,10.0.0.1", (("::1", 5), ("10.0.0.1", 9092))),
+        ("", ()),
+    ],
+)
+def test_endpoints_are_read_as_librdkafka_reads_them(text: str, endpoints: object) -> None:
+    """Protocol and port may be left out, an IPv6 address stands in brackets."""
+    assert parse_endpoints(text) == endpoints

@@ -1,0 +1,87 @@
+"""Every example is run as a user runs it, on the real broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.devbroker import Broker
+from tests.support.kafka import committed_offsets, create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTITIONS = 4
+RECORDS = 40
+
+
+def run(example: str, kafka: Broker, topic: str, *words: str) -> list[str]:
+    """What the example prints; a group of its own, and the broker by the environment."""
+    asked = subprocess.run(
+        [sys.executable, f"examples/{example}.py", "-t", topic, "-g", topic, *words],
+        cwd=ROOT,
+        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+    assert (asked.returncode, asked.stderr) == (0, "")
+    return asked.stdout.splitlines()
+
+
+@pytest.fixture
+def topic(kafka: Broker) -> str:
+    """A topic with some records."""
+    name = create_topic(kafka.bootstrap_servers, unique("examples"), PARTITIONS)
+    produce(kafka.bootstrap_servers, name, ((b"key", str(number).encode()) for number in range(RECORDS)))
+    return name
+
+
+def test_every_example_is_tested_here() -> None:
+    """A new example needs a new test."""
+    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} <= tested
+
+
+def test_quickstart(kafka: Broker, topic: str) -> None:
+    """It prints records, what it owns, and leaves; a second run goes on behind the first."""
+    lines = run("quickstart", kafka, topic, "-n", "10")
+    assert sum(line.startswith(f"{topic}[") for line in lines) == 10
+    assert re.fullmatch(rf"STABLE, member epoch \d+, {PARTITIONS} partitions", lines[-1])
+    again = run("quickstart", kafka, topic, "-n", "30")
+    assert not set(lines[:10]) & set(again)
+    assert sum(line.startswith(f"{topic}[") for line in again) == 30
+
+
+def test_manual_commit(kafka: Broker, topic: str) -> None:
+    """Every record once, tagged with the epoch; the commits reach the end."""
+    lines = run("manual_commit", kafka, topic, "-n", str(RECORDS))
+    values = Counter(line.rpartition(" ")[2] for line in lines if line.startswith("epoch "))
+    assert values == Counter(f"b'{number}'" for number in range(RECORDS))
+    assert {int(line.split(":")[0].removeprefix("epoch ")) > 0 for line in lines if line.startswith("epoch ")} == {True}
+    assert committed_offsets(kafka.bootstrap_servers, topic, topic, PARTITIONS) == dict.fromkeys(range(PARTITIONS), 10)
+
+
+def test_rebalance_callbacks(kafka: Broker, topic: str) -> None:
+    """One assignment with everything, and at the end one revocation per partition with its count."""
+    lines = run("rebalance_callbacks", kafka, topic, "--seconds", "3")
+    assert lines[0] == f"assigned {list(range(PARTITIONS))}"
+    assert sorted(re.sub(r"\d+$", "N", line) for line in lines[1:]) == [
+        f"revoked {partition}: 10 records since epoch N" for partition in range(PARTITIONS)
+    ]
+
+
+def test_static_member(kafka: Broker, topic: str) -> None:
+    """The same partitions after a restart, at the same member epoch: nobody was rebalanced."""
+    lines = run("static_member", kafka, topic)
+    owns = [line for line in lines if " owns " in line]
+    assert owns[0] == owns[1]
+    assert f"owns {list(range(PARTITIONS))}" in owns[0]
+    assert lines[-1] == "the same partitions"
