@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from consumer_membership.demo.cluster import offsets_at_end
 from consumer_membership.devbroker import Broker
-from tests.support.kafka import committed_offsets, create_topic, produce, unique
+from tests.support.kafka import create_topic, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -66,7 +67,8 @@ def test_manual_commit(kafka: Broker, topic: str) -> None:
     values = Counter(line.rpartition(" ")[2] for line in lines if line.startswith("epoch "))
     assert values == Counter(f"b'{number}'" for number in range(RECORDS))
     assert {int(line.split(":")[0].removeprefix("epoch ")) > 0 for line in lines if line.startswith("epoch ")} == {True}
-    assert committed_offsets(kafka.bootstrap_servers, topic, topic, PARTITIONS) == dict.fromkeys(range(PARTITIONS), 10)
+    committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
+    assert committed == end == dict.fromkeys(range(PARTITIONS), 10)
 
 
 def test_rebalance_callbacks(kafka: Broker, topic: str) -> None:

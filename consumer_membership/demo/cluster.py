@@ -152,7 +152,7 @@ def _session_timeout_s(admin: AdminClient) -> float:
 
 
 def offsets_at_end(
-    cluster: Cluster, *, group: str, topic: str, partitions: int
+    bootstrap_servers: str, *, group: str, topic: str, partitions: int
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
     """The group's committed offsets and the end offsets by partition, as a plain confluent-kafka client reads them.
 
@@ -160,7 +160,7 @@ def offsets_at_end(
         KafkaException: the broker did not answer.
     """
     # Not subscribed, so it asks only, and is no member.
-    reader = PlainConsumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "log_level": 0})
+    reader = PlainConsumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "log_level": 0})
     try:
         wanted = [TopicPartition(topic, partition) for partition in range(partitions)]
         committed = {}

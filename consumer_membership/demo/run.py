@@ -89,7 +89,7 @@ def _play(cluster: Cluster, name: str, options: DemoOptions, screen: Screen) -> 
         stage = Stage(cluster, crew, stream, screen, partitions=partitions, steps=titles(partitions))
         with crew:
             play(stage, hold_s=options.hold_s)
-    committed, end = offsets_at_end(cluster, group=name, topic=name, partitions=partitions)
+    committed, end = offsets_at_end(cluster.bootstrap_servers, group=name, topic=name, partitions=partitions)
     return stage.ledger.check(
         produced=stream.produced,
         killed=[member.index for member in crew.members if member.is_killed],

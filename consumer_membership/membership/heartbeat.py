@@ -54,7 +54,6 @@ class Heartbeats:
         self._settings = settings
         self._backoff = Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)
         self._sent = _Sent()
-        self._has_told_pattern = False
         self._last_request_id = 0
         self.in_flight: int | None = None
         self._sent_at: Instant = 0.0
@@ -164,33 +163,18 @@ class Heartbeats:
         """The next ordinary heartbeat; its fields count as sent from now on (rule: recorded when built)."""
         settings, sent = self._settings, self._sent
         joining = epoch == JOIN_EPOCH
-        told = None if joining else sent.subscription
+        is_told = not joining and sent.subscription == subscription
         self.has_unanswered_statement |= joining or sent.statement != statement
         self._sent = _Sent(subscription=subscription, statement=statement, once=True)
-        self._has_told_pattern |= subscription.pattern is not None
         return Heartbeat(
             member_id=member_id,
             member_epoch=epoch,
             instance_id=settings.instance_id,
             rack_id=settings.rack_id if joining else None,
             rebalance_timeout_s=settings.max_poll_interval_s if joining or not sent.once else None,
-            topics=_changed_topics(told, subscription),
-            pattern=self._changed_pattern(told, subscription),
+            # Both or neither: "" removes a pattern that an earlier heartbeat told, which may have been the lost one.
+            topics=None if is_told else tuple(sorted(subscription.topics)),
+            pattern=None if is_told else subscription.pattern or "",
             assignor=settings.assignor if joining or not sent.once else None,
             owned=owned if joining or sent.statement != statement else None,
         )
-
-    def _changed_pattern(self, told: Subscription | None, subscription: Subscription) -> str | None:
-        """None: unchanged. A removed pattern is said as "", in each complete heartbeat from then on.
-
-        The heartbeat that removed it may be the lost one. Where none was ever told there is nothing to remove.
-        """
-        if told is not None and told.pattern == subscription.pattern:
-            return None
-        return subscription.pattern or ("" if self._has_told_pattern else None)
-
-
-def _changed_topics(told: Subscription | None, subscription: Subscription) -> tuple[str, ...] | None:
-    if told is not None and told.topics == subscription.topics:
-        return None
-    return tuple(sorted(subscription.topics))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaException, Message
@@ -58,6 +59,8 @@ class Fetcher:
         self._logical: set[TopicPartition] = set()
         #: Positions before a seek: what may still be committed (librdkafka keeps the stored offset over a seek).
         self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
+        #: Positions of resumed partitions of which no record came since.
+        self._nudged: dict[TopicPartition, OffsetAndMetadata] = {}
         self._batch = BATCH_RECORDS
         self._warm: set[str] = set()
 
@@ -173,6 +176,7 @@ class Fetcher:
 
     def _set_start(self, partition: TopicPartition, offset: int) -> None:
         self._starts.pop(partition, None)
+        self._nudged.pop(partition, None)
         self._logical.discard(partition)
         if offset >= 0:
             self._starts[partition] = offset
@@ -189,7 +193,7 @@ class Fetcher:
         self.frozen.difference_update(partitions)
         self._logical.difference_update(partitions)
         for partition in partitions:
-            for memory in (self._shown, self._starts, self._before_seek):
+            for memory in (self._shown, self._starts, self._before_seek, self._nudged):
                 memory.pop(partition, None)
 
     # ---- holding back ----
@@ -226,9 +230,29 @@ class Fetcher:
             self.deliveries.park(partitions)
 
     def _let_go(self, partitions: Collection[TopicPartition]) -> None:
-        if partitions:
-            self.deliveries.unpark(sorted(partitions))
-            self.handle.resume(wanted(partitions))
+        if not partitions:
+            return
+        self.deliveries.unpark(sorted(partitions))
+        positions = self.handle.position(wanted(partitions))
+        self.handle.resume(wanted(partitions))
+        for position in positions:
+            self._nudge(key_of(position), position)
+
+    def _nudge(self, partition: TopicPartition, position: Wanted) -> None:
+        """Have a resumed partition fetched at once: librdkafka takes up to 0.6 s to look, and a seek wakes it.
+
+        A seek makes librdkafka forget the position until the next record, so it is remembered here.
+        """
+        start = self._starts.get(partition)
+        if position.offset >= 0:
+            epoch: int | None = position.leader_epoch
+            self._nudged[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
+        elif start is None:
+            return
+        else:
+            position = Wanted(partition.topic, partition.partition, start)
+        with suppress(KafkaException):  # a partition that is only just being assigned cannot be sought, and need not be
+            self.handle.seek(position)
 
     # ---- positions ----
 
@@ -255,6 +279,8 @@ class Fetcher:
             if position.offset >= 0:
                 epoch: int | None = position.leader_epoch
                 found[key_of(position)] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
+            elif key_of(position) in self._nudged:
+                found[key_of(position)] = self._nudged[key_of(position)]
         return found
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:

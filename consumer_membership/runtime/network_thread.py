@@ -64,6 +64,8 @@ SAMPLE_S = 0.25
 ACTIVE_S = 1.0
 #: A coordinator that does not answer within this time is asked elsewhere: well below the session's 45 s.
 REQUEST_TIMEOUT_S = 10.0
+#: How long the start of partitions without committed offset is asked for before librdkafka is left to find it.
+LIST_OFFSETS_TIMEOUT_S = 3.0
 #: Where a partition without committed offset starts, as ListOffsets wants it.
 _LATEST, _EARLIEST = -1, -2
 #: librdkafka's OFFSET_INVALID: with auto.offset.reset=error it reports the partition to the application itself.
@@ -342,7 +344,13 @@ class NetworkThread:
             return dict.fromkeys(partitions, _NO_OFFSET)
         moment = _LATEST if self._start_settings.reset is OffsetReset.LATEST else _EARLIEST
         wanted = dict.fromkeys(partitions, moment)
-        return dict(await client.list_offsets(wanted, self._start_settings.read_committed, REQUEST_TIMEOUT_S))
+        try:
+            found = await client.list_offsets(wanted, self._start_settings.read_committed, LIST_OFFSETS_TIMEOUT_S)
+        except (TransportError, BrokerRefusal) as error:
+            # One partition without a leader must not hold up the others: librdkafka waits for it by itself.
+            _LOG.info("ListOffsets failed, the partitions start at logical offsets: %s", error)
+            return wanted
+        return dict(found)
 
     async def _commit(self, client: BrokerClient, effect: CommitOffsets) -> Event:
         coordinator = self._member.coordinator.address

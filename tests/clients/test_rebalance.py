@@ -14,7 +14,7 @@ from consumer_membership.membership.events import LeaveRequested, Polled, Step, 
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import OffsetAndMetadata, Subscription, TopicPartition
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
 
 Called = list[tuple[str, list[int]]]
 
@@ -28,7 +28,11 @@ def offset(value: int) -> OffsetAndMetadata:
 
 
 def subscribed(
-    consumers: ConsumerFactory, topic: str, calls: Called, then: Callable[[str, Consumer], None] | None = None, **config: object
+    consumers: ConsumerFactory,
+    topic: str,
+    calls: Called,
+    then: Callable[[str, Consumer], None] | None = None,
+    **config: object,
 ) -> ScriptedConsumer:
     """A subscribed consumer that notes its callbacks; `then` runs inside each."""
     consumer = consumers(**config)
@@ -423,6 +427,7 @@ def test_pause_of_the_application_ends_with_the_assignment(consumers: ConsumerFa
     assert drain(consumer) == []
     consumer.member.pause(at(topic, 0))
     consumer.member.revoke(at(topic, 0))
+    consumer.poll(0)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 48))
     assert drain(consumer) == [(0, 48), (0, 49)]
     consumer.resume([Wanted(topic, 1)])
@@ -504,8 +509,6 @@ def test_commit_inside_on_lost_is_refused(consumers: ConsumerFactory, topic: str
 def test_a_step_is_applied_in_a_long_poll(consumers: ConsumerFactory, topic: str) -> None:
     """A poll of any length serves steps within a slice: here the record comes from the partition that it assigned."""
     consumer = subscribed(consumers, topic, [])
-    from tests.clients.scripted import Thread  # noqa: PLC0415
-
     polling = Thread(lambda: consumer.poll(PATIENCE_S))
     consumer.member.wait_for(Polled)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 49))
@@ -516,17 +519,18 @@ def test_a_step_is_applied_in_a_long_poll(consumers: ConsumerFactory, topic: str
 
 def test_consume_gathers_over_a_rebalance(consumers: ConsumerFactory, topic: str) -> None:
     """Steps are served between the slices of one consume call, which goes on gathering."""
-    calls: Called = []
-    consumer = subscribed(consumers, topic, calls)
+    consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, 0), 48))
+    consuming = Thread(lambda: consumer.consume(4, PATIENCE_S))
+    consumer.member.wait_for(StepFinished)
     consumer.member.assign(dict.fromkeys(at(topic, 1), 48))
-    messages = consumer.consume(4, PATIENCE_S)
+    messages = consuming.outcome()
+    assert isinstance(messages, list)
     assert sorted((m.partition(), m.offset()) for m in messages) == [(0, 48), (0, 49), (1, 48), (1, 49)]
 
 
 def test_what_consume_gathered_before_a_callback_raised_is_kept(consumers: ConsumerFactory, topic: str) -> None:
     """Nothing is lost: the next call has it."""
-    from tests.clients.scripted import Thread  # noqa: PLC0415
 
     def fail(name: str, _: Consumer) -> None:
         if name == "revoke":

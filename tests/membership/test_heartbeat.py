@@ -415,9 +415,9 @@ def test_join_with_a_pattern_names_no_topics() -> None:
     assert (beat.topics, beat.pattern) == ((), "o.*")
 
 
-def test_join_without_pattern_says_nothing_of_it() -> None:
-    """H31: where no pattern was ever told there is none to remove."""
-    assert joining().beats[0].pattern is None
+def test_join_without_pattern_says_that_there_is_none() -> None:
+    """H31: topics and pattern are stated together, so that a former pattern is never left standing."""
+    assert joining().beats[0].pattern == ""
 
 
 def test_unsupported_version_is_fatal_with_the_broker_words() -> None:
