@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from typing import TextIO
 
@@ -56,9 +57,9 @@ def consume(options: ConsumeOptions, out: TextIO, err: TextIO) -> int:
         try:
             consumer.subscribe(
                 list(options.topics),
-                on_assign=lambda _, partitions: narration.partitions("assigned", partitions),
-                on_revoke=lambda _, partitions: narration.partitions("revoked", partitions),
-                on_lost=lambda _, partitions: narration.partitions("lost", partitions),
+                on_assign=partial(narration.partitions, "assigned"),
+                on_revoke=partial(narration.partitions, "revoked"),
+                on_lost=partial(narration.partitions, "lost"),
             )
             code = session.run()
         except (KafkaException, MembershipError) as error:

@@ -15,7 +15,7 @@ from typing import TextIO
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from consumer_membership import MembershipView
+from consumer_membership import Consumer, MembershipView, MemberState
 
 #: What a member waits for is told when it takes longer than usual, and then at this interval.
 _PATIENCE_S = 2.0
@@ -42,20 +42,21 @@ class Narration:
 
     def look(self, view: MembershipView, now: float) -> None:
         """Tell the transitions since the last look, and what the member waits for if that takes long."""
-        for change in view.transitions:
-            if change.at > self._told_until:
-                epoch = f", epoch {view.member_epoch}" if view.member_epoch > 0 else ""
-                self.tell(f"{change.old} -> {change.new}{epoch}: {change.reason}", at=change.at)
-        self._told_until = max([self._told_until, *(change.at for change in view.transitions)])
+        fresh = [change for change in view.transitions if change.at > self._told_until]
+        for change in fresh:
+            # The view has one epoch, the present one: that of its last transition.
+            epoch = f", epoch {view.member_epoch}" if change is fresh[-1] and view.member_epoch > 0 else ""
+            self.tell(f"{change.old} -> {change.new}{epoch}: {change.reason}", at=change.at)
+            self._told_until = change.at
         self.has_joined |= view.member_epoch > 0
         self._remind(view, now)
         self._wonder(view, now)
 
-    def partitions(self, what: str, partitions: Iterable[TopicPartition]) -> None:
-        """Tell that these partitions were assigned, revoked or lost."""
-        names = named(partitions)
-        if names:
-            self.tell(f"{what}: {names}")
+    def partitions(self, what: str, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Tell that these partitions were assigned, revoked or lost; first what led to it."""
+        self.look(consumer.membership(), time.monotonic())
+        if partitions:
+            self.tell(f"{what} {named(partitions)}")
 
     def error(self, error: KafkaError) -> None:
         """Tell an error, the same one every ten seconds at most and then with the number of its repetitions."""
@@ -81,7 +82,9 @@ class Narration:
 
     def _remind(self, view: MembershipView, now: float) -> None:
         since = view.waits_since
-        if view.waits_for is None or since is None or now - since < _PATIENCE_S or now < self._remind_at:
+        if view.state is MemberState.STABLE or view.waits_for is None or since is None:
+            return
+        if now - since < _PATIENCE_S or now < self._remind_at:
             return
         self._remind_at = now + _REMIND_S
         error = f" (last error: {view.last_error})" if view.last_error is not None else ""
@@ -89,7 +92,7 @@ class Narration:
 
     def _wonder(self, view: MembershipView, now: float) -> None:
         """A member of a group that gets nothing: say so once, since silence looks like a fault."""
-        if not self.has_joined or view.owned or view.target or view.waits_for is not None:
+        if view.state is not MemberState.STABLE or view.owned:
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = now

@@ -36,6 +36,14 @@ class FailedPartition(TopicPartition):
         """Equal to any TopicPartition of this topic and partition; the C type compares its own kind only."""
         return isinstance(other, TopicPartition) and key_of(self) == key_of(other)
 
+    def __ne__(self, other: object) -> bool:
+        """The C type has its own, which would win over the one that Python derives."""
+        return not self == other
+
+    def __lt__(self, other: TopicPartition) -> bool:
+        """In the order of topics and partitions, also among plain ones."""
+        return key_of(self) < key_of(other)
+
     def __hash__(self) -> int:
         return hash((self.topic, self.partition))
 

@@ -43,7 +43,8 @@ from consumer_membership.types import Assignment, BrokerError, Offsets, TopicPar
 class Heartbeat:
     """The fields of a ConsumerGroupHeartbeat request (KIP-848); None means unchanged since the last one.
 
-    `topics` are sorted; `pattern` "" means none and removes an earlier one; the two are stated together; `owned` is what the member acknowledges to own.
+    `topics` are sorted; `pattern` "" means none and removes an earlier one; the two are stated together; `owned` is
+    what the member acknowledges to own.
     """
 
     member_id: str

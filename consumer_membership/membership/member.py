@@ -274,7 +274,7 @@ class Member(Lifecycle):
     # ---- commits and offsets ----
 
     def _begin_commit(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
-        self._over(self.commits.begin(commit_id, offsets, self.ownership.held, self._now + timeout_s))
+        self._over(self.commits.begin(commit_id, offsets, self._now + timeout_s))
         if self.state is _S.FATAL or (self.state in (_S.FENCED, _S.STALE)):
             self._over(self.commits.abandon(self._fatal or ASSIGNMENT_LOST))
 
@@ -323,8 +323,7 @@ class Member(Lifecycle):
             self._lose_coordinator("the coordinator is not known yet")
         if self.state in IN_GROUP:
             self._out += self.reconciler.advance(self._identity, now)
-        held = None if self.state is _S.UNSUBSCRIBING else self.ownership.held
-        self._over(self.commits.pump(self._commit_identity, held, now))
+        self._over(self.commits.pump(self._commit_identity, now))
         if self.state is _S.RECONCILE:
             self._reconcile()
         due_at = self.auto_commit.due_at

@@ -7,7 +7,7 @@ again a bounded number of times.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from consumer_membership.membership.backoff import Backoff, Jitter
@@ -55,12 +55,13 @@ class _Pending:
     #: Counts commits in the order in which the application made them.
     number: int
     offsets: dict[TopicPartition, OffsetAndMetadata]
-    held: frozenset[TopicPartition]
     deadline: Instant
     backoff: Backoff
     is_automatic: bool
     requested: Offsets
     errors: dict[TopicPartition, BrokerError | None] = field(default_factory=dict)
+    #: What was revoked since the commit was made.
+    revoked: set[TopicPartition] = field(default_factory=set)
     in_flight: bool = False
     not_before: Instant = 0.0
     stale_epoch: int | None = None
@@ -91,12 +92,9 @@ class Commits:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def begin(
-        self, commit_id: int, offsets: Offsets, held: Collection[TopicPartition], deadline: Instant
-    ) -> list[CommitCompleted]:
+    def begin(self, commit_id: int, offsets: Offsets, deadline: Instant) -> list[CommitCompleted]:
         """Take one more commit; the next `pump` sends it. An empty one is over at once.
 
-        `held`: what the member holds now; what of it is gone when the commit is sent again is dropped from it.
         A negative number marks an automatic commit.
         """
         if not offsets:
@@ -107,7 +105,6 @@ class Commits:
             number=self._begun,
             offsets=dict(offsets),
             requested=offsets,
-            held=frozenset(held) & offsets.keys(),
             deadline=deadline,
             backoff=Backoff(self._settings.retry_backoff_s, self._settings.retry_backoff_max_s, self._jitter),
             is_automatic=commit_id < 0,
@@ -115,20 +112,23 @@ class Commits:
         self._newest |= dict.fromkeys(offsets, commit)
         return []
 
-    def pump(
-        self, identity: CommitIdentity | None, held: Collection[TopicPartition] | None, now: Instant
-    ) -> list[CommitOffsets | CommitCompleted]:
-        """Send what may be sent as this identity (None: nothing now), give up what is over its deadline.
+    def revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take it that these were revoked: they may soon be another member's, whose commits an old one must not undo.
 
-        What is not `held` any more may belong to another member by now, whose commits an old one must not undo. None:
-        the member leaves, and what it gave up is nobody else's before it has said so.
+        It holds for the commits that are under way now, also if a partition comes back before they are sent again.
         """
-        effects: list[CommitOffsets | CommitCompleted] = []
+        revoked = frozenset(partitions)
+        for commit in self._pending.values():
+            commit.revoked |= revoked & commit.offsets.keys()
+
+    def pump(self, identity: CommitIdentity | None, now: Instant) -> list[CommitOffsets | CommitCompleted]:
+        """Send what may be sent as this identity (None: nothing now), give up what is over its deadline."""
+        effects: list[CommitOffsets | CommitCompleted] = [
+            self._finish(commit, TIMED_OUT) for commit in list(self._pending.values()) if now >= commit.deadline
+        ]
         for commit in list(self._pending.values()):
-            if now >= commit.deadline:
-                effects.append(self._finish(commit, TIMED_OUT))
-            elif identity is not None and self._may_send(commit, identity, now):
-                effects += self._send(commit, identity, held)
+            if identity is not None and self._may_send(commit, identity, now):
+                effects += self._send(commit, identity)
         return effects
 
     def _may_send(self, commit: _Pending, identity: CommitIdentity, now: Instant) -> bool:
@@ -152,11 +152,8 @@ class Commits:
         outcomes = {partition: self._outcomes[partition] for partition in commit.offsets.keys() & self._outcomes.keys()}
         return {partition: error for partition, (number, error) in outcomes.items() if number > commit.number}
 
-    def _send(
-        self, commit: _Pending, identity: CommitIdentity, held: Collection[TopicPartition] | None
-    ) -> list[CommitOffsets | CommitCompleted]:
-        lost = commit.held - frozenset(held) if held is not None else frozenset()
-        for partition, error in (dict.fromkeys(lost, ASSIGNMENT_LOST) | self._overtaken(commit)).items():
+    def _send(self, commit: _Pending, identity: CommitIdentity) -> list[CommitOffsets | CommitCompleted]:
+        for partition, error in (dict.fromkeys(commit.revoked, ASSIGNMENT_LOST) | self._overtaken(commit)).items():
             if commit.offsets.pop(partition, None) is not None:
                 commit.errors[partition] = error
         if not commit.offsets:

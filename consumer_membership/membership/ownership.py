@@ -86,8 +86,8 @@ class Ownership:
         self.names = {topic_id: name for topic_id, name in self.names.items() if topic_id in keep}
 
     def resolve(self, names: Mapping[UUID, str]) -> None:
-        """Learn topic names."""
-        self.names.update(names)
+        """Learn topic names; an id keeps its name, for what is held is given up by the name it was assigned with."""
+        self.names = {topic_id: name for topic_id, name in names.items() if name} | self.names
 
     def forget(self) -> None:
         """The membership is over."""

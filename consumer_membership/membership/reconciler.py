@@ -74,6 +74,8 @@ class Reconciler:
         #: What the attempt revokes; None: everything, because the member leaves.
         self.revoking: Assignment | None = frozenset()
         self._adding: Assignment = frozenset()
+        #: What a leaving member held.
+        self._given_up: Assignment = frozenset()
         self._epoch = 0
         self._target_number = 0
         self._offsets: Mapping[TopicPartition, int] = {}
@@ -100,9 +102,10 @@ class Reconciler:
     def claimed(self) -> Assignment:
         """What the coordinator must not give to others: what is owned, and what the running attempt will assign.
 
-        A complete heartbeat that left the latter out while its on_assign runs would read as its revocation.
+        A complete heartbeat that left the latter out while its on_assign runs would read as its revocation. A leaving
+        member claims what it gave up, too: commits of it may still be under way, and the leave itself ends the claim.
         """
-        return frozenset(self._ownership.owned) | self._adding
+        return frozenset(self._ownership.owned) | self._adding | self._given_up
 
     @property
     def awaits_first_names(self) -> bool:
@@ -130,6 +133,7 @@ class Reconciler:
         if self.phase is Phase.ASSIGN:
             # on_assign may be running, or have returned: the application holds these until it gives them up, too.
             self._ownership.owned |= dict.fromkeys(self._adding, identity.member_epoch)
+        self._given_up = frozenset(self._ownership.owned)
         self._enter(Phase.IDLE, now)
         self._adding = frozenset()
         self._ownership.is_first = False
@@ -154,7 +158,7 @@ class Reconciler:
         """The membership is over, and so is everything that was under way in it."""
         self.attempt += 1
         self._ownership.forget()
-        self.revoking = self._adding = frozenset()
+        self.revoking = self._adding = self._given_up = frozenset()
         self._offsets = {}
         self._commit_id = None
         self._has_paused = False
@@ -208,7 +212,7 @@ class Reconciler:
                 return [PausePartitions(attempt=self.attempt, partitions=self._names_of_revoking())]
             case Phase.COMMIT | Phase.COMMIT_STORED if self._settings.auto_commit and offsets:
                 self._commit_id = self._commits.next_automatic_id()
-                self._commits.begin(self._commit_id, offsets, self._ownership.held, now + self._commit_within_s)
+                self._commits.begin(self._commit_id, offsets, now + self._commit_within_s)
                 return []
             case Phase.COMMIT | Phase.COMMIT_STORED:
                 return self._move_on({}, identity, now)
@@ -257,8 +261,9 @@ class Reconciler:
             self._enter(Phase.AWAIT_POLL, now)
             return []
         if event.step is Step.REVOKE:
-            # A raising callback does not stop a leave: what it had is given up all the same.
+            # A raising callback does not stop a leave: what it had is given up all the same, and committed until then.
             self._ownership.drop(self._ownership.owned if self.revoking is None else self.revoking)
+            self._commits.revoked(self._ownership.named(self.revoking or ()))
             self._has_paused = False
         return self._move_on(event.offsets, identity, now)
 

@@ -241,18 +241,17 @@ class Fetcher:
     def _nudge(self, partition: TopicPartition, position: Wanted) -> None:
         """Have a resumed partition fetched at once: librdkafka takes up to 0.6 s to look, and a seek wakes it.
 
-        A seek makes librdkafka forget the position until the next record, so it is remembered here.
+        A seek makes librdkafka forget the position until the next record, so it is remembered here: another one before
+        that record must not fall back to where the partition started.
         """
-        start = self._starts.get(partition)
         if position.offset >= 0:
             epoch: int | None = position.leader_epoch
             self._nudged[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
-        elif start is None:
-            return
-        else:
-            position = Wanted(partition.topic, partition.partition, start)
-        with suppress(KafkaException):  # a partition that is only just being assigned cannot be sought, and need not be
-            self.handle.seek(position)
+        last = self._nudged.get(partition)
+        target = self._starts.get(partition) if last is None else last.offset
+        if target is not None:
+            with suppress(KafkaException):  # what is only just being assigned cannot be sought, and need not be
+                self.handle.seek(Wanted(partition.topic, partition.partition, target))
 
     # ---- positions ----
 

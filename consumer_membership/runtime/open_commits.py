@@ -65,6 +65,7 @@ class OpenCommits:
             completed = self._awaited[commit_id]
         finally:
             del self._awaited[commit_id]
+            self._outstanding.discard(commit_id)
         if completed is None:
             raise CommitError("the commit was not answered in time; its outcome is not known", TIMED_OUT_CODE)
         return completed.errors

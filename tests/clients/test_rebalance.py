@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from confluent_kafka import OFFSET_INVALID, Message
 from confluent_kafka import TopicPartition as Wanted
@@ -13,64 +11,11 @@ from consumer_membership.membership.effects import PausePartitions, RevokePartit
 from consumer_membership.membership.events import LeaveRequested, Polled, Step, StepFinished, Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import OffsetAndMetadata, Subscription, TopicPartition
+from tests.clients.application import Called, at, drain, held, offset, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+from tests.clients.scripted import PATIENCE_S, Thread
 
-Called = list[tuple[str, list[int]]]
-
-
-def at(topic: str, *partitions: int) -> list[TopicPartition]:
-    return [TopicPartition(topic, partition) for partition in partitions]
-
-
-def offset(value: int) -> OffsetAndMetadata:
-    return OffsetAndMetadata(offset=value, leader_epoch=0)
-
-
-def subscribed(
-    consumers: ConsumerFactory,
-    topic: str,
-    calls: Called,
-    then: Callable[[str, Consumer], None] | None = None,
-    **config: object,
-) -> ScriptedConsumer:
-    """A subscribed consumer that notes its callbacks; `then` runs inside each."""
-    consumer = consumers(**config)
-
-    def note(name: str) -> Callable[[Consumer, list[Wanted]], None]:
-        def callback(given: Consumer, partitions: list[Wanted]) -> None:
-            assert given is consumer
-            assert {partition.offset for partition in partitions} <= {OFFSET_INVALID}
-            calls.append((name, [partition.partition for partition in partitions]))
-            if then is not None:
-                then(name, given)
-
-        return callback
-
-    consumer.subscribe([topic], on_assign=note("assign"), on_revoke=note("revoke"), on_lost=note("lost"))
-    return consumer
-
-
-def record(consumer: Consumer) -> Message:
-    """The next record."""
-    message = consumer.poll(PATIENCE_S)
-    assert message is not None
-    assert message.error() is None
-    return message
-
-
-def drain(consumer: Consumer) -> list[tuple[int, int]]:
-    """Partition and offset of everything that comes until nothing does for a while."""
-    found = []
-    while (message := consumer.poll(0.3)) is not None:
-        assert message.error() is None
-        found.append((message.partition() or 0, message.offset() or 0))
-    return found
-
-
-def held(consumer: Consumer) -> list[int]:
-    return [partition.partition for partition in consumer.assignment()]
-
+pytestmark = pytest.mark.slow
 
 # ---- subscribing ----
 
@@ -419,7 +364,7 @@ def test_revoking_nothing_calls_nothing(consumers: ConsumerFactory, topic: str) 
 
 
 def test_pause_of_the_application_ends_with_the_assignment(consumers: ConsumerFactory, topic: str) -> None:
-    """C09: a revoked partition comes back unpaused (Java's rule; librdkafka keeps the flag), a kept one stays paused."""
+    """C09: a revoked partition comes back unpaused (librdkafka would keep the flag), a kept one stays paused."""
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 48))
     consumer.poll(0)

@@ -33,6 +33,7 @@ class Lawbook:
         self._rank = -1
         self._is_searching = scene.member.coordinator.searching_since is not None
         self._commits: set[int] = set()
+        self._was_overdue = False
         #: The commit that the running revocation owes.
         self.owed: Offsets = {}
         for effect in scene.effects:
@@ -168,8 +169,12 @@ class Lawbook:
                 pass
 
     def _look_at_the_clock(self) -> None:
-        """All that was due is done, so that the next deadline lies ahead: no busy loop."""
-        deadline = self.scene.member.next_deadline()
-        assert deadline is None or deadline > self.scene.now, (
-            f"due in {deadline - self.scene.now} s, and nothing is done"
-        )
+        """What is due is done, or at least the next look at the clock does something: no busy loop."""
+        deadline, now = self.scene.member.next_deadline(), self.scene.now
+        if deadline is None or deadline > now:
+            self._was_overdue = False
+            return
+        words = f"due {now - deadline} s ago, and nothing is done"
+        assert self.scene.last or not self._was_overdue, words
+        self._was_overdue = True
+        self.feed(ev.TimePassed())

@@ -111,9 +111,9 @@ def hostile(scene: Scene) -> list[ev.Event]:
     events += [ev.LeaveRequested(option=option) for option in LeaveOption]
     events += [
         ev.StepFinished(attempt=number, step=step, offsets=offsets, failed=failed)
-        for number in (*_NUMBERS, attempt - 1, attempt, attempt + 1)
+        for number in (-1, attempt - 1, attempt, attempt + 1)
         for step in ev.Step
-        for offsets in ({}, at(-5, A0), {NOWHERE: OffsetAndMetadata(offset=1)})
+        for offsets in (at(-5, A0), {NOWHERE: OffsetAndMetadata(offset=1)})
         for failed in (False, True)
     ]
     events += [
@@ -123,20 +123,20 @@ def hostile(scene: Scene) -> list[ev.Event]:
             heartbeat_interval_s=interval_s,
             assignment=assignment,
         )
-        for number in (*_NUMBERS, request)
+        for number in (0, request)
         for epoch in (-2, -1, 0, 1, 2**31 - 1)
-        for interval_s in (-1.0, 0.0, 1e-9, 1e9)
+        for interval_s in (-1.0, 1e-9)
         for assignment in _ASSIGNMENTS
     ]
     events += [
         ev.HeartbeatRejected(request_id=number, verdict=verdict, error=error, holder=holder)
-        for number in (*_NUMBERS, request)
+        for number in (0, request)
         for verdict in ev.Verdict
         for error, holder in ((GROUP_FULL, None), (LOADING, scene.member.member_id), (FENCED_EPOCH, ""))
     ]
     events += [
         ev.HeartbeatFailed(request_id=number, reason="", retriable=retriable)
-        for number in (*_NUMBERS, request)
+        for number in (0, request)
         for retriable in (False, True)
     ]
     for number in (*_NUMBERS, attempt):

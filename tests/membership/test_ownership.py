@@ -84,3 +84,10 @@ def test_dropped_partitions_are_not_held(dropped: tuple[TopicIdPartition, ...], 
     ownership = owning(A0, A1)
     ownership.drop(dropped)
     assert ownership.held == named(*left)
+
+
+def test_topic_id_keeps_its_name() -> None:
+    """M59: what is owned is revoked by the name that it was assigned with, whatever Metadata says later."""
+    ownership = owning(A0)
+    ownership.resolve({ORDERS: "renamed", B0.topic_id: ""})
+    assert ownership.names == {ORDERS: "orders"}

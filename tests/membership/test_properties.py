@@ -14,7 +14,7 @@ from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.member import IGNORED
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import LeaveOption, Subscription, TopicIdPartition
+from consumer_membership.types import BrokerError, LeaveOption, Subscription, TopicIdPartition
 from tests.membership.builders import (
     A0,
     A1,
@@ -26,6 +26,7 @@ from tests.membership.builders import (
     LOADING,
     NAMES,
     NOT_ALLOWED,
+    UNKNOWN_MEMBER,
     UNRELEASED,
     Scene,
     at,
@@ -105,6 +106,7 @@ def test_ignored_event_changes_nothing(state: MemberState, kind: type[ev.Event])
         assert (told.last, told.view) == (twin.last, twin.view), event
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", MemberState, ids=name_of)
 def test_hostile_events_break_no_law(state: MemberState) -> None:
     """Whatever comes, in any state: no exception, no illegal transition, no heartbeat where none may be."""
@@ -176,6 +178,7 @@ class Peers(RuleBasedStateMachine):
     def begin(self, is_static: bool, auto_commit: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
         self.scene = Scene(instance_id="i" if is_static else None, auto_commit=auto_commit)
         self.laws = Lawbook(self.scene)
+        self.subscribes(Subscription(topics=frozenset({"orders", "payments"})))
 
     def feed(self, event: ev.Event) -> None:
         self.laws.feed(event)
@@ -245,9 +248,10 @@ class Peers(RuleBasedStateMachine):
             self.feed(ev.CoordinatorFound(coordinator=COORDINATOR))
 
     @precondition(lambda self: not self.scene.member.coordinator.is_known)
-    @rule()
-    def may_not_look_up(self) -> None:
-        self.feed(ev.CoordinatorLookupFailed(error=NOT_ALLOWED))
+    @rule(often=strategies.integers(0, 3))
+    def may_not_look_up(self, often: int) -> None:
+        if often == 0:
+            self.feed(ev.CoordinatorLookupFailed(error=NOT_ALLOWED))
 
     @precondition(lambda self: self.scene.member.coordinator.is_known)
     @rule()
@@ -343,10 +347,56 @@ class Peers(RuleBasedStateMachine):
         self.scene.now = self.scene.member.next_deadline() or self.scene.now
         self.feed(ev.TimePassed())
 
-    @rule(seconds=strategies.sampled_from([0.001, 0.05, 0.3, 1.0, 7.0, 400.0]))
+    @rule(seconds=strategies.sampled_from([0.001, 0.05, 0.3, 0.3, 1.0, 7.0, 7.0, 400.0]))
     def time_passes(self, seconds: float) -> None:
         self.scene.now += seconds
         self.feed(ev.TimePassed())
+
+    # ---- everybody together ----
+
+    @rule(count=strategies.integers(1, 6))
+    def all_behave(self, count: int) -> None:
+        """A stretch of good order, so that runs get far."""
+        for _ in range(count):
+            self.behave()
+
+    @rule()
+    def all_behave_for_long(self) -> None:
+        """Good order until the member is at rest."""
+        for _ in range(60):
+            if not self.behave():
+                break
+
+    @precondition(lambda self: self.scene.state in (S.STABLE, S.RECONCILE, S.ACK))
+    @rule(wanted=strategies.frozensets(strategies.sampled_from(PARTITIONS)))
+    def target_changes(self, wanted: frozenset[TopicIdPartition]) -> None:
+        """The coordinator's next answer has another target and a higher epoch."""
+        if self.is_in_touch():
+            self.grants_a_heartbeat(wanted, 1)
+
+    @rule(error=strategies.sampled_from([FENCED_EPOCH, UNKNOWN_MEMBER]))
+    def is_fenced(self, error: BrokerError) -> None:
+        """The coordinator does not know the member or its epoch."""
+        if self.is_in_touch():
+            request = self.heartbeats.pop().request_id
+            self.feed(ev.HeartbeatRejected(request_id=request, verdict=ev.Verdict.REJOIN, error=error))
+
+    @rule(error=strategies.sampled_from([GROUP_FULL, BAD_REGEX]), often=strategies.integers(0, 3))
+    def is_refused(self, error: BrokerError, often: int) -> None:
+        """The coordinator refuses the member for good."""
+        if often == 0 and self.is_in_touch():
+            request = self.heartbeats.pop().request_id
+            self.feed(ev.HeartbeatRejected(request_id=request, verdict=ev.Verdict.FATAL, error=error))
+
+    def is_in_touch(self) -> bool:
+        """Let the next heartbeat be sent, where one is due at all; whether one is in flight."""
+        for _ in range(3):
+            if self.scene.member.heartbeats.in_flight is not None:
+                break
+            if (deadline := self.scene.member.next_deadline()) is not None:
+                self.scene.now = max(self.scene.now, deadline)
+                self.feed(ev.TimePassed())
+        return bool(self.heartbeats) and self.heartbeats[-1].request_id == self.scene.member.heartbeats.in_flight
 
     # ---- in the end ----
 
@@ -416,4 +466,4 @@ class Peers(RuleBasedStateMachine):
 
 
 Peers.TestCase.settings = PROFILE
-TestPeers = Peers.TestCase
+TestPeers = pytest.mark.slow(Peers.TestCase)

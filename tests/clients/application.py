@@ -1,0 +1,75 @@
+"""What an application does, for tests: subscribe with callbacks that note their calls, poll, drain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import OFFSET_INVALID, Message
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership import Consumer
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from tests.clients.conftest import ConsumerFactory
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
+
+Called = list[tuple[str, list[int]]]
+
+#: How long nothing must come for a drain to be over.
+SILENCE_S = 0.2
+
+
+def at(topic: str, *partitions: int) -> list[TopicPartition]:
+    """Partitions of a topic, as the member names them."""
+    return [TopicPartition(topic, partition) for partition in partitions]
+
+
+def offset(value: int) -> OffsetAndMetadata:
+    """An offset as it is reported for a record of the mock cluster."""
+    return OffsetAndMetadata(offset=value, leader_epoch=0)
+
+
+def subscribed(
+    consumers: ConsumerFactory,
+    topic: str,
+    calls: Called,
+    then: Callable[[str, Consumer], None] | None = None,
+    **config: object,
+) -> ScriptedConsumer:
+    """A consumer that subscribed and polled, and notes its callbacks; `then` runs inside each."""
+    consumer = consumers(**config)
+
+    def note(name: str) -> Callable[[Consumer, list[Wanted]], None]:
+        def callback(given: Consumer, partitions: list[Wanted]) -> None:
+            assert given is consumer
+            assert {partition.offset for partition in partitions} <= {OFFSET_INVALID}
+            calls.append((name, [partition.partition for partition in partitions]))
+            if then is not None:
+                then(name, given)
+
+        return callback
+
+    consumer.subscribe([topic], on_assign=note("assign"), on_revoke=note("revoke"), on_lost=note("lost"))
+    assert consumer.poll(0) is None
+    return consumer
+
+
+def record(consumer: Consumer) -> Message:
+    """The next record."""
+    message = consumer.poll(PATIENCE_S)
+    assert message is not None
+    assert message.error() is None
+    return message
+
+
+def drain(consumer: Consumer) -> list[tuple[int, int]]:
+    """Partition and offset of everything that comes until nothing does for a while."""
+    found = []
+    while (message := consumer.poll(SILENCE_S)) is not None:
+        assert message.error() is None
+        found.append((message.partition() or 0, message.offset() or 0))
+    return found
+
+
+def held(consumer: Consumer) -> list[int]:
+    """The numbers of the assigned partitions."""
+    return [partition.partition for partition in consumer.assignment()]

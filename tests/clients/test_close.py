@@ -1,0 +1,316 @@
+"""The end of a consumer: close in all places from which it may be called, and ends without close."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import signal
+import threading
+import weakref
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership import Consumer, MembershipError, UseError
+from consumer_membership.membership.effects import LosePartitions, PausePartitions, RevokePartitions
+from consumer_membership.membership.events import CommitRequested, LeaveRequested, Step, StepFinished
+from consumer_membership.types import TopicPartition
+from tests.clients.application import Called, held, offset, record, subscribed
+from tests.clients.conftest import ConsumerFactory
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+
+FAREWELL = [PausePartitions(attempt=99, partitions=None), RevokePartitions(attempt=99, partitions=None)]
+
+
+def member_of(
+    consumers: ConsumerFactory,
+    topic: str,
+    calls: Called,
+    then: Callable[[str, Consumer], None] | None = None,
+    **config: object,
+) -> ScriptedConsumer:
+    """A member that holds partition 0, got one record of it, and gives it up in good order when it leaves."""
+    consumer = subscribed(consumers, topic, calls, then, **config)
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    record(consumer)
+    consumer.member.farewell = list(FAREWELL)
+    return consumer
+
+
+def test_close_revokes_on_the_calling_thread_leaves_and_ends_everything(consumers: ConsumerFactory, topic: str) -> None:
+    """M100, M101, C08: pause with the positions to commit, on_revoke, leave; then the threads and the handle end."""
+    threads: list[threading.Thread] = []
+    calls: Called = []
+    consumer = member_of(consumers, topic, calls, lambda _, __: threads.append(threading.current_thread()))
+    assert consumer.close() is None  # type: ignore[func-returns-value]  # as confluent-kafka's
+    assert calls == [("assign", [0]), ("revoke", [0])]
+    assert set(threads) == {threading.current_thread()}
+    assert consumer.member.steps[1:] == [
+        StepFinished(attempt=99, step=Step.PAUSE, offsets={TopicPartition(topic, 0): offset(1)}),
+        StepFinished(attempt=99, step=Step.REVOKE),
+    ]
+    assert consumer.member.of(LeaveRequested) == [LeaveRequested()]
+    assert consumer.member.is_stopped
+
+
+def test_closing_twice_is_nothing(consumers: ConsumerFactory, topic: str) -> None:
+    """M102, M103: idempotent."""
+    consumer = member_of(consumers, topic, [])
+    consumer.close()
+    consumer.close()
+    assert len(consumer.member.of(LeaveRequested)) == 1
+
+
+def test_use_after_close_says_so(consumers: ConsumerFactory) -> None:
+    """RuntimeError("Consumer closed") as in confluent-kafka; the view may still be read."""
+    consumer = consumers()
+    consumer.close()
+    with pytest.raises(RuntimeError, match="Consumer closed") as caught:
+        consumer.poll(0)
+    assert isinstance(caught.value, UseError)
+    assert consumer.membership().group_id == "group"
+    assert consumer.generation() == -1
+
+
+def test_consumer_that_never_polled_closes_without_the_group(consumers: ConsumerFactory, topic: str) -> None:
+    """Nothing was said, so there is nothing to leave."""
+    consumer = consumers()
+    consumer.subscribe([topic])
+    consumer.close()
+    assert (consumer.member.is_started, consumer.member.of(LeaveRequested)) == (False, [])
+
+
+def test_with_closes_also_when_its_body_raises(consumers: ConsumerFactory, topic: str) -> None:
+    """The exception goes on."""
+    consumer = member_of(consumers, topic, [])
+
+    def body() -> None:
+        with consumer as entered:
+            assert entered is consumer
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        body()
+    assert len(consumer.member.of(LeaveRequested)) == 1
+
+
+def test_callback_that_raises_in_close_does_not_stop_the_leave(consumers: ConsumerFactory, topic: str) -> None:
+    """The member leaves and everything ends; the exception comes at the end of close."""
+
+    def fail(name: str, _: Consumer) -> None:
+        if name == "revoke":
+            raise LookupError("no database")
+
+    consumer = member_of(consumers, topic, [], fail)
+    with pytest.raises(LookupError, match="no database"):
+        consumer.close()
+    assert consumer.member.steps[-1] == StepFinished(attempt=99, step=Step.REVOKE, failed=True)
+    assert consumer.member.is_stopped
+    consumer.close()
+
+
+def test_loss_that_waits_is_told_by_close(consumers: ConsumerFactory, topic: str) -> None:
+    """M104, M105: a member that was fenced meanwhile has nothing to leave; on_lost is called all the same."""
+    calls: Called = []
+    consumer = member_of(consumers, topic, calls)
+    consumer.member.farewell = []
+    consumer.member.order(LosePartitions(attempt=98))
+    consumer.close()
+    assert calls[1:] == [("lost", [0])]
+
+
+def test_commit_on_its_way_is_not_overtaken_by_the_leave(consumers: ConsumerFactory, topic: str) -> None:
+    """C08: the coordinator refuses commits of a member that is gone, so close waits for them first."""
+    consumer = member_of(consumers, topic, [])
+    consumer.member.answers_commits = False
+    consumer.commit(offsets=[Wanted(topic, 0, 1)])
+    closing = Thread(consumer.close)
+    request = consumer.member.of(CommitRequested)[0]
+    assert consumer.member.of(LeaveRequested) == []
+    consumer.member.answer_commit(request)
+    closing.outcome()
+    assert len(consumer.member.of(LeaveRequested)) == 1
+
+
+def test_close_commits_what_was_consumed_by_hand(consumers: ConsumerFactory, topic: str) -> None:
+    """C08: automatic commits hold for partitions that the application assigned itself."""
+    consumer = consumers()
+    consumer.assign([Wanted(topic, 0, 0)])
+    record(consumer)
+    consumer.close()
+    assert [request.offsets for request in consumer.member.of(CommitRequested)] == [
+        {TopicPartition(topic, 0): offset(1)}
+    ]
+
+
+def test_close_is_bounded_when_the_member_is_silent(
+    consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C17: a member's thread that died or hangs does not keep the application; the log says what follows."""
+    monkeypatch.setattr("consumer_membership.runtime.session.Session._patience_s", 0.05)
+    consumer = member_of(consumers, topic, [])
+    consumer.member.confirms_leaves = False
+    Thread(consumer.close).outcome()
+    assert "session's end removes it" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["assign", "revoke", "lost"])
+def test_close_inside_a_callback_takes_place_when_the_call_ends(
+    consumers: ConsumerFactory, topic: str, name: str
+) -> None:
+    """No deadlock and no crash: the step ends, then the consumer leaves before poll returns."""
+    calls: Called = []
+
+    def close(called: str, given: Consumer) -> None:
+        if called == name:
+            given.close()
+
+    consumer = subscribed(consumers, topic, calls, close)
+    consumer.member.farewell = list(FAREWELL)
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    if name != "assign":
+        record(consumer)
+        if name == "lost":
+            consumer.member.lose()
+        else:
+            consumer.member.pause(None)
+            consumer.member.revoke(None)
+    assert Thread(lambda: consumer.poll(PATIENCE_S)).outcome() is None
+    assert len(consumer.member.of(LeaveRequested)) == 1
+    assert calls[-1][0] == ("revoke" if name == "assign" else name)
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        consumer.poll(0)
+
+
+def test_close_inside_on_revoke_of_close_is_nothing(consumers: ConsumerFactory, topic: str) -> None:
+    """The close that runs goes on."""
+    consumer = member_of(consumers, topic, [], lambda name, given: given.close() if name == "revoke" else None)
+    Thread(consumer.close).outcome()
+    assert len(consumer.member.of(LeaveRequested)) == 1
+
+
+def test_close_while_another_thread_polls(consumers: ConsumerFactory, topic: str) -> None:
+    """The poll comes back with None within a slice, on_revoke runs on the closing thread."""
+    threads: list[threading.Thread] = []
+
+    def note(name: str, _: Consumer) -> None:
+        if name == "revoke":
+            threads.append(threading.current_thread())
+
+    consumer = member_of(consumers, topic, [], note)
+    consumer.consume(1000, 0.2)
+    polling = Thread(lambda: consumer.poll(PATIENCE_S))
+    turns = consumer.member.progress()[0]
+    while consumer.member.progress()[0] == turns:
+        pass
+    consumer.close()
+    assert polling.outcome() is None
+    assert threads == [threading.current_thread()]
+
+
+def test_close_by_a_worker_that_a_callback_waits_for_is_deferred(
+    consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither can give way to the other: the polling thread closes when it comes back."""
+    monkeypatch.setattr("consumer_membership.runtime.session.Session._patience_s", 0.05)
+
+    def wait_for_worker(name: str, given: Consumer) -> None:
+        if name == "revoke" and not consumer.member.of(LeaveRequested):
+            Thread(given.close).outcome()
+
+    consumer = member_of(consumers, topic, [], wait_for_worker)
+    consumer.member.farewell = []
+    consumer.member.pause(None)
+    consumer.member.revoke(None)
+    assert Thread(lambda: consumer.poll(PATIENCE_S)).outcome() is None
+    assert consumer.member.is_stopped
+
+
+@pytest.mark.parametrize("where", ["poll", "consume"])
+def test_close_in_a_signal_handler_during_a_poll(consumers: ConsumerFactory, topic: str, where: str) -> None:
+    """The usual SIGTERM handler: the interrupted poll comes back, and everything is closed by then."""
+    consumer = member_of(consumers, topic, [])
+    consumer.consume(1000, 0.2)
+    before = signal.signal(signal.SIGUSR1, lambda _, __: consumer.close())
+    main = threading.main_thread().ident or 0
+    timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGUSR1))
+    timer.start()
+    try:
+        if where == "poll":
+            assert consumer.poll(PATIENCE_S) is None
+        else:
+            assert consumer.consume(10, PATIENCE_S) == []
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert consumer.member.is_stopped
+    assert consumer.member.steps[-1].step is Step.REVOKE
+
+
+def test_close_in_a_handler_that_ends_the_program(consumers: ConsumerFactory, topic: str) -> None:
+    """`close(); sys.exit()` in a handler: the exception goes on, and the consumer is closed before it does."""
+
+    def handle(_: int, __: object) -> None:
+        consumer.close()
+        raise SystemExit
+
+    consumer = member_of(consumers, topic, [])
+    consumer.consume(1000, 0.2)
+    before = signal.signal(signal.SIGUSR1, handle)
+    main = threading.main_thread().ident or 0
+    timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGUSR1))
+    timer.start()
+    try:
+        with pytest.raises(SystemExit):
+            consumer.poll(PATIENCE_S)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert consumer.member.is_stopped
+
+
+@pytest.mark.parametrize("where", ["poll", "consume"])
+def test_ctrl_c_breaks_a_poll_within_a_slice(consumers: ConsumerFactory, topic: str, where: str) -> None:
+    """C18: confluent-kafka's consume sits it out; here both come back at once, and the consumer goes on."""
+    consumer = member_of(consumers, topic, [])
+    consumer.consume(1000, 0.2)
+    main = threading.main_thread().ident or 0
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(PATIENCE_S) if where == "poll" else consumer.consume(10, PATIENCE_S)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    assert consumer.poll(0) is None
+    assert held(consumer) == [0]
+
+
+def test_destroyed_without_close_leaves_without_a_word(consumers: ConsumerFactory, topic: str) -> None:
+    """As in confluent-kafka: no callback, no commit, no leave; the member's thread ends."""
+    calls: Called = []
+    consumer = Consumer.__new__(ScriptedConsumer)
+    template = member_of(consumers, topic, [])
+    servers = template.member.connection.bootstrap_servers[0]
+    consumer.__init__({"bootstrap.servers": f"{servers[0]}:{servers[1]}", "group.id": "g", "log_level": 0})  # type: ignore[misc]
+    assert isinstance(consumer, ScriptedConsumer)
+    consumer.subscribe([topic], on_revoke=lambda _, __: calls.append(("revoke", [])))
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    record(consumer)
+    member, alive = consumer.member, weakref.ref(consumer)
+    del consumer
+    gc.collect()
+    assert alive() is None
+    assert (member.is_stopped, member.of(LeaveRequested), calls) == (True, [], [])
+
+
+@pytest.mark.parametrize("send", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_consumers_cannot_be_copied_or_sent(consumers: ConsumerFactory, send: Callable[[object], object]) -> None:
+    """A member is one; the remedy is named."""
+    with pytest.raises(TypeError, match="send its configuration") as caught:
+        send(consumers())
+    assert isinstance(caught.value, MembershipError)

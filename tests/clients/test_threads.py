@@ -1,0 +1,179 @@
+"""Calls from other threads while one polls: they get through within a slice, and nothing deadlocks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership import Consumer
+from consumer_membership.membership.events import LeaveRequested, StepFinished
+from consumer_membership.runtime.session import SLICE_S
+from consumer_membership.types import TopicPartition
+from tests.clients.application import record, subscribed
+from tests.clients.conftest import RECORDS, ConsumerFactory
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+
+pytestmark = pytest.mark.slow
+
+#: A poll slice, with room for a machine under load; a confluent poll of 20 s would keep the call for 20 s.
+PROMPT_S = SLICE_S + 2.0
+
+CALLS: dict[str, Callable[[Consumer, str], object]] = {
+    "commit": lambda c, t: c.commit(offsets=[Wanted(t, 0, 1)], asynchronous=False),
+    "commit positions": lambda c, _: c.commit(asynchronous=False),
+    "store_offsets": lambda c, t: c.store_offsets(offsets=[Wanted(t, 0, 1)]),
+    "pause": lambda c, t: c.pause([Wanted(t, 0)]),
+    "resume": lambda c, t: c.resume([Wanted(t, 0)]),
+    "seek": lambda c, t: c.seek(Wanted(t, 0, 1)),
+    "position": lambda c, t: c.position([Wanted(t, 0)]),
+    "assignment": lambda c, _: c.assignment(),
+    "committed": lambda c, t: c.committed([Wanted(t, 0)], 10),
+    "watermarks": lambda c, t: c.get_watermark_offsets(Wanted(t, 0), 10),
+    "list_topics": lambda c, t: c.list_topics(t, 10),
+    "membership": lambda c, _: c.membership(),
+    "metadata": lambda c, _: c.consumer_group_metadata(),
+    "subscribe": lambda c, t: c.subscribe([t, "another"]),
+    "unsubscribe": lambda c, _: c.unsubscribe(),
+    "close": lambda c, _: c.close(),
+}
+
+
+def idle_poll(consumer: ScriptedConsumer) -> Thread:
+    """A thread in a long poll of a consumer that has nothing left to read."""
+    consumer.consume(1000, 0.2)
+    turns = consumer.member.progress()[0]
+    polling = Thread(lambda: consumer.poll(PATIENCE_S))
+    while consumer.member.progress()[0] < turns + 2:
+        time.sleep(0)
+    return polling
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_call_gets_through_while_another_thread_polls(consumers: ConsumerFactory, topic: str, name: str) -> None:
+    """The polling thread lets the handle go between slices, and who waits for it goes first."""
+    consumer = consumers(enable_auto_offset_store=name != "store_offsets")
+    consumer.subscribe([topic])
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    record(consumer)
+    polling = idle_poll(consumer)
+    begun = time.monotonic()
+    Thread(lambda: CALLS[name](consumer, topic)).outcome()
+    taken = time.monotonic() - begun
+    consumer.close()
+    polling.outcome()
+    assert taken < PROMPT_S
+
+
+@pytest.mark.parametrize("name", ["commit", "commit positions", "pause", "seek", "position"])
+def test_callback_may_wait_for_a_worker_that_calls_the_consumer(
+    consumers: ConsumerFactory, topic: str, name: str
+) -> None:
+    """The common shutdown of a worker pool: on_revoke waits until the workers have committed."""
+
+    def wait_for_worker(called: str, given: Consumer) -> None:
+        if called == "revoke":
+            Thread(lambda: CALLS[name](given, topic)).outcome()
+
+    consumer = subscribed(consumers, topic, [], wait_for_worker)
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    record(consumer)
+    consumer.member.pause(None)
+    consumer.member.revoke(None)
+    Thread(lambda: consumer.poll(0)).outcome()
+    assert consumer.member.steps[-1].failed is False
+
+
+def test_poll_by_another_thread_during_a_callback_performs_no_step(consumers: ConsumerFactory, topic: str) -> None:
+    """Callbacks run one at a time: who polls meanwhile gets records of what goes on, or waits."""
+    running = threading.Event()
+    end = threading.Event()
+    most = [0, 0]
+
+    def slow(_: str, __: Consumer) -> None:
+        most[0] += 1
+        most[1] = max(most)
+        running.set()
+        assert end.wait(PATIENCE_S)
+        most[0] -= 1
+
+    consumer = subscribed(consumers, topic, [], slow)
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    first = Thread(lambda: consumer.poll(0))
+    assert running.wait(PATIENCE_S)
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    assert Thread(lambda: consumer.poll(0.1)).outcome() is None
+    assert len(consumer.member.steps) == 0
+    end.set()
+    first.outcome()
+    consumer.poll(0)
+    assert most[1] == 1
+
+
+def test_two_threads_that_poll_get_every_record_once(consumers: ConsumerFactory, topic: str) -> None:
+    """The hot path takes no lock; together the threads see each record once."""
+    consumer = consumers()
+    consumer.assign([Wanted(topic, partition, 0) for partition in range(4)])
+    seen: list[tuple[int | None, int | None]] = []
+
+    def read() -> None:
+        while len(seen) < 4 * RECORDS:
+            message = consumer.poll(0.05)
+            if message is not None:
+                seen.append((message.partition(), message.offset()))
+
+    for thread in [Thread(read) for _ in range(3)]:
+        thread.outcome()
+    assert sorted(seen) == [(partition, value) for partition in range(4) for value in range(RECORDS)]
+
+
+def test_pausing_beside_a_busy_poll_neither_loses_nor_repeats_nor_reorders(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """A worker takes the buffer apart while the hot path takes from it."""
+    consumer = consumers()
+    consumer.assign([Wanted(topic, partition, 0) for partition in range(4)])
+    seen: list[tuple[int, int]] = []
+    done = threading.Event()
+
+    def toggle() -> None:
+        while not done.is_set():
+            consumer.pause([Wanted(topic, 0), Wanted(topic, 2)])
+            consumer.resume([Wanted(topic, 2), Wanted(topic, 0)])
+
+    toggling = Thread(toggle)
+    deadline = time.monotonic() + PATIENCE_S
+    while len(seen) < 4 * RECORDS and time.monotonic() < deadline:
+        message = consumer.poll(0.05)
+        if message is not None:
+            seen.append((message.partition() or 0, message.offset() or 0))
+    done.set()
+    toggling.outcome()
+    for partition in range(4):
+        assert [value for number, value in seen if number == partition] == list(range(RECORDS))
+
+
+def test_close_beside_a_callback_waits_for_its_end(consumers: ConsumerFactory, topic: str) -> None:
+    """The running step ends first, then the closing thread gives everything up."""
+    running = threading.Event()
+    end = threading.Event()
+
+    def slow(name: str, _: Consumer) -> None:
+        if name == "assign":
+            running.set()
+            assert end.wait(PATIENCE_S)
+
+    consumer = subscribed(consumers, topic, [], slow)
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    polling = Thread(lambda: consumer.poll(PATIENCE_S))
+    assert running.wait(PATIENCE_S)
+    closing = Thread(consumer.close)
+    assert consumer.member.of(LeaveRequested) == []
+    end.set()
+    closing.outcome()
+    polling.outcome()
+    assert len(consumer.member.of(StepFinished)) == 1
+    assert consumer.member.is_stopped

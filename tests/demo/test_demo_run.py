@@ -1,0 +1,130 @@
+"""The demo from end to end, and what is left of it when it is ended from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from consumer_membership.demo.application import Order
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+COMMAND = [sys.executable, "-m", "consumer_membership", "demo", "--plain"]
+PATIENCE_S = 30.0
+NOWHERE = "127.0.0.1:1"
+
+
+@contextmanager
+def demo(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """A demo that is killed at the end if it is still there; no broker of the environment."""
+    environment = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP_SERVERS"}
+    with subprocess.Popen(
+        [*COMMAND, *words],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A terminal's Ctrl-C reaches the whole foreground group, and a test's must not reach pytest.
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> None:
+    """Read its lines up to one that holds these words."""
+    seen = []
+    for line in process.stdout or ():
+        seen.append(line)
+        if words in line:
+            return
+    pytest.fail(f"{words!r} never came: {''.join(seen)} {process.communicate()[1]}")
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(180)
+def test_demo_shows_and_checks_a_group_on_a_real_broker() -> None:
+    """Exit code 0; each step led to what it is to show, and the numbers agree."""
+    with demo("--seconds", "1") as process:
+        out, err = process.communicate(timeout=170)
+    assert (process.returncode, err) == (0, ""), out
+    assert out.startswith("Starting a broker.")
+    assert re.search(r"^Apache Kafka 4\.3\.1 \((docker|jvm)\) is ready", out, re.MULTILINE)
+    assert re.findall(r"STEP (\d) of 5", out) == list("12345")
+    counts = {words: int(count.replace(",", "")) for words, count in re.findall(r"^  (\w.*?)  +([\d,]+)$", out, re.M)}
+    produced = counts["records produced"]
+    assert produced > 10_000
+    assert counts["records seen"] == counts["committed offsets, all partitions"] == produced
+    assert counts["end offsets, all partitions"] == produced
+    assert out.splitlines()[-1].startswith("CHECK PASSED")
+    # A clean leave loses and doubles nothing: what was seen twice before the kill would be nobody's fault.
+    before_the_kill = out.partition("STEP 4")[0]
+    assert set(re.findall(r"([\d,]+) seen twice", before_the_kill)) == {"0"}
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.timeout(120)
+def test_demo_leaves_nothing_behind(ending: signal.Signals) -> None:
+    """However it ends, its members and its mock cluster end too; two signals are answered with exit code 130."""
+    with demo("--way", "mock", "--seconds", "9") as process:
+        read_until(process, "STEP 2")
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) >= 2  # a member and the cluster
+        process.send_signal(ending)
+        process.wait(PATIENCE_S)
+        gone, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
+        expected = {signal.SIGKILL: -signal.SIGKILL}.get(ending, 130)
+        assert (process.returncode, len(gone), alive) == (expected, len(children), [])
+
+
+@pytest.mark.timeout(120)
+def test_demo_says_that_the_mock_cluster_is_no_kafka() -> None:
+    """Whoever reads its figures must know; and it passes there as well."""
+    with demo("--way", "mock", "--seconds", "0.5") as process:
+        out, _ = process.communicate(timeout=110)
+    assert "THIS IS NOT APACHE KAFKA" in out
+    assert out.splitlines()[-1].startswith("CHECK PASSED"), out
+    assert process.returncode == 0
+
+
+def test_member_without_a_parent_ends() -> None:
+    """Its stdin ends with its parent, and it goes, even where no broker answers."""
+    order = Order(name="m", bootstrap_servers=NOWHERE, group="g", topic="t", partitions=3)
+    member = subprocess.Popen(
+        [sys.executable, "-m", "consumer_membership.demo.application", order.to_argument()],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with member:
+        try:
+            assert member.stdout is not None
+            assert "JOINING" in "".join(member.stdout.readline() for _ in range(4))
+            assert member.stdin is not None
+            member.stdin.close()
+            assert member.wait(PATIENCE_S) in (0, 1)
+        finally:
+            member.kill()
+
+
+def test_demo_names_what_each_way_lacks() -> None:
+    """A way that was asked for and cannot be had: exit code 1, and what to do."""
+    with demo("--way", "existing") as process:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (1, "")
+    assert "No broker: KAFKA_BOOTSTRAP_SERVERS is not set" in out

@@ -1,0 +1,291 @@
+"""What a group of members does together, without chance: the scenarios of Kafka's system tests and a few more."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.membership.effects import Problem
+from consumer_membership.membership.events import Step
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import LeaveOption, Subscription
+from tests.simulation.application import Habits
+from tests.simulation.process import Process
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
+from tests.simulation.world import GROUP, World
+
+RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_3], ids=["4.0", "4.2", "4.3"])
+
+
+def group_of(
+    count: int, rules: Rules, *, partitions: int = 4, habits: Habits | None = None, max_poll_interval_s: float = 300.0
+) -> tuple[World, list[Process]]:
+    """A settled group of so many dynamic members on topic a."""
+    world = World(1, rules=rules)
+    world.create_topic("a", partitions)
+    settings = MemberSettings(group_id=GROUP, max_poll_interval_s=max_poll_interval_s, auto_commit_interval_s=1.0)
+    for seat in range(count):
+        world.start(seat, "a", settings=settings, habits=habits)
+    world.settle(within_s=10)
+    return world, world.living
+
+
+def shares(world: World) -> list[int]:
+    """How many partitions each living process delivers, ascending."""
+    return sorted(len(process.application.fetchable) for process in world.living)
+
+
+# ---- brokers ----
+
+
+@RULES
+def test_s01_rolling_bounce_of_brokers_is_no_rebalance(rules: Rules) -> None:
+    """S01: the coordinator moves five times; nobody loses or gets anything, and consumption goes on."""
+    world, processes = group_of(3, rules)
+    epoch, calls = world.coordinator.groups[GROUP].epoch, [len(process.application.calls) for process in processes]
+    for node in (2, 3, 1, 2, 3):
+        world.former_node = world.coordinator.node_id
+        world.coordinator.move(node, world.now, loading_s=0.5)
+        for process in processes:
+            process.break_connections("the broker stopped")
+        world.run_for(3)
+    assert world.coordinator.groups[GROUP].epoch == epoch
+    assert [len(process.application.calls) for process in processes] == calls
+    assert (world.is_settled, world.ledger.repeated) == (True, 0)
+
+
+@RULES
+def test_s08_broker_failure_is_no_rebalance(rules: Rules) -> None:
+    """S08: the coordinator is away for longer than a request, less than a session: no rebalance, work goes on."""
+    world, processes = group_of(2, rules)
+    calls = [len(process.application.calls) for process in processes]
+    world.nodes_down.add(world.coordinator.node_id)
+    for process in processes:
+        process.break_connections("the broker died")
+    world.run_for(3)
+    world.nodes_down.clear()
+    world.coordinator.move(2, world.now, loading_s=0.5)
+    world.run_for(4)
+    assert [len(process.application.calls) for process in processes] == calls
+    assert (world.is_settled, world.ledger.repeated) == (True, 0)
+
+
+# ---- members come and go ----
+
+
+@RULES
+@pytest.mark.parametrize("is_rolling", [True, False], ids=["rolling", "all"])
+def test_s02_clean_bounce_of_consumers_repeats_nothing(rules: Rules, *, is_rolling: bool) -> None:
+    """S02: the group forms again after each bounce, and a clean shutdown repeats no record."""
+    world, _ = group_of(3, rules)
+    for _ in range(2):
+        for process in list(world.living):
+            process.application.leave(LeaveOption.DEFAULT, closes=True)
+            if is_rolling:
+                world.run_for(1)
+                world.start(process.seat, "a")
+        world.run_for(1)
+        for seat in range(3 if not is_rolling else 0):
+            world.start(seat, "a")
+        world.settle(within_s=8)
+    assert (shares(world), world.ledger.repeated) == ([1, 1, 2], 0)
+
+
+@RULES
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_s07_other_member_takes_over_from_a_killed_one(rules: Rules, *, auto_commit: bool) -> None:
+    """S07: after the session timeout the other one has everything, from the last commit on."""
+    world = World(1, rules=rules)
+    world.create_topic("a", 4)
+    settings = MemberSettings(group_id=GROUP, auto_commit=auto_commit, auto_commit_interval_s=1.0)
+    one, other = (world.start(seat, "a", settings=settings, habits=Habits(commits_every=3)) for seat in range(2))
+    world.settle(within_s=8)
+    world.run_for(2)
+    one.kill()
+    world.settle(within_s=rules.session_timeout_s + 4)
+    assert len(other.application.fetchable) == 4  # noqa: PLR2004 - all of them
+    assert all(world.ledger.prefix(p) >= at.offset for p, at in world.coordinator.groups[GROUP].committed.items())
+
+
+@RULES
+def test_s09_members_are_added_and_removed_one_by_one(rules: Rules) -> None:
+    """S09: everything is consumed after every change, in balanced shares."""
+    world, _ = group_of(1, rules)
+    seen = [shares(world)]
+    for seat in range(1, 4):
+        world.start(seat, "a")
+        world.settle(within_s=8)
+        seen.append(shares(world))
+    for process in list(world.living)[:3]:
+        process.application.leave(LeaveOption.DEFAULT, closes=True)
+        world.run_for(0.5)
+        world.settle(within_s=8)
+        seen.append(shares(world))
+    assert seen == [[4], [2, 2], [1, 1, 2], [1, 1, 1, 1], [1, 1, 2], [2, 2], [4]]
+    assert world.ledger.repeated == 0
+
+
+@RULES
+def test_b11_two_members_hand_over_within_three_heartbeats(rules: Rules) -> None:
+    """B11: the owner hears of it at its next heartbeat, revokes, acknowledges; the other one gets it at its next."""
+    world, (one,) = group_of(1, rules)
+    world.run_for(5)
+    other = world.start(1, "a")
+    took = world.settle(within_s=5)
+    assert shares(world) == [2, 2]
+    assert one.application.called(Step.REVOKE) == [other.application.fetchable]
+    assert took < 2 * rules.heartbeat_interval_s + rules.assignment_interval_s + 1
+
+
+@RULES
+def test_c15_dynamic_member_that_remains_keeps_its_partitions_until_its_session_ends(rules: Rules) -> None:
+    """C15: close with REMAIN sends nothing."""
+    world, (one, other) = group_of(2, rules)
+    one.application.leave(LeaveOption.REMAIN, closes=True)
+    world.run_for(rules.session_timeout_s - 3)
+    assert (one.alive, len(other.application.fetchable)) == (False, 2)
+    world.settle(within_s=6)
+    assert len(other.application.fetchable) == 4  # noqa: PLR2004 - all of them
+
+
+def test_c19_excess_member_fails_and_the_others_go_on() -> None:
+    """C19: GROUP_MAX_SIZE_REACHED is fatal for the one that is too many."""
+    world, processes = group_of(2, Rules(max_size=2))
+    excess = world.start(2, "a")
+    world.run_for(3)
+    assert (excess.member.state, excess.failed) == (MemberState.FATAL, True)
+    assert [process.member.state for process in processes] == [MemberState.STABLE] * 2
+    processes[0].application.leave(LeaveOption.DEFAULT, closes=True)
+    excess.application.leave(LeaveOption.DEFAULT, closes=True)
+    world.run_for(2)
+    world.start(3, "a")
+    world.settle(within_s=5)
+    assert shares(world) == [2, 2]
+
+
+# ---- applications that do not poll, or poll late ----
+
+
+@RULES
+def test_c01_max_poll_interval_exceeded_is_lost_and_rejoin(rules: Rules) -> None:
+    """C01: the member leaves, says so, calls on_lost at the next poll and joins again."""
+    world, (one,) = group_of(1, rules, max_poll_interval_s=3.0)
+    one.application.poll_after(5.0, is_in_poll=False)
+    world.run_for(4.0)
+    assert (one.member.state, one.application.called(Step.LOSE)) == (MemberState.STALE, [])
+    world.run_for(1.5)
+    world.settle(within_s=5)
+    assert [error.problem for error in one.application.errors] == [Problem.POLL_TIMEOUT]
+    assert one.application.called(Step.LOSE) == [one.application.fetchable]
+
+
+@RULES
+def test_c20_other_member_gets_the_partitions_of_one_that_stalls(rules: Rules) -> None:
+    """C20: two members, one stalls; the other has everything until it is back."""
+    world, (one, other) = group_of(2, rules, max_poll_interval_s=3.0)
+    one.application.poll_after(9.0, is_in_poll=False)
+    world.run_for(7.0)
+    assert len(other.application.fetchable) == 4  # noqa: PLR2004 - all of them
+    world.run_for(3.0)
+    world.settle(within_s=6)
+    assert shares(world) == [2, 2]
+
+
+@RULES
+@pytest.mark.parametrize("step", [Step.REVOKE, Step.ASSIGN], ids=["c02", "c03"])
+def test_c02_c03_long_callback_holds_up_the_handover_and_nothing_else(rules: Rules, step: Step) -> None:
+    """C02, C03: a callback longer than a session; heartbeats go on, nobody is removed, then the handover completes."""
+    world, (one,) = group_of(1, rules)
+    slow = one.application.habits if step is Step.REVOKE else Habits(callback_s=rules.session_timeout_s + 2)
+    slow.callback_s = rules.session_timeout_s + 2
+    world.start(1, "a", habits=slow if step is Step.ASSIGN else None)
+    world.run_for(rules.session_timeout_s)
+    assert len(world.coordinator.groups[GROUP].members) == 2  # noqa: PLR2004 - both are in
+    slow.callback_s = 0.0
+    world.settle(within_s=2 * rules.session_timeout_s)
+    assert (shares(world), one.application.called(Step.LOSE), world.ledger.repeated) == ([2, 2], [], 0)
+
+
+@RULES
+def test_c04_late_poll_completes_a_rebalance(rules: Rules) -> None:
+    """C04: the owner does not poll for a while, within its limit; its next poll revokes and the other one gets it."""
+    world, (one,) = group_of(1, rules)
+    one.application.poll_after(6.0, is_in_poll=False)
+    world.start(1, "a")
+    world.run_for(5.0)
+    assert (shares(world), one.member.state) == ([0, 4], MemberState.RECONCILE)
+    world.settle(within_s=5)
+    assert (shares(world), world.ledger.repeated) == ([2, 2], 0)
+
+
+# ---- commits and subscriptions ----
+
+
+@RULES
+def test_c07_commit_inside_on_revoke_is_accepted(rules: Rules) -> None:
+    """C07: it carries the epoch at which the partitions are still the member's own."""
+    world = World(1, rules=rules)
+    world.create_topic("a", 4)
+    settings = MemberSettings(group_id=GROUP, auto_commit=False)
+    one = world.start(0, "a", settings=settings, habits=Habits(commits_in_revoke=True))
+    world.settle(within_s=5)
+    world.run_for(2)
+    world.start(1, "a", settings=settings, habits=Habits(commits_in_revoke=True))
+    world.settle(within_s=6)
+    (revoked,) = one.application.called(Step.REVOKE)
+    assert revoked <= world.coordinator.groups[GROUP].committed.keys()
+    assert world.ledger.repeated == 0
+
+
+@RULES
+def test_c08_auto_commit_before_revocation_and_at_close(rules: Rules) -> None:
+    """C08: what was delivered is committed before it is given up, so that nothing is repeated."""
+    world, (one,) = group_of(1, rules)
+    world.start(1, "a")
+    world.settle(within_s=6)
+    one.application.leave(LeaveOption.DEFAULT, closes=True)
+    world.run_for(0.5)
+    world.settle(within_s=6)
+    assert (shares(world), world.ledger.repeated) == ([4], 0)
+
+
+@RULES
+def test_c10_changed_subscription_of_a_member_moves_it_to_other_topics(rules: Rules) -> None:
+    """C10: the old topic's partitions are revoked, the new one's are assigned, the member stays."""
+    world, (one,) = group_of(1, rules)
+    world.create_topic("b", 2)
+    member_id, before = one.member.member_id, one.application.fetchable
+    one.subscription = Subscription(topics=frozenset({"b"}))
+    one.application.subscribe(one.subscription)
+    world.run_for(0.2)
+    world.settle(within_s=5)
+    assert one.application.called(Step.REVOKE) == [before]
+    assert ({p.topic for p in one.application.fetchable}, one.member.member_id) == ({"b"}, member_id)
+    assert one.application.called(Step.LOSE) == []
+
+
+@RULES
+def test_c11_unsubscribe_then_subscribe_joins_again(rules: Rules) -> None:
+    """C11: the member leaves and comes back with the same id."""
+    world, (one,) = group_of(1, rules)
+    one.application.leave(LeaveOption.DEFAULT, closes=False)
+    world.run_for(1)
+    assert (one.member.state, one.application.held) == (MemberState.UNSUBSCRIBED, {})
+    one.subscription = Subscription(topics=frozenset({"a"}))
+    one.application.subscribe(one.subscription)
+    world.run_for(0.2)
+    world.settle(within_s=5)
+    assert (shares(world), one.member_ids) == ([4], [one.member.member_id])
+
+
+@RULES
+def test_topic_made_anew_is_another_topic(rules: Rules) -> None:
+    """Protocol rules 1.8: the same name with a new id is revoked and assigned, from the new topic's own start."""
+    world, (one,) = group_of(1, rules, partitions=1)
+    world.run_for(3)
+    world.delete_topic("a")
+    world.create_topic("a", 1)
+    world.run_for(1.5)
+    world.settle(within_s=5)
+    assert len(one.application.called(Step.REVOKE)) == 1
+    assert min(one.application.held.values()) < 20  # noqa: PLR2004 - not where the old topic was
