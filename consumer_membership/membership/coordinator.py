@@ -28,6 +28,10 @@ class Coordinator:
         self.address = address
         self.searching_since = None
 
+    def forget(self) -> None:
+        """The connection broke while nobody needs the coordinator: look it up when somebody does."""
+        self.address = None
+
     def search(self, reason: str, now: Instant) -> list[FindCoordinator]:
         """Forget the address and search, unless a search runs already."""
         self.address = None

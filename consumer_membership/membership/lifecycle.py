@@ -173,7 +173,10 @@ class Lifecycle:
         self._transition(_S.JOINING, reason)
 
     def _lose_coordinator(self, reason: str) -> None:
-        self._out += self.coordinator.search(reason, self._now)
+        if self._needs_coordinator:
+            self._out += self.coordinator.search(reason, self._now)
+        else:
+            self.coordinator.forget()
 
     # ---- out of the group, in good order or not ----
 

@@ -65,7 +65,9 @@ def test_demo_shows_and_checks_a_group_on_a_real_broker() -> None:
     assert out.startswith("Starting a broker.")
     assert re.search(r"^Apache Kafka 4\.3\.1 \((docker|jvm)\) is ready", out, re.MULTILINE)
     assert re.findall(r"STEP (\d) of 5", out) == list("12345")
-    counts = {words: int(count.replace(",", "")) for words, count in re.findall(r"^  (\w.*?)  +([\d,]+)$", out, re.M)}
+    counts = {
+        words: int(count.replace(",", "")) for words, count in re.findall(r"^  (\w.*?)  +([\d,]+)$", out, re.MULTILINE)
+    }
     produced = counts["records produced"]
     assert produced > 10_000
     assert counts["records seen"] == counts["committed offsets, all partitions"] == produced
@@ -80,7 +82,7 @@ def test_demo_shows_and_checks_a_group_on_a_real_broker() -> None:
 @pytest.mark.timeout(120)
 def test_demo_leaves_nothing_behind(ending: signal.Signals) -> None:
     """However it ends, its members and its mock cluster end too; two signals are answered with exit code 130."""
-    with demo("--way", "mock", "--seconds", "9") as process:
+    with demo("--way", "mock", "--seconds", "1") as process:
         read_until(process, "STEP 2")
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(children) >= 2  # a member and the cluster

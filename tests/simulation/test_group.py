@@ -280,12 +280,18 @@ def test_c11_unsubscribe_then_subscribe_joins_again(rules: Rules) -> None:
 
 @RULES
 def test_topic_made_anew_is_another_topic(rules: Rules) -> None:
-    """Protocol rules 1.8: the same name with a new id is revoked and assigned, from the new topic's own start."""
-    world, (one,) = group_of(1, rules, partitions=1)
+    """Protocol rules 1.8: the same name with a new id is revoked and assigned, from the new topic's own start.
+
+    Without automatic commits, for OffsetCommit v9 knows names only: one of the old topic's offsets would count.
+    """
+    world = World(1, rules=rules)
+    world.create_topic("a", 1)
+    one = world.start(0, "a", settings=MemberSettings(group_id=GROUP, auto_commit=False))
+    world.settle(within_s=5)
     world.run_for(3)
     world.delete_topic("a")
     world.create_topic("a", 1)
-    world.run_for(1.5)
+    world.run_for(2.5)
     world.settle(within_s=5)
     assert len(one.application.called(Step.REVOKE)) == 1
     assert min(one.application.held.values()) < 20  # noqa: PLR2004 - not where the old topic was

@@ -1,0 +1,81 @@
+"""Committed offsets never go back: bugs of repeated commits that the simulation found."""
+
+from __future__ import annotations
+
+from consumer_membership.membership.effects import CommitCompleted, CommitOffsets
+from consumer_membership.membership.events import CommitAnswered, CommitVerdict
+from consumer_membership.membership.offsets import ASSIGNMENT_LOST, CommitIdentity, Commits
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
+
+A = TopicPartition("a", 0)
+B = TopicPartition("b", 0)
+STALE = BrokerError(code=113, name="STALE_MEMBER_EPOCH")
+
+
+def identity(epoch: int) -> CommitIdentity:
+    """The member at this epoch."""
+    return CommitIdentity(member_id="m", member_epoch=epoch, instance_id=None)
+
+
+def at(offset: int) -> OffsetAndMetadata:
+    """An offset."""
+    return OffsetAndMetadata(offset=offset)
+
+
+def commits() -> Commits:
+    """No commits yet."""
+    return Commits(MemberSettings(group_id="g"), jitter=lambda: 0.5)
+
+
+def stale(commit_id: int, *partitions: TopicPartition) -> CommitAnswered:
+    """The coordinator has moved on."""
+    return CommitAnswered(
+        commit_id=commit_id, verdict=CommitVerdict.STALE_EPOCH, errors=dict.fromkeys(partitions, STALE)
+    )
+
+
+def done(commit_id: int, *partitions: TopicPartition) -> CommitAnswered:
+    """Committed."""
+    return CommitAnswered(commit_id=commit_id, verdict=CommitVerdict.FINAL, errors=dict.fromkeys(partitions))
+
+
+def test_commit_that_must_be_repeated_yields_to_a_younger_one() -> None:
+    """Sent again after a younger commit of the same partition, an old one would take the committed offset back."""
+    sut = commits()
+    sut.begin(1, {A: at(10)}, 60.0)
+    sut.pump(identity(1), 0.0)
+    sut.begin(2, {A: at(20)}, 60.0)
+    sut.pump(identity(2), 0.1)
+    sut.answered(stale(1, A), 0.2)
+    assert (sut.pump(identity(2), 0.2), sut.next_deadline(identity(2))) == ([], 60.0)
+    sut.answered(done(2, A), 0.3)
+    assert sut.pump(identity(2), 0.3) == [CommitCompleted(commit_id=1, offsets={A: at(10)}, errors={A: None})]
+
+
+def test_repeated_commit_keeps_the_partitions_that_no_younger_one_has() -> None:
+    """Only the partitions that were committed again are left out; they have the younger commit's outcome."""
+    sut = commits()
+    sut.begin(1, {A: at(10), B: at(5)}, 60.0)
+    sut.begin(2, {A: at(20)}, 60.0)
+    sut.pump(identity(1), 0.0)
+    sut.answered(stale(1, A, B), 0.1)
+    sut.answered(done(2, A), 0.1)
+    (again,) = sut.pump(identity(2), 0.1)
+    assert isinstance(again, CommitOffsets)
+    assert again.offsets == {B: at(5)}
+    assert sut.answered(done(1, B), 0.2) == [
+        CommitCompleted(commit_id=1, offsets={A: at(10), B: at(5)}, errors={A: None, B: None})
+    ]
+
+
+def test_commit_of_a_partition_that_was_revoked_is_not_repeated_even_if_it_came_back() -> None:
+    """Its owner in between may have committed further."""
+    sut = commits()
+    sut.begin(1, {A: at(10)}, 60.0)
+    sut.pump(identity(1), 0.0)
+    sut.revoked([A])
+    sut.answered(stale(1, A), 0.1)
+    assert sut.pump(identity(3), 0.1) == [
+        CommitCompleted(commit_id=1, offsets={A: at(10)}, errors={A: ASSIGNMENT_LOST})
+    ]

@@ -1,0 +1,185 @@
+"""A membership that ends, or a target that changes, in the middle of a reconciliation (protocol rules 1.8, M70 to M77).
+
+Each of these worlds has one member in the middle of something slow; the invariants look on throughout.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.membership.events import Step
+from consumer_membership.membership.reconciler import Phase
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import LeaveOption, Subscription, TopicPartition
+from tests.simulation.application import Habits
+from tests.simulation.process import Process
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
+from tests.simulation.world import GROUP, World
+
+RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_3], ids=["4.0", "4.2", "4.3"])
+
+
+def alone(rules: Rules, *, habits: Habits | None = None, auto_commit: bool = True) -> tuple[World, Process]:
+    """A member of topic a that is about to join, alone."""
+    world = World(1, rules=rules)
+    world.create_topic("a", 4)
+    settings = MemberSettings(group_id=GROUP, auto_commit=auto_commit, auto_commit_interval_s=60.0)
+    return world, world.start(0, "a", settings=settings, habits=habits)
+
+
+def in_phase(phase: Phase, rules: Rules) -> tuple[World, Process]:
+    """A member with partitions that is in this phase of giving half of them to another one."""
+    world, one = alone(rules)
+    world.settle(within_s=5)
+    world.run_for(2)
+    one.application.habits.callback_s = 3.0
+    if phase is Phase.PAUSE:
+        one.application.poll_after(4.0, is_in_poll=False)
+    world.start(1, "a")
+    if phase is Phase.COMMIT:
+        world.run(world.now + 5, when=lambda: one.member.reconciler.phase is Phase.PAUSE)
+        world.faults.answer_lost = 1.0
+    assert world.run(world.now + 5, when=lambda: one.member.reconciler.phase is phase), phase
+    world.faults.answer_lost = 0.0
+    return world, one
+
+
+def fence(world: World, process: Process) -> None:
+    """Let the coordinator forget the member, and wait until it has heard of it."""
+    world.coordinator.remove_member(GROUP, member_id=process.member.member_id)
+    world.invariants.look_into_journal()
+    assert world.run(world.now + 5, when=lambda: process.member.state in (MemberState.FENCED, MemberState.JOINING))
+
+
+@RULES
+@pytest.mark.parametrize(
+    "phase", [Phase.PAUSE, Phase.COMMIT, Phase.REVOKE], ids=["m70 before a step", "m71 commit", "m72 on_revoke"]
+)
+def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules, phase: Phase) -> None:
+    """M70-M72: what was pending is discarded: no acknowledgement of it, everything is lost once, then a clean rejoin."""
+    world, one = in_phase(phase, rules)
+    held = one.application.held.keys() | set()
+    attempt = one.member.reconciler.attempt
+    fence(world, one)
+    one.application.habits.callback_s = 0.0
+    world.settle(within_s=rules.session_timeout_s + 8)
+    given_up = [p for step in (Step.REVOKE, Step.LOSE) for calls in one.application.called(step) for p in calls]
+    assert sorted(given_up)[: len(held)] == sorted(held)
+    assert one.member.reconciler.attempt > attempt
+
+
+@RULES
+def test_m73_rejoin_while_on_assign_runs_discards_its_result(rules: Rules) -> None:
+    """M73: what on_assign took is lost again, and assigned anew in the next membership."""
+    world, one = alone(rules, habits=Habits(callback_s=3.0))
+    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.ASSIGN)
+    fence(world, one)
+    one.application.habits.callback_s = 0.0
+    world.settle(within_s=rules.session_timeout_s + 8)
+    everything = frozenset(TopicPartition("a", number) for number in range(4))
+    assert one.application.called(Step.LOSE) == [everything]
+    assert [calls for calls in one.application.called(Step.ASSIGN) if calls] == [everything, everything]
+
+
+@RULES
+def test_m74_same_assignment_is_reconciled_again_after_a_fence(rules: Rules) -> None:
+    """M74: fenced, lost, rejoined: the same partitions are assigned by a full reconciliation."""
+    world, one = alone(rules)
+    world.settle(within_s=5)
+    before = one.application.fetchable
+    fence(world, one)
+    world.settle(within_s=rules.session_timeout_s + 6)
+    assert (one.application.fetchable, one.application.called(Step.LOSE)) == (before, [before])
+
+
+@RULES
+def test_m75_m76_newer_target_waits_for_the_running_reconciliation(rules: Rules) -> None:
+    """M75, M76: the first one is applied and acknowledged, then the second one: two rounds of callbacks."""
+    world, one = alone(rules, habits=Habits(callback_s=3.0))
+    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.ASSIGN)
+    world.start(1, "a")
+    world.run_for(2.5)
+    assert one.member.reconciler.phase is Phase.ASSIGN
+    one.application.habits.callback_s = 0.0
+    world.settle(within_s=8)
+    sizes = [len(calls) for calls in one.application.called(Step.ASSIGN) if calls]
+    assert (sizes, [len(calls) for calls in one.application.called(Step.REVOKE)]) == ([4], [2])
+
+
+@RULES
+def test_m77_leave_during_reconciliation_then_rejoin_is_clean(rules: Rules) -> None:
+    """M77: the leave ends the reconciliation, gives everything up once, and the member may join again."""
+    world, one = in_phase(Phase.PAUSE, rules)
+    held = one.application.held.keys() | set()
+    one.application.leave(LeaveOption.DEFAULT, closes=False)
+    one.application.habits.callback_s = 0.0
+    world.run(world.now + 3, when=lambda: one.member.state is MemberState.UNSUBSCRIBED)
+    assert one.application.called(Step.REVOKE) == [held]
+    one.subscription = Subscription(topics=frozenset({"a"}))
+    one.application.subscribe(one.subscription)
+    world.run_for(0.5)
+    world.settle(within_s=8)
+    assert world.ledger.repeated == 0
+
+
+@RULES
+def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
+    """H22: the acknowledgement of a revocation gets lost; the next heartbeat is complete, and the handover goes on."""
+    world, one = in_phase(Phase.REVOKE, rules)
+    world.faults.request_lost = 1.0
+    assert world.run(world.now + 5, when=lambda: one.member.reconciler.phase is Phase.IDLE)
+    world.run_for(0.1)
+    world.faults.request_lost = 0.0
+    world.settle(within_s=6)
+    assert (one.application.called(Step.LOSE), world.ledger.repeated) == ([], 0)
+
+
+# ---- bugs that this floor found ----
+
+
+@RULES
+def test_complete_heartbeat_claims_what_on_assign_runs_for(rules: Rules) -> None:
+    """A complete heartbeat repeats all that the coordinator may not give away, also what is just being taken over.
+
+    It stated the owned partitions only; the coordinator read the others as revoked and gave them to the next member,
+    while the application of the first one was about to fetch them.
+    """
+    world, one = alone(rules, habits=Habits(callback_s=3.0))
+    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.ASSIGN)
+    other = world.start(1, "a")
+    one.break_connections("connection reset")
+    world.run_for(2.5)
+    assert other.application.held == {}
+    world.settle(within_s=8)
+    assert world.ledger.repeated == 0
+
+
+@RULES
+def test_leaving_member_claims_what_on_assign_runs_for(rules: Rules) -> None:
+    """The same while it leaves: on_assign has not returned, and what it takes is given up in good order."""
+    world, one = alone(rules, habits=Habits(callback_s=3.0))
+    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.ASSIGN)
+    other = world.start(1, "a")
+    one.application.leave(LeaveOption.DEFAULT, closes=True)
+    one.break_connections("connection reset")
+    world.run_for(2.0)
+    assert other.application.held == {}
+    world.settle(within_s=10)
+    assert (one.alive, len(other.application.held)) == (False, 4)
+
+
+@RULES
+def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: Rules) -> None:
+    """Heartbeats during on_revoke must not say that nothing is subscribed: a static member would lose its place."""
+    world = World(1, rules=rules)
+    world.create_topic("a", 4)
+    one, other = (
+        world.start(seat, "a", settings=MemberSettings(group_id=GROUP, instance_id=f"i{seat}")) for seat in range(2)
+    )
+    world.settle(within_s=8)
+    epoch = world.coordinator.groups[GROUP].epoch
+    one.application.habits.callback_s = 2.5
+    one.application.leave(LeaveOption.DEFAULT, closes=True)
+    world.run_for(5)
+    assert (one.alive, len(other.application.held), world.coordinator.groups[GROUP].epoch) == (False, 2, epoch)
