@@ -68,6 +68,8 @@ _FETCH: Mapping[int, FetchVerdict] = MappingProxyType(
         _E.unstable_offset_commit: FetchVerdict.RETRY,
         # The member's epoch moved on while the request was under way.
         _E.stale_member_epoch: FetchVerdict.RETRY,
+        # The member was removed: its next heartbeat says so, and is what it rejoins by. No reason to end here.
+        _E.unknown_member_id: FetchVerdict.RETRY,
         _E.unknown_topic_or_partition: FetchVerdict.RETRY,
         _E.unknown_topic_id: FetchVerdict.RETRY,
         _E.coordinator_not_available: FetchVerdict.REDISCOVER,

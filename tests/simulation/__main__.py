@@ -7,7 +7,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.chaos import PROFILES, SimulationFailure, simulate
+from tests.simulation.chaos import SimulationFailure, simulate
+from tests.simulation.profiles import PROFILES
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
 """A double of the application's thread: it keeps the order contract of `membership.effects` and reads a fake log.
 
-It performs steps inside a poll only, one at a time, drops those of an overtaken attempt, and delivers records of what it
-holds and has not frozen. What may go wrong in it (a slow or failing callback, a commit inside one, no poll for a long
-time) is asked of its `habits`.
+It performs steps inside a poll only, one at a time, drops those of an overtaken attempt, and delivers records of what
+it holds and has not frozen. What may go wrong in it (a slow or failing callback, a commit inside one, no poll for a
+long time) is asked of its `habits`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ class Application:
         )
         return self._commit_id
 
-    def uncommitted(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+    def uncommitted(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is consumed and not known to be committed."""
         return {
             partition: OffsetAndMetadata(offset=position)
@@ -236,7 +238,7 @@ class Application:
         self._polls += 1
         if habits.commits_every and self._polls % habits.commits_every == 0:
             self.commit()
-        elsewhere = world.random.random() < 0.3  # noqa: PLR2004 - a third of the time is spent on records
+        elsewhere = world.random.random() < 0.3
         self.poll_after(habits.think_s * (0.5 + world.random.random()), is_in_poll=not elsewhere)
 
     # ---- effects ----

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from consumer_membership.types import Assignment, TopicIdPartition
 
 
 def uniform(
-    wanted: Mapping[str, Set[TopicIdPartition]], before: Mapping[str, Assignment]
+    wanted: Mapping[str, AbstractSet[TopicIdPartition]], before: Mapping[str, Assignment]
 ) -> dict[str, Assignment]:
     """Give each partition that somebody wants to one of those who want it.
 
@@ -35,7 +36,7 @@ def uniform(
 
 
 def _move_one(
-    members: list[str], given: dict[str, set[TopicIdPartition]], wanted: Mapping[str, Set[TopicIdPartition]]
+    members: list[str], given: dict[str, set[TopicIdPartition]], wanted: Mapping[str, AbstractSet[TopicIdPartition]]
 ) -> bool:
     """Move one partition from a member with two more than another that wants it; whether there was one."""
     for poor in sorted(members, key=lambda m: (len(given[m]), m)):

@@ -1,9 +1,9 @@
-"""What goes wrong in a run, by profile, and the run itself: trouble, then quiet, then a look at what became of it."""
+"""One run of a profile: trouble, then quiet, then a look at what became of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from consumer_membership.membership.member import Member
 from consumer_membership.membership.settings import MemberSettings
@@ -12,7 +12,7 @@ from tests.simulation.application import Habits
 from tests.simulation.invariants import Violation, check
 from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
+from tests.simulation.profiles import Profile
 from tests.simulation.trace import words
 from tests.simulation.world import GROUP, World
 
@@ -25,70 +25,6 @@ LEAVE_TIMEOUT_S = 4.0
 SLOWEST_CALLBACK_S = 2.0
 #: Until quick heartbeats have grown back to the interval (`membership.heartbeat`: 5 of 0.2 s, then growing by 1.6).
 QUICK_BEATS_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """What may go wrong, and how often: `acts` are weights, one act comes about each `act_every_s`."""
-
-    name: str
-    rules: tuple[Rules, ...] = (RULES_4_0, RULES_4_2, RULES_4_3)
-    faults: Faults = field(default_factory=Faults)
-    acts: Mapping[str, int] = field(default_factory=dict)
-    act_every_s: float = 2.0
-    is_static: bool = False
-    inbox_delay_s: float = 0.0
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether every handover is in good order, so that no record may be handed out twice."""
-        return not self.acts.keys() - {"scale", "resubscribe", "change subscription", "create topic"} and (
-            self.faults == Faults(latency_s=self.faults.latency_s)
-        )
-
-
-_LOSSY = Faults(
-    latency_s=0.01,
-    slow=0.03,
-    request_lost=0.03,
-    answer_lost=0.03,
-    answer_doubled=0.05,
-    connection_broken=0.03,
-    answer_overdue=0.02,
-    metadata_behind=0.2,
-)
-_MOVES = {"scale": 2, "resubscribe": 2, "change subscription": 2, "create topic": 1}
-_MISUSE = {"stop polling": 3, "raise": 3, "slow callback": 3, "pause between polls": 2}
-
-PROFILES: Mapping[str, Profile] = {
-    profile.name: profile
-    for profile in (
-        Profile(name="no faults", acts=_MOVES),
-        Profile(name="lossy network", faults=_LOSSY, acts=_MOVES | {"break connection": 2}, inbox_delay_s=0.02),
-        Profile(name="misuse", acts=_MOVES | _MISUSE, inbox_delay_s=0.05),
-        Profile(name="crashes", acts=_MOVES | {"crash": 6}),
-        Profile(name="static crashes", acts=_MOVES | {"crash": 4, "bounce": 4}, is_static=True),
-        Profile(name="coordinator moves", acts=_MOVES | {"move coordinator": 6, "node down": 3}),
-        Profile(
-            name="everything",
-            faults=_LOSSY,
-            acts=_MOVES
-            | _MISUSE
-            | {"crash": 2, "bounce": 2, "move coordinator": 2, "node down": 1, "delete topic": 1, "remove": 1}
-            | {"break connection": 1},
-            act_every_s=1.0,
-            inbox_delay_s=0.05,
-        ),
-        Profile(
-            name="everything, static",
-            faults=_LOSSY,
-            acts=_MOVES | _MISUSE | {"crash": 2, "bounce": 3, "move coordinator": 2, "remove": 1},
-            act_every_s=1.0,
-            is_static=True,
-            inbox_delay_s=0.05,
-        ),
-    )
-}
 
 
 class SimulationFailure(AssertionError):  # noqa: N818 - what it is called
@@ -111,9 +47,8 @@ def simulate(seed: int, profile: Profile, member_class: type[Member] = Member) -
         return run.run()
     except Exception as error:
         world = run.world
-        raise SimulationFailure(
-            f"{world.trace()}\nseed {seed}, profile '{profile.name}', at {world.now:.4f}: {type(error).__name__}: {error}"
-        ) from error
+        where = f"seed {seed}, profile '{profile.name}', at {world.now:.4f}"
+        raise SimulationFailure(f"{world.trace()}\n{where}: {type(error).__name__}: {error}") from error
 
 
 class Run:
@@ -128,7 +63,7 @@ class Run:
         self.rules = rules
         world.faults = replace(profile.faults)
         world.inbox_delay_s = profile.inbox_delay_s
-        self.auto_commit = self.random.random() < 0.7  # noqa: PLR2004 - most applications commit automatically
+        self.auto_commit = self.random.random() < 0.7
         self.active_s = self.random.choice((0.0, 0.0, 0.25))
         self.names = ["a", "b", "c"][: self.random.randint(1, 3)]
         for name in self.names:
@@ -171,13 +106,9 @@ class Run:
         self._stay_calm()
         self._close()
         repeated = world.ledger.repeated
-        if self.profile.is_clean and self._commits_before_revocation:
+        if self.profile.is_clean and self.auto_commit:
             check(repeated == 0, f"{repeated} records were handed out twice although every handover was clean")
         return Outcome(settled_after_s=settled_after, handovers=world.invariants.handovers, repeated=repeated)
-
-    @property
-    def _commits_before_revocation(self) -> bool:
-        return self.auto_commit
 
     def _quieten(self) -> None:
         world = self.world
@@ -251,8 +182,7 @@ class Run:
         group = world.coordinator.groups.get(GROUP)
         if group is not None:
             lines.append(f"\n    group epoch {group.epoch}, target {group.target_epoch}, at {world.now:.3f}")
-            for member in group.members.values():  # type: ignore[assignment]
-                lines.append(f"\n    {words(member)}")
+            lines += [f"\n    {words(known)}" for known in group.members.values()]
         return "".join(lines)
 
     # ---- trouble ----
@@ -296,7 +226,7 @@ class Run:
             habits = Habits()
             if not self.auto_commit:
                 habits.commits_every = self.random.choice((1, 3))
-                habits.commits_in_revoke = self.random.random() < 0.5  # noqa: PLR2004 - half of them
+                habits.commits_in_revoke = self.random.random() < 0.5
             process = world.start(
                 seat, settings=self._settings(seat), habits=habits, subscription=self._some_subscription()
             )
@@ -320,7 +250,7 @@ class Run:
 
     def _some_subscription(self) -> Subscription:
         names = self.names
-        if self.random.random() < 0.6:  # noqa: PLR2004 - most members of a group subscribe to the same
+        if self.random.random() < 0.6:
             return Subscription(topics=frozenset(names))
         return Subscription(topics=frozenset(self.random.sample(names, self.random.randint(1, len(names)))))
 
@@ -332,7 +262,7 @@ class Run:
         """A process more, or one less."""
         empty = [seat for seat, process in self.seats.items() if process is None or not process.alive]
         process = self._one()
-        if process is None or (self.random.random() < 0.5 and (empty or len(self.seats) < 4)):  # noqa: PLR2004
+        if process is None or (self.random.random() < 0.5 and (empty or len(self.seats) < 4)):
             self._start(empty[0] if empty else len(self.seats), 0.0)
         else:
             self.seats[process.seat] = None
@@ -392,7 +322,7 @@ class Run:
         process = self._one()
         if process is not None:
             process.kill()
-            if self.random.random() < 0.7:  # noqa: PLR2004 - most are started again by whoever runs them
+            if self.random.random() < 0.7:
                 self._start(process.seat, self.random.random() * 3)
             else:
                 self.seats[process.seat] = None
@@ -424,7 +354,7 @@ class Run:
         world = self.world
         world.former_node = world.coordinator.node_id
         world.coordinator.move(world.coordinator.node_id % 3 + 1, world.now, self.random.random())
-        if self.random.random() < 0.5:  # noqa: PLR2004 - a broker that stops, or one that only hands over
+        if self.random.random() < 0.5:
             for process in world.living:
                 process.break_connections("the broker stopped")
 

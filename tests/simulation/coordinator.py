@@ -62,7 +62,9 @@ class GroupCoordinator:
 
     # ---- heartbeats ----
 
-    def heartbeat(self, group_id: str, beat: Heartbeat, now: Instant, *, node_id: int | None = None) -> Granted | Refused:
+    def heartbeat(
+        self, group_id: str, beat: Heartbeat, now: Instant, *, node_id: int | None = None
+    ) -> Granted | Refused:
         """Answer ConsumerGroupHeartbeat; `node_id` is the broker that was asked (None: the coordinator)."""
         try:
             self._check_node(node_id, now)
@@ -87,7 +89,7 @@ class GroupCoordinator:
 
     # ---- offsets ----
 
-    def commit(  # noqa: PLR0913
+    def commit(
         self,
         group_id: str,
         member_id: str,
@@ -152,18 +154,22 @@ class GroupCoordinator:
         """Answer OffsetFetch v9: the committed offset of each partition, None where there is none."""
         try:
             self._check_node(node_id, now)
-            group = self.groups.get(group_id)
-            if group is None:
-                raise Refusal(code.GROUP_ID_NOT_FOUND)
-            if member_id is not None or member_epoch > NO_EPOCH:
-                member = group.members.get(member_id or "")
-                if member is None:
-                    raise Refusal(code.UNKNOWN_MEMBER_ID)
-                if member.epoch != member_epoch:
-                    raise Refusal(code.STALE_MEMBER_EPOCH)
+            group = self._check_fetch(group_id, member_id, member_epoch)
         except Refusal as refusal:
             return refusal.answer
         return {partition: group.committed.get(partition) for partition in partitions}
+
+    def _check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise Refusal(code.GROUP_ID_NOT_FOUND)
+        if member_id is not None or member_epoch > NO_EPOCH:
+            member = group.members.get(member_id or "")
+            if member is None:
+                raise Refusal(code.UNKNOWN_MEMBER_ID)
+            if member.epoch != member_epoch:
+                raise Refusal(code.STALE_MEMBER_EPOCH)
+        return group
 
     # ---- the cluster ----
 

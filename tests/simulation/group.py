@@ -10,7 +10,6 @@ from uuid import UUID
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import (
     JOIN_EPOCH,
-    LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     Assignment,
     Instant,
@@ -358,5 +357,3 @@ def _validate_words(beat: Heartbeat, rules: Rules) -> None:
                 code.INVALID_REGULAR_EXPRESSION,
                 f"SubscribedTopicRegex `{beat.pattern}` is not a valid regular expression: {error}.",
             ) from None
-
-

@@ -9,7 +9,7 @@ poll (STALE). Such a process is *excused* from that moment until it joins anew, 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,8 @@ MOST_HEARTBEATS_PER_S = 20
 MOST_WAKES_AT_ONCE = 5
 _STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)
 _ENDS_MEMBERSHIP = frozenset({_S.FENCED, _S.STALE, _S.UNSUBSCRIBED, _S.FATAL})
+#: The only refusals in a simulation that waiting, rejoining or asking elsewhere does not mend.
+_FATAL = frozenset({"UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED"})
 _KIND: dict[type[Effect], Step] = {
     PausePartitions: Step.PAUSE,
     RevokePartitions: Step.REVOKE,
@@ -152,14 +154,14 @@ class Invariants:
 
     # ---- the application ----
 
-    def assigned(self, process: Process, partitions: Set[TopicPartition]) -> None:
+    def assigned(self, process: Process, partitions: AbstractSet[TopicPartition]) -> None:
         """on_assign returned for these."""
         record = self._records[process]
         doubled = record.open & partitions
         check(not doubled, f"{process.name}: on_assign for {sorted(doubled)}, which it holds already")
         record.open |= partitions
 
-    def ended(self, process: Process, partitions: Set[TopicPartition], callback: str) -> None:
+    def ended(self, process: Process, partitions: AbstractSet[TopicPartition], callback: str) -> None:
         """on_revoke or on_lost was called for the last time for these."""
         record = self._records[process]
         strange = partitions - record.open
@@ -178,7 +180,7 @@ class Invariants:
                 if other is not process:
                     raise Violation(f"{partition} is fetchable by {other.name} and {process.name}")
 
-    def commit_completed(self, process: Process, commit_id: int, pending: Set[int]) -> None:
+    def commit_completed(self, process: Process, commit_id: int, pending: AbstractSet[int]) -> None:
         """A commit of the application's own ends exactly once."""
         check(commit_id in pending, f"{process.name}: commit {commit_id} ended, and nobody waits for it")
 
@@ -296,6 +298,10 @@ class Invariants:
             record.step = None
         if effect.new is _S.STALE:
             record.is_excused = True
+        if effect.new is _S.FATAL:
+            error = process.member.last_error
+            name = error.name if error is not None else None
+            check(name in _FATAL, f"{process.name} gives up for good: {effect.reason}")
         if effect.new is _S.JOINING:
             held = sorted(process.application.held)
             check(not held, f"{process.name} joins anew while its application holds {held}")
@@ -348,9 +354,7 @@ class Invariants:
             said, held = self._names(process, beat.owned), process.application.held.keys()
             check(held <= said, f"{name} says that it owns {sorted(said)}, and its application holds {sorted(held)}")
             extra = said - record.told
-            check(
-                state is not _S.ACK or not extra, f"{name} acknowledges {sorted(extra)}, which it has not taken over"
-            )
+            check(state is not _S.ACK or not extra, f"{name} acknowledges {sorted(extra)}, which it has not taken over")
 
     def _count(self, process: Process, record: _Record) -> None:
         now, beats = self._world.now, record.beats

@@ -68,16 +68,16 @@ class Connection:
             world.at(world.now + REQUEST_TIMEOUT_S, lambda: self._give_up(exchange, "no answer in time"))
             return
         if chance() < faults.connection_broken:
-            world.at(arrival, lambda: self._broken(execute if chance() < 0.5 else None))  # noqa: PLR2004 - either side
+            world.at(arrival, lambda: self._broken(execute if chance() < 0.5 else None))
             return
-        world.at(arrival, lambda: self._arrived(exchange, execute, failed))
+        world.at(arrival, lambda: self._arrived(exchange, execute))
 
     def _latency(self) -> float:
         world = self.world
         is_slow = world.random.random() < world.faults.slow
         return world.faults.latency_s * (0.5 + world.random.random()) * (100 if is_slow else 1)
 
-    def _arrived(self, exchange: Exchange, execute: Callable[[], Event], failed: Callable[[str], Event]) -> None:
+    def _arrived(self, exchange: Exchange, execute: Callable[[], Event]) -> None:
         world, faults = self.world, self.world.faults
         answer = execute()
         chance = world.random.random

@@ -272,5 +272,3 @@ def rejected(request_id: int, answer: Refused) -> HeartbeatRejected:
         error=broker_error(answer.code, answer.message),
         holder=holder[1] if holder else None,
     )
-
-

@@ -103,7 +103,7 @@ def test_s07_other_member_takes_over_from_a_killed_one(rules: Rules, *, auto_com
     world.run_for(2)
     one.kill()
     world.settle(within_s=rules.session_timeout_s + 4)
-    assert len(other.application.fetchable) == 4  # noqa: PLR2004 - all of them
+    assert len(other.application.fetchable) == 4
     assert all(world.ledger.prefix(p) >= at.offset for p, at in world.coordinator.groups[GROUP].committed.items())
 
 
@@ -145,7 +145,7 @@ def test_c15_dynamic_member_that_remains_keeps_its_partitions_until_its_session_
     world.run_for(rules.session_timeout_s - 3)
     assert (one.alive, len(other.application.fetchable)) == (False, 2)
     world.settle(within_s=6)
-    assert len(other.application.fetchable) == 4  # noqa: PLR2004 - all of them
+    assert len(other.application.fetchable) == 4
 
 
 def test_c19_excess_member_fails_and_the_others_go_on() -> None:
@@ -185,7 +185,7 @@ def test_c20_other_member_gets_the_partitions_of_one_that_stalls(rules: Rules) -
     world, (one, other) = group_of(2, rules, max_poll_interval_s=3.0)
     one.application.poll_after(9.0, is_in_poll=False)
     world.run_for(7.0)
-    assert len(other.application.fetchable) == 4  # noqa: PLR2004 - all of them
+    assert len(other.application.fetchable) == 4
     world.run_for(3.0)
     world.settle(within_s=6)
     assert shares(world) == [2, 2]
@@ -200,7 +200,7 @@ def test_c02_c03_long_callback_holds_up_the_handover_and_nothing_else(rules: Rul
     slow.callback_s = rules.session_timeout_s + 2
     world.start(1, "a", habits=slow if step is Step.ASSIGN else None)
     world.run_for(rules.session_timeout_s)
-    assert len(world.coordinator.groups[GROUP].members) == 2  # noqa: PLR2004 - both are in
+    assert len(world.coordinator.groups[GROUP].members) == 2
     slow.callback_s = 0.0
     world.settle(within_s=2 * rules.session_timeout_s)
     assert (shares(world), one.application.called(Step.LOSE), world.ledger.repeated) == ([2, 2], [], 0)
@@ -294,4 +294,4 @@ def test_topic_made_anew_is_another_topic(rules: Rules) -> None:
     world.run_for(2.5)
     world.settle(within_s=5)
     assert len(one.application.called(Step.REVOKE)) == 1
-    assert min(one.application.held.values()) < 20  # noqa: PLR2004 - not where the old topic was
+    assert min(one.application.held.values()) < 20

@@ -57,7 +57,7 @@ def fence(world: World, process: Process) -> None:
     "phase", [Phase.PAUSE, Phase.COMMIT, Phase.REVOKE], ids=["m70 before a step", "m71 commit", "m72 on_revoke"]
 )
 def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules, phase: Phase) -> None:
-    """M70-M72: what was pending is discarded: no acknowledgement of it, everything is lost once, then a clean rejoin."""
+    """M70-M72: what was pending is discarded and not acknowledged; everything is lost once, then a clean rejoin."""
     world, one = in_phase(phase, rules)
     held = one.application.held.keys() | set()
     attempt = one.member.reconciler.attempt
@@ -138,6 +138,19 @@ def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
 # ---- bugs that this floor found ----
 
 
+def lose_a_heartbeat_during_on_assign(world: World, one: Process) -> Process:
+    """Another process joins while the first one's on_assign runs and its heartbeat gets lost."""
+    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.ASSIGN)
+    world.run_for(0.5)
+    world.faults.request_lost = 1.0
+    beats = world.invariants.beats_of(one)
+    assert world.run(world.now + 2, when=lambda: world.invariants.beats_of(one) > beats)
+    world.faults.request_lost = 0.0
+    other = world.start(1, "a")
+    assert world.run(world.now + 3, when=lambda: one.member.heartbeats.in_flight is None)
+    return other
+
+
 @RULES
 def test_complete_heartbeat_claims_what_on_assign_runs_for(rules: Rules) -> None:
     """A complete heartbeat repeats all that the coordinator may not give away, also what is just being taken over.
@@ -145,25 +158,21 @@ def test_complete_heartbeat_claims_what_on_assign_runs_for(rules: Rules) -> None
     It stated the owned partitions only; the coordinator read the others as revoked and gave them to the next member,
     while the application of the first one was about to fetch them.
     """
-    world, one = alone(rules, habits=Habits(callback_s=3.0))
-    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.ASSIGN)
-    other = world.start(1, "a")
-    one.break_connections("connection reset")
-    world.run_for(2.5)
+    world, one = alone(rules, habits=Habits(callback_s=4.0))
+    other = lose_a_heartbeat_during_on_assign(world, one)
+    world.run_for(1.0)
     assert other.application.held == {}
-    world.settle(within_s=8)
+    world.settle(within_s=10)
     assert world.ledger.repeated == 0
 
 
 @RULES
 def test_leaving_member_claims_what_on_assign_runs_for(rules: Rules) -> None:
     """The same while it leaves: on_assign has not returned, and what it takes is given up in good order."""
-    world, one = alone(rules, habits=Habits(callback_s=3.0))
-    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.ASSIGN)
-    other = world.start(1, "a")
+    world, one = alone(rules, habits=Habits(callback_s=4.0))
+    other = lose_a_heartbeat_during_on_assign(world, one)
     one.application.leave(LeaveOption.DEFAULT, closes=True)
-    one.break_connections("connection reset")
-    world.run_for(2.0)
+    world.run_for(1.0)
     assert other.application.held == {}
     world.settle(within_s=10)
     assert (one.alive, len(other.application.held)) == (False, 4)
@@ -183,3 +192,13 @@ def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: R
     one.application.leave(LeaveOption.DEFAULT, closes=True)
     world.run_for(5)
     assert (one.alive, len(other.application.held), world.coordinator.groups[GROUP].epoch) == (False, 2, epoch)
+
+
+@RULES
+def test_member_removed_while_it_fetches_offsets_rejoins(rules: Rules) -> None:
+    """OffsetFetch is answered UNKNOWN_MEMBER_ID before a heartbeat is: that must not be the end of the member."""
+    world, one = alone(rules)
+    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.FETCH)
+    fence(world, one)
+    world.settle(within_s=8)
+    assert MemberState.FATAL not in [transition.new for transition in one.member.transitions]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.chaos import PROFILES, simulate
+from tests.simulation.chaos import simulate
+from tests.simulation.profiles import PROFILES
 
 SEEDS_PER_BLOCK = 50
 BLOCKS = 5

@@ -76,7 +76,7 @@ def test_b05_returning_static_member_gets_its_partitions_back(rules: Rules) -> N
     world.settle(within_s=2)
     assert again.application.fetchable == before
     assert world.coordinator.groups[GROUP].epoch == epoch
-    assert len(other.application.called(Step.ASSIGN)) <= 2  # noqa: PLR2004 - its join, and the first balance
+    assert len(other.application.called(Step.ASSIGN)) <= 2
     assert world.ledger.repeated == 0
 
 
@@ -86,9 +86,9 @@ def test_b06_static_member_that_does_not_return_loses_its_place(rules: Rules) ->
     world, (one, other) = group_of(2, rules)
     one.application.leave(LeaveOption.DEFAULT, closes=True)
     world.run_for(rules.session_timeout_s - 3)
-    assert len(other.application.fetchable) == 2  # noqa: PLR2004 - the place is kept
+    assert len(other.application.fetchable) == 2
     world.settle(within_s=8)
-    assert len(other.application.fetchable) == 4  # noqa: PLR2004 - and now it is not
+    assert len(other.application.fetchable) == 4
     assert world.ledger.repeated == 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from uuid import UUID
@@ -27,7 +28,7 @@ def words(value: object) -> str:  # noqa: PLR0911 - one return for each kind of 
             return value.name
         case Mapping():
             return "{" + " ".join(sorted(f"{words(key)}={words(one)}" for key, one in value.items())) + "}"
-        case Set() | tuple():
+        case AbstractSet() | tuple():
             return "[" + " ".join(sorted(words(one) for one in value)) + "]"
         case _ if is_dataclass(value) and not isinstance(value, type):
             said = ((field.name, getattr(value, field.name)) for field in fields(value))

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from consumer_membership.membership.events import Event, TimePassed
 from consumer_membership.membership.effects import Effect
+from consumer_membership.membership.events import Event, TimePassed
 from consumer_membership.membership.member import Member
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
@@ -82,9 +82,7 @@ class World:
         subscription: Subscription | None = None,
     ) -> Process:
         """Start a process that subscribes."""
-        process = Process(
-            self, seat, settings or MemberSettings(group_id=GROUP), habits or Habits(), self.member_class
-        )
+        process = Process(self, seat, settings or MemberSettings(group_id=GROUP), habits or Habits(), self.member_class)
         self.processes.append(process)
         process.start(subscription or Subscription(topics=frozenset(topics)))
         return process

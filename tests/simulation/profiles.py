@@ -1,0 +1,73 @@
+"""What may go wrong in a run, and how often: one profile for each kind of trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.simulation.network import Faults
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What may go wrong, and how often: `acts` are weights, one act comes about each `act_every_s`."""
+
+    name: str
+    rules: tuple[Rules, ...] = (RULES_4_0, RULES_4_2, RULES_4_3)
+    faults: Faults = field(default_factory=Faults)
+    acts: Mapping[str, int] = field(default_factory=dict)
+    act_every_s: float = 2.0
+    is_static: bool = False
+    inbox_delay_s: float = 0.0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every handover is in good order, so that no record may be handed out twice."""
+        return not self.acts.keys() - {"scale", "resubscribe", "change subscription", "create topic"} and (
+            self.faults == Faults(latency_s=self.faults.latency_s)
+        )
+
+
+_LOSSY = Faults(
+    latency_s=0.01,
+    slow=0.03,
+    request_lost=0.03,
+    answer_lost=0.03,
+    answer_doubled=0.05,
+    connection_broken=0.03,
+    answer_overdue=0.02,
+    metadata_behind=0.2,
+)
+_MOVES = {"scale": 2, "resubscribe": 2, "change subscription": 2, "create topic": 1}
+_MISUSE = {"stop polling": 3, "raise": 3, "slow callback": 3, "pause between polls": 2}
+
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(name="no faults", acts=_MOVES),
+        Profile(name="lossy network", faults=_LOSSY, acts=_MOVES | {"break connection": 2}, inbox_delay_s=0.02),
+        Profile(name="misuse", acts=_MOVES | _MISUSE, inbox_delay_s=0.05),
+        Profile(name="crashes", acts=_MOVES | {"crash": 6}),
+        Profile(name="static crashes", acts=_MOVES | {"crash": 4, "bounce": 4}, is_static=True),
+        Profile(name="coordinator moves", acts=_MOVES | {"move coordinator": 6, "node down": 3}),
+        Profile(
+            name="everything",
+            faults=_LOSSY,
+            acts=_MOVES
+            | _MISUSE
+            | {"crash": 2, "bounce": 2, "move coordinator": 2, "node down": 1, "delete topic": 1, "remove": 1}
+            | {"break connection": 1},
+            act_every_s=1.0,
+            inbox_delay_s=0.05,
+        ),
+        Profile(
+            name="everything, static",
+            faults=_LOSSY,
+            acts=_MOVES | _MISUSE | {"crash": 2, "bounce": 3, "move coordinator": 2, "remove": 1},
+            act_every_s=1.0,
+            is_static=True,
+            inbox_delay_s=0.05,
+        ),
+    )
+}

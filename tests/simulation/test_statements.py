@@ -1,0 +1,134 @@
+"""What a member says that it owns, and what it may take while that is on its way: bugs that the simulation found."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from consumer_membership.membership.effects import Effect, FetchCommitted, Heartbeat, SendHeartbeat
+from consumer_membership.membership.events import (
+    CommitFailed,
+    CommitRequested,
+    CoordinatorFound,
+    Event,
+    HeartbeatAnswered,
+    HeartbeatFailed,
+    LeaveRequested,
+    Polled,
+    StartOffsetsFetched,
+    Step,
+    StepFinished,
+    Subscribed,
+    TimePassed,
+    TopicIdsResolved,
+)
+from consumer_membership.membership.member import Member
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.types import (
+    BrokerAddress,
+    OffsetAndMetadata,
+    Subscription,
+    TopicIdPartition,
+    TopicPartition,
+)
+
+IDS = {"a": UUID(int=1), "b": UUID(int=2)}
+A, B = (TopicIdPartition(topic_id, 0) for topic_id in IDS.values())
+
+
+class Scene:
+    """A member and a clock; keeps the effects of the latest event."""
+
+    def __init__(self) -> None:
+        self.member = Member(MemberSettings(group_id="g"), new_member_id=lambda: "m", jitter=lambda: 0.5)
+        self.now = 100.0
+        self.beat: SendHeartbeat | None = None
+
+    def feed(self, *events: Event) -> list[Effect]:
+        """Hand events to the member; what it orders."""
+        effects = [effect for event in events for effect in self.member.handle(event, self.now)]
+        self.beat = next((one for one in reversed(effects) if isinstance(one, SendHeartbeat)), self.beat)
+        return effects
+
+    @property
+    def said(self) -> Heartbeat:
+        """The latest heartbeat."""
+        assert self.beat is not None
+        return self.beat.heartbeat
+
+    def answer(self, *assignment: TopicIdPartition) -> list[Effect]:
+        """Answer the latest heartbeat, with this assignment or with none."""
+        assert self.beat is not None
+        return self.feed(
+            HeartbeatAnswered(
+                request_id=self.beat.request_id,
+                member_epoch=1,
+                heartbeat_interval_s=5.0,
+                assignment=frozenset(assignment) or None,
+            )
+        )
+
+    def fail(self) -> None:
+        """Let the latest heartbeat fail, find the coordinator again, and wait for the backoff."""
+        assert self.beat is not None
+        self.feed(HeartbeatFailed(request_id=self.beat.request_id, reason="no answer in time"), FOUND)
+        self.now += 1.0
+        self.feed(TimePassed())
+
+    def finish(self, step: Step) -> list[Effect]:
+        """The application performed the step that was ordered."""
+        return self.feed(StepFinished(attempt=self.member.reconciler.attempt, step=step))
+
+    def take(self, *names: str) -> list[Effect]:
+        """Find where to start partition 0 of these topics, and assign it."""
+        offsets = {TopicPartition(name, 0): 0 for name in names}
+        self.feed(StartOffsetsFetched(attempt=self.member.reconciler.attempt, offsets=offsets))
+        return self.finish(Step.ASSIGN)
+
+
+FOUND = CoordinatorFound(coordinator=BrokerAddress(node_id=1, host="broker", port=9092))
+
+
+def joined() -> Scene:
+    """A member that was assigned a and b, has taken a, and says so; b has no name yet."""
+    scene = Scene()
+    scene.feed(Subscribed(subscription=Subscription(topics=frozenset(IDS))), Polled(), FOUND)
+    scene.answer(A, B)
+    scene.feed(TopicIdsResolved(names={IDS["a"]: "a"}))
+    scene.take("a")
+    return scene
+
+
+def test_nothing_new_is_taken_before_the_last_statement_is_answered() -> None:
+    """The coordinator may have read it as giving up what it lacks, and have given that to another member."""
+    scene = joined()
+    assert scene.said.owned == {A}
+    resolved = scene.feed(TopicIdsResolved(names={IDS["b"]: "b"}))
+    answered = scene.answer()
+    kinds = [[type(effect) for effect in effects] for effects in (resolved, answered)]
+    assert (FetchCommitted in kinds[0], FetchCommitted in kinds[1]) == (False, True)
+
+
+def test_failed_statement_is_repeated_and_answered_before_anything_new_is_taken() -> None:
+    """Whether the failed one arrived is not known, so the target may be an old one."""
+    scene = joined()
+    scene.feed(TopicIdsResolved(names={IDS["b"]: "b"}))
+    scene.fail()
+    assert (scene.said.is_full, scene.said.owned) == (True, {A})
+    assert scene.member.reconciler.is_idle
+    scene.answer(A)
+    assert (scene.member.reconciler.is_idle, scene.member.ownership.owned.keys()) == (True, {A})
+
+
+def test_leaving_member_claims_what_it_gave_up_until_it_has_left() -> None:
+    """A commit of it is still to be repeated, and must not meet another owner's."""
+    scene = joined()
+    scene.answer()
+    partition = TopicPartition("a", 0)
+    scene.feed(CommitRequested(commit_id=1, offsets={partition: OffsetAndMetadata(offset=5)}, timeout_s=60.0))
+    scene.feed(LeaveRequested())
+    scene.finish(Step.PAUSE)
+    scene.finish(Step.REVOKE)
+    scene.now += 6.0
+    scene.feed(TimePassed(), CommitFailed(commit_id=1, reason="no answer in time"), FOUND)
+    scene.fail()
+    assert (scene.said.is_full, scene.said.owned) == (True, {A})

@@ -1,0 +1,67 @@
+"""The package map tells the truth: files, states, and tests that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.membership.states import MemberState, diagram
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "consumer_membership"
+MAP = PACKAGE / "README.md"
+
+
+def text() -> str:
+    """The map."""
+    return MAP.read_text()
+
+
+def test_every_file_is_listed_once_and_every_listed_file_exists() -> None:
+    """Whoever adds or removes a module says so in the map."""
+    listed = re.findall(r"^\| `([\w/]+\.py)` \| \S", text(), re.MULTILINE)
+    assert sorted(listed) == sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
+
+
+def test_state_diagram_is_the_generated_one() -> None:
+    """To renew it: print(diagram()) between the markers."""
+    shown = re.search(r"<!-- states: begin -->\n```mermaid\n(.*)\n```\n<!-- states: end -->", text(), re.DOTALL)
+    assert shown is not None
+    assert shown[1] == diagram()
+
+
+def test_every_state_has_its_name_in_java() -> None:
+    """The table of names is complete."""
+    rows = re.findall(r"^\| ([A-Z]+) \| [A-Z]", text(), re.MULTILINE)
+    assert rows == [state.value for state in MemberState]
+
+
+def test_tests_that_the_map_names_exist() -> None:
+    """A rule whose test is gone is only a wish."""
+    named = re.findall(r"`([\w/]+)::(test_\w+)`", text())
+    assert len(named) > 20
+    missing = []
+    for module, name in named:
+        path = ROOT / "tests" / f"{module}.py"
+        defined = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+        if name not in defined:
+            missing.append(f"{module}::{name}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", [MAP, ROOT / "README.md"], ids=lambda path: path.parent.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    """Relative links name files that exist."""
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_files_and_modules_that_the_map_names_exist() -> None:
+    """Also those outside the table: `membership/heartbeat`, `runtime/transport`, ..."""
+    rooms = "|".join(path.name for path in PACKAGE.iterdir() if path.is_dir())
+    named = set(re.findall(rf"`((?:{rooms})/\w+)`", text()))
+    assert named
+    assert [name for name in sorted(named) if not (PACKAGE / f"{name}.py").exists()] == []
