@@ -24,7 +24,7 @@ from consumer_membership.cli.record_lines import json_line, text_line
 from consumer_membership.demo.run import DemoOptions
 from consumer_membership.devbroker import Way
 from consumer_membership.membership.view import Transition
-from consumer_membership.types import BrokerError, GroupProtocol
+from consumer_membership.types import BrokerAddress, BrokerError, GroupProtocol
 from consumer_membership.types import TopicPartition as Partition
 
 #: Nobody listens on it: port 1 is reserved.
@@ -263,6 +263,15 @@ def test_narration_says_what_is_waited_for_every_few_seconds() -> None:
     assert told(err) == [f"waiting for {seconds} s for {words}" for seconds in (2, 5)]
 
 
+def test_narration_says_when_a_settled_member_lost_its_coordinator() -> None:
+    """It still owns its partitions, and nothing comes."""
+    err = io.StringIO()
+    words = "the group's coordinator to be found"
+    searching = replace(VIEW, state=MemberState.STABLE, member_epoch=3, waits_for=words, waits_since=0.0)
+    Narration(err).look(searching, 4.0)
+    assert told(err) == [f"waiting for 4 s for {words}"]
+
+
 def test_narration_tells_repeated_errors_once() -> None:
     """A broker that is away must not flood the terminal; librdkafka's figures do not make it another error."""
     err = io.StringIO()
@@ -281,7 +290,14 @@ def test_narration_wonders_once_about_a_member_without_partitions() -> None:
     """Silence would look like a fault."""
     err = io.StringIO()
     narration = Narration(err)
-    idle = replace(VIEW, state=MemberState.STABLE, member_epoch=3)
+    idle = replace(
+        VIEW,
+        state=MemberState.STABLE,
+        member_epoch=3,
+        coordinator=BrokerAddress(node_id=1, host="h", port=1),
+        waits_for="partitions",
+        waits_since=0.0,
+    )
     for now in range(10):
         narration.look(idle, float(now))
     narration.look(replace(idle, owned={Partition("t", 0): 3}), 10.0)

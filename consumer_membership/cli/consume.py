@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from confluent_kafka import KafkaException, Message
 from consumer_membership import Consumer
 from consumer_membership.cli.narration import Narration
 from consumer_membership.cli.record_lines import line_writer
+from consumer_membership.demo.screen import discard
 from consumer_membership.errors import MembershipError
 
 #: The exit codes: all went well; the group refused the member for good, or never took it in; the arguments are wrong.
@@ -94,7 +94,7 @@ class _Printing:
             self._out.flush()
         except BrokenPipeError:
             # `| head` has seen enough. Python would complain about the same pipe once more at its exit.
-            _discard_output(self._out)
+            discard(self._out)
             return _DONE
         if self._is_fatal:
             return _REFUSED
@@ -174,9 +174,3 @@ def _words(error: Exception) -> str:
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else error
     text = getattr(cause, "str", None)
     return text() if callable(text) else str(cause)
-
-
-def _discard_output(out: TextIO) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, out.fileno())
-    os.close(nowhere)

@@ -16,7 +16,7 @@ from consumer_membership.demo.crew import Crew
 from consumer_membership.demo.ledger import Verdict
 from consumer_membership.demo.mock import MockUnavailableError
 from consumer_membership.demo.scenario import play, titles
-from consumer_membership.demo.screen import PlainScreen, Screen, verdict_lines
+from consumer_membership.demo.screen import PlainScreen, Screen, discard, verdict_lines
 from consumer_membership.demo.stage import ScenarioError, Stage
 from consumer_membership.demo.stream import Stream
 from consumer_membership.devbroker import BrokerUnavailableError
@@ -51,6 +51,9 @@ def run_demo(options: DemoOptions, out: TextIO) -> int:
     except KeyboardInterrupt:
         _say(out, "Stopped; nothing is left running.")
         return _INTERRUPTED
+    except BrokenPipeError:
+        # `| head` has seen enough. Python would complain about the same pipe once more at its exit.
+        discard(out)
     except BrokerUnavailableError as error:
         _say(out, f"No broker: {error}")
     except (MockUnavailableError, ScenarioError) as error:
@@ -63,7 +66,7 @@ def run_demo(options: DemoOptions, out: TextIO) -> int:
 def _run(options: DemoOptions, out: TextIO) -> int:
     name = f"demo-{uuid.uuid4().hex[:8]}"
     screen = _screen(options, out)
-    _say(out, "Starting a broker. The first start on a machine fetches it, which takes a minute or two.")
+    _say(out, "Starting a broker (the first time on a machine it is fetched, which takes a minute or two) ...")
     with demo_cluster(options.way, options.version, topic=name, partitions=options.partitions, group=name) as cluster:
         _introduce(cluster, options, out)
         verdict = _play(cluster, name, options, screen)

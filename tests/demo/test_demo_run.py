@@ -62,7 +62,7 @@ def test_demo_shows_and_checks_a_group_on_a_real_broker() -> None:
     with demo("--seconds", "1") as process:
         out, err = process.communicate(timeout=170)
     assert (process.returncode, err) == (0, ""), out
-    assert out.startswith("Starting a broker.")
+    assert out.startswith("Starting a broker")
     assert re.search(r"^Apache Kafka 4\.3\.1 \((docker|jvm)\) is ready", out, re.MULTILINE)
     assert re.findall(r"STEP (\d) of 5", out) == list("12345")
     counts = {
@@ -91,6 +91,20 @@ def test_demo_leaves_nothing_behind(ending: signal.Signals) -> None:
         gone, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
         expected = {signal.SIGKILL: -signal.SIGKILL}.get(ending, 130)
         assert (process.returncode, len(gone), alive) == (expected, len(children), [])
+
+
+@pytest.mark.timeout(120)
+def test_demo_into_a_closed_pipe_ends_quietly() -> None:
+    """`| head`: no traceback, and nothing goes on."""
+    with demo("--way", "mock", "--seconds", "1") as process:
+        read_until(process, "STEP 1")
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(PATIENCE_S) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert psutil.wait_procs(children, timeout=PATIENCE_S)[1] == []
 
 
 @pytest.mark.timeout(120)

@@ -280,7 +280,7 @@ def test_committed_offsets_are_fetched_as_the_member() -> None:
 
 @pytest.mark.parametrize(
     ("code", "retriable", "rediscover"),
-    [(14, True, False), (16, True, True), (25, False, False), (88, True, False), (113, True, False)],
+    [(14, True, False), (16, True, True), (25, True, False), (30, False, False), (88, True, False), (113, True, False)],
 )
 def test_refused_fetch_is_never_no_offset(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
     """Protocol rules 3.7: the refusal says whether to wait, to look up the coordinator, or to give up."""

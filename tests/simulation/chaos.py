@@ -9,7 +9,7 @@ from consumer_membership.membership.member import Member
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import LeaveOption, Subscription
 from tests.simulation.application import Habits
-from tests.simulation.invariants import Violation, check
+from tests.simulation.invariants import SLOWEST_CALLBACK_S, Violation, check
 from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
 from tests.simulation.profiles import Profile
@@ -22,7 +22,6 @@ CALM_S = 3.0
 #: The application's limits in a run; small, so that a run need not be long.
 MAX_POLL_INTERVAL_S = 5.0
 LEAVE_TIMEOUT_S = 4.0
-SLOWEST_CALLBACK_S = 2.0
 #: Until quick heartbeats have grown back to the interval (`membership.heartbeat`: 5 of 0.2 s, then growing by 1.6).
 QUICK_BEATS_S = 5.0
 

@@ -38,6 +38,7 @@ from consumer_membership.membership.events import (
     StepFinished,
     TimePassed,
 )
+from consumer_membership.membership.lifecycle import LEAVE_ANSWER_S
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation.coordinator import Committed, Removed
@@ -51,6 +52,8 @@ _S = MemberState
 
 #: Ordinary heartbeats of one member within one second; quick ones come every 0.2 s, and each change may add one.
 MOST_HEARTBEATS_PER_S = 20
+#: The longest that a run's callbacks take; longer ones are a scenario's own.
+SLOWEST_CALLBACK_S = 2.0
 #: How often a member may be told, at one moment, that time has passed.
 MOST_WAKES_AT_ONCE = 5
 _STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)
@@ -249,7 +252,7 @@ class Invariants:
                 case PausePartitions() | RevokePartitions() | LosePartitions() | AssignPartitions():
                     self._ordered(process, record, effect)
                 case LeaveCompleted():
-                    record.leave_since = None
+                    self._leave_completed(process, record)
                 case CommitOffsets():
                     check(effect.offsets != {}, f"{process.name}: a commit of nothing")
                 case _:
@@ -286,6 +289,15 @@ class Invariants:
                     record.owed_commit = event.offsets
             case Step.REVOKE | Step.LOSE | Step.ASSIGN:
                 record.told = set(application.history.popleft())
+
+    def _leave_completed(self, process: Process, record: _Record) -> None:
+        """Leaving is bounded: a commit before and one after on_revoke, others under way, callbacks, the answer."""
+        since, habits = record.leave_since, process.application.habits
+        record.leave_since = None
+        if since is not None:
+            took, callbacks = self._world.now - since, 2 * max(habits.callback_s, SLOWEST_CALLBACK_S)
+            most = 2 * process.settings.leave_timeout_s + habits.commit_timeout_s + callbacks + LEAVE_ANSWER_S
+            check(took <= most, f"{process.name} took {took:.1f} s to leave")
 
     def _changed(self, process: Process, record: _Record, effect: StateChanged) -> None:
         self.state_changes.append((self._world.now, process))

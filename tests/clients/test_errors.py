@@ -1,0 +1,188 @@
+"""What the member and librdkafka tell the application: messages with errors, callbacks, exceptions."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, ThrottleEvent
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership import Consumer, FatalGroupError
+from consumer_membership.membership.effects import Problem, RaiseToApplication
+from consumer_membership.membership.events import Subscribed
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import POLL_TIMEOUT_CODE, BrokerError, TopicPartition
+from tests.clients.application import Called, drain, record, subscribed
+from tests.clients.conftest import ConsumerFactory
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
+
+GROUP_FULL = BrokerError(code=81, name="GROUP_MAX_SIZE_REACHED", message="The group is full")
+
+
+def error_of(consumer: Consumer) -> KafkaError:
+    """The error of the next message."""
+    message = consumer.poll(PATIENCE_S)
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    return error
+
+
+def fatal(consumer: ScriptedConsumer, error: BrokerError) -> None:
+    """Have the member refused for good."""
+    consumer.member.in_state(MemberState.FATAL)
+    consumer.member.order(RaiseToApplication(problem=Problem.FATAL, error=error))
+
+
+def test_fatal_error_has_the_brokers_code_and_the_remedy(consumers: ConsumerFactory, topic: str) -> None:
+    """C19, S01: one message, fatal, with the broker's own code instead of `_FATAL`; then poll has nothing to say."""
+    consumer = subscribed(consumers, topic, [])
+    fatal(consumer, GROUP_FULL)
+    error = error_of(consumer)
+    assert (error.code(), error.fatal()) == (KafkaError.GROUP_MAX_SIZE_REACHED, True)
+    assert "The group is full" in error.str()
+    assert "group.consumer.max.size" in error.str()
+    assert consumer.poll(0) is None
+
+
+def test_after_a_fatal_error_commit_and_subscribe_name_the_cause(consumers: ConsumerFactory, topic: str) -> None:
+    """`_FATAL` as in confluent-kafka, and a FatalGroupError; assigning and closing go on."""
+    consumer = subscribed(consumers, topic, [])
+    fatal(consumer, GROUP_FULL)
+    error_of(consumer)
+    for call in (lambda: consumer.commit(asynchronous=False), lambda: consumer.subscribe([topic])):
+        with pytest.raises(FatalGroupError, match="The group is full") as caught:
+            call()
+        assert isinstance(caught.value, KafkaException)
+        assert (caught.value.args[0].code(), caught.value.args[0].fatal()) == (-150, True)
+    consumer.close()
+
+
+def test_new_subscription_takes_the_place_of_a_refused_pattern(consumers: ConsumerFactory, topic: str) -> None:
+    """An invalid regular expression is final for that subscription only."""
+    consumer = subscribed(consumers, topic, [])
+    fatal(consumer, BrokerError(code=128, name="INVALID_REGULAR_EXPRESSION", message="missing )"))
+    assert error_of(consumer).code() == KafkaError.INVALID_REGULAR_EXPRESSION
+    consumer.subscribe([topic])
+    assert len(consumer.member.of(Subscribed)) == 2
+    with pytest.raises(KafkaException, match="No offset stored"):
+        consumer.commit(asynchronous=False)
+
+
+def test_refusal_that_is_not_final_is_a_message(consumers: ConsumerFactory, topic: str) -> None:
+    """TOPIC_AUTHORIZATION_FAILED: told, and the consumer goes on."""
+    consumer = subscribed(consumers, topic, [])
+    consumer.member.order(
+        RaiseToApplication(problem=Problem.REFUSED, error=BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED"))
+    )
+    error = error_of(consumer)
+    assert (error.code(), error.fatal()) == (KafkaError.TOPIC_AUTHORIZATION_FAILED, False)
+    consumer.member.assign({TopicPartition(topic, 0): 49})
+    assert drain(consumer) == [(0, 49)]
+
+
+def test_poll_timeout_is_told_first_and_the_loss_by_the_next_poll(consumers: ConsumerFactory, topic: str) -> None:
+    """M124, M126, C01: `_MAX_POLL_EXCEEDED` before anything else, records of the lost partitions never."""
+    calls: Called = []
+    consumer = subscribed(consumers, topic, calls)
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    record(consumer)
+    error = BrokerError(code=POLL_TIMEOUT_CODE, name="_MAX_POLL_EXCEEDED", message="poll more often")
+    consumer.member.order(RaiseToApplication(problem=Problem.POLL_TIMEOUT, error=error))
+    consumer.member.lose()
+    told = error_of(consumer)
+    assert (told.code(), told.str(), calls[1:]) == (POLL_TIMEOUT_CODE, "poll more often", [])
+    assert drain(consumer) == []
+    assert calls[1:] == [("lost", [0])]
+
+
+def test_consume_returns_errors_among_the_records(consumers: ConsumerFactory, topic: str) -> None:
+    """At once, as what comes after may depend on it."""
+    consumer = subscribed(consumers, topic, [])
+    consumer.member.order(RaiseToApplication(problem=Problem.REFUSED, error=GROUP_FULL))
+    (message,) = consumer.consume(10, PATIENCE_S)
+    error = message.error()
+    assert error is not None
+    assert error.code() == 81
+
+
+def test_error_cb_is_called_by_polls_without_a_broker() -> None:
+    """No broker reachable: informational errors, on the thread that polls; no exception, no hang."""
+    told: list[KafkaError] = []
+    consumer = ScriptedConsumer(
+        {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "error_cb": told.append}
+    )
+    while not told:
+        assert consumer.poll(0.1) is None
+    assert told[0].code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+    consumer.close()
+
+
+def test_error_cb_that_raises_comes_out_of_poll() -> None:
+    """As in confluent-kafka."""
+
+    def fail(error: KafkaError) -> None:
+        raise KafkaException(error)
+
+    consumer = ScriptedConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "error_cb": fail})
+    with pytest.raises(KafkaException):
+        consumer.poll(PATIENCE_S)
+    with pytest.raises(KafkaException):
+        consumer.consume(1, PATIENCE_S)
+    consumer.close()
+
+
+def test_callback_that_raises_loses_no_record(consumers: ConsumerFactory, topic: str) -> None:
+    """librdkafka runs callbacks inside the fetch, whose records an exception would throw away; here they are kept."""
+    fails = [True]
+
+    def fail(_: str) -> None:
+        if fails.pop():
+            raise LookupError
+
+    consumer = consumers(stats_cb=fail, statistics_interval_ms=1)
+    consumer.assign([Wanted(topic, 0, 40)])
+    found: list[int | None] = []
+    raised = 0
+    while len(found) < 10:
+        fails.append(True)
+        try:
+            found += [message.offset() for message in consumer.consume(3, 0.1)]
+        except LookupError:
+            raised += 1
+    fails.extend([False] * 100_000)
+    assert found == list(range(40, 50))
+    assert raised > 0
+
+
+def test_statistics_tell_of_the_member(consumers: ConsumerFactory, topic: str) -> None:
+    """The `cgrp` object is the member's, not that of the handle which never joined."""
+    import json  # noqa: PLC0415
+
+    told: list[str] = []
+    consumer = consumers(stats_cb=told.append, statistics_interval_ms=50)
+    consumer.subscribe([topic])
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    consumer.consume(1000, 0.3)
+    group = json.loads(told[-1])["cgrp"]
+    assert (group["join_state"], group["assignment_size"], group["rebalance_cnt"]) == ("steady", 1, 1)
+    assert json.loads(told[-1])["type"] == "consumer"
+
+
+def test_logger_gets_librdkafkas_lines(consumers: ConsumerFactory, caplog: pytest.LogCaptureFixture) -> None:
+    """`logger=` as in confluent-kafka."""
+    with caplog.at_level(logging.DEBUG, "librdkafka"):
+        consumer = consumers(logger=logging.getLogger("librdkafka"), log_level=7, debug="conf")
+        consumer.poll(0.2)
+    assert any(line.name == "librdkafka" for line in caplog.records)
+
+
+def test_throttle_cb_is_passed_on(consumers: ConsumerFactory) -> None:
+    """Quotas are librdkafka's business; its event reaches the user's callback after the fetch."""
+    told: list[ThrottleEvent] = []
+    consumer = consumers(throttle_cb=told.append)
+    event = ThrottleEvent("broker", 1, 0.5)
+    consumer._use()._reports.note(lambda: told.append(event))
+    consumer.poll(0)
+    assert told == [event]

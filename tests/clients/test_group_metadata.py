@@ -1,0 +1,61 @@
+"""What the consumer says of its membership: group metadata for transactions, ids, epochs, the view."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership import InternalError, UseError
+from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
+from consumer_membership.types import TopicPartition
+from tests.clients.application import record, subscribed
+from tests.clients.conftest import ConsumerFactory
+from tests.clients.scripted import MEMBER_ID
+
+
+def test_bytes_are_librdkafkas() -> None:
+    """The magic, a native int32, strings with NUL, and a flag that says that no instance id follows."""
+    assert pack_group_metadata("g", 7, "m", None) == b"CGMDv2:" + struct.pack("=i", 7) + b"g\0m\0\1"
+    assert pack_group_metadata("g", -1, "m", "i") == b"CGMDv2:" + struct.pack("=i", -1) + b"g\0m\0\0i\0"
+
+
+@pytest.mark.parametrize(("group", "instance"), [("grüppe", None), ("g\n", None), ("g", "ï")])
+def test_ids_that_librdkafka_cannot_read_back_are_refused(group: str, instance: str | None) -> None:
+    """Its reader takes printable ASCII only; the text names the key."""
+    with pytest.raises(UseError, match="printable ASCII"):
+        pack_group_metadata(group, 1, "m", instance)
+
+
+def test_another_layout_of_the_installed_client_is_noticed() -> None:
+    """A producer would misread the bytes, so it is said before they are used."""
+    with pytest.raises(InternalError, match="lays out|writes group metadata"):
+        check_layout("g", b"CGMDv3:...")
+
+
+def test_metadata_is_accepted_by_the_installed_producer_library(consumers: ConsumerFactory, topic: str) -> None:
+    """The installed client's own layout is checked at first use, with and without a membership."""
+    consumer = subscribed(consumers, topic, [], group_instance_id="i-1")
+    assert consumer.consumer_group_metadata() == pack_group_metadata("group", -1, MEMBER_ID, "i-1")
+    consumer.member.assign({TopicPartition(topic, 0): 0}, epoch=5)
+    record(consumer)
+    assert consumer.consumer_group_metadata() == pack_group_metadata("group", 5, MEMBER_ID, "i-1")
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t", "log_level": 0})
+    with pytest.raises(Exception, match="state") as caught:  # read, then refused for there is no transaction
+        producer.send_offsets_to_transaction([Wanted(topic, 0, 1)], consumer.consumer_group_metadata(), 1)
+    assert caught.value.args[0].code() == -172
+
+
+def test_generation_tags(consumers: ConsumerFactory, topic: str) -> None:
+    """The member epoch, -1 when not a member, and the epoch at which a partition was taken."""
+    consumer = subscribed(consumers, topic, [])
+    assert (consumer.generation(), consumer.owned_since(Wanted(topic, 0))) == (-1, None)
+    consumer.member.assign({TopicPartition(topic, 0): 0}, epoch=4)
+    record(consumer)
+    consumer.member.view = replace(consumer.member.view, member_epoch=6)
+    assert (consumer.generation(), consumer.owned_since(Wanted(topic, 0))) == (6, 4)
+    assert consumer.membership() is consumer.member.view
+    assert consumer.memberid() == MEMBER_ID

@@ -1,0 +1,90 @@
+"""The application's mail: sorted by whoever comes first, for everybody who waits."""
+
+from __future__ import annotations
+
+import threading
+
+from consumer_membership.membership.effects import (
+    CommitCompleted,
+    LeaveCompleted,
+    LosePartitions,
+    PausePartitions,
+    RevokePartitions,
+)
+from consumer_membership.runtime.mailroom import Mailroom
+
+PATIENCE_S = 20.0
+
+
+def commit(number: int) -> CommitCompleted:
+    """A completed commit."""
+    return CommitCompleted(commit_id=number, offsets={}, errors={})
+
+
+def test_commits_go_to_those_who_wait_and_the_rest_keeps_its_order() -> None:
+    """A commit that nobody waits for is performed in its place: on_commit is called there."""
+    awaited: list[int] = []
+
+    def take(completed: CommitCompleted) -> bool:
+        if completed.commit_id == 1:
+            awaited.append(1)
+            return True
+        return False
+
+    mailroom = Mailroom(take)
+    pause = PausePartitions(attempt=1, partitions=None)
+    mailroom.mailbox.put(commit(1), pause, commit(2), LeaveCompleted())
+    assert [mailroom.next() for _ in range(4)] == [pause, commit(2), LeaveCompleted(), None]
+    assert awaited == [1]
+
+
+def test_steps_of_an_older_attempt_are_dropped() -> None:
+    """The whole mailbox is looked at before a step is performed."""
+    mailroom = Mailroom(lambda _: False)
+    mailroom.mailbox.put(PausePartitions(attempt=1, partitions=None), RevokePartitions(attempt=1, partitions=None))
+    lose = LosePartitions(attempt=2)
+    mailroom.mailbox.put(lose)
+    assert [mailroom.next(), mailroom.next()] == [lose, None]
+
+
+def test_hot_path_goes_the_long_way_as_long_as_something_waits() -> None:
+    """`full` is what the hot path of poll reads."""
+    mailroom = Mailroom(lambda _: False)
+    mailroom.mailbox.put(LeaveCompleted(), LeaveCompleted())
+    mailroom.next()
+    assert not mailroom.mailbox.full
+    mailroom.keep_open()
+    assert mailroom.mailbox.full
+    assert mailroom.next() == LeaveCompleted()
+    mailroom.keep_open()
+    assert not mailroom.mailbox.full
+    assert not mailroom.has_waiting
+
+
+def test_everybody_who_waits_is_woken_by_what_one_of_them_took() -> None:
+    """One thread sorts the mail, and the other's commit is in it."""
+    answered: set[int] = set()
+
+    def take(completed: CommitCompleted) -> bool:
+        answered.add(completed.commit_id)
+        return True
+
+    mailroom = Mailroom(take)
+    threads = [
+        threading.Thread(target=lambda n=n: mailroom.wait(lambda: n in answered, PATIENCE_S), daemon=True)  # type: ignore[misc]
+        for n in (1, 2, 3)
+    ]
+    for thread in threads:
+        thread.start()
+    for number in (3, 1, 2):
+        mailroom.mailbox.put(commit(number))
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_wait_ends_when_the_time_is_over() -> None:
+    """And says that it did not come true."""
+    mailroom = Mailroom(lambda _: False)
+    assert mailroom.wait(lambda: False, 0.01) is False
+    assert mailroom.wait(lambda: True, 0) is True

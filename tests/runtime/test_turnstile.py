@@ -1,0 +1,123 @@
+"""The fair lock around the handle: nobody starves, and a thread never waits for itself."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from consumer_membership.runtime.turnstile import Turnstile
+
+PATIENCE_S = 20.0
+
+
+def run(action: Callable[[], None]) -> threading.Thread:
+    """Start it in a thread."""
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_who_waits_goes_before_who_comes_back() -> None:
+    """A thread that takes and releases in a loop, as a poll does, lets a waiting one in at once."""
+    turnstile = Turnstile()
+    got_in = threading.Event()
+    turns_after_waiting = 0
+
+    def enter() -> None:
+        with turnstile:
+            got_in.set()
+
+    with turnstile:
+        waiter = run(enter)
+        while turnstile._door.acquire(blocking=False):
+            turnstile._door.release()
+    while not got_in.is_set():
+        with turnstile:
+            turns_after_waiting += 1
+    waiter.join(PATIENCE_S)
+    assert turns_after_waiting <= 1
+
+
+def test_it_is_reentrant_while_another_one_waits() -> None:
+    """A callback or a signal handler inside must not queue behind the one that waits for its own thread."""
+    turnstile = Turnstile()
+    with turnstile:
+        waiter = run(lambda: turnstile.__enter__())
+        while turnstile._door.acquire(blocking=False):
+            turnstile._door.release()
+        with turnstile:
+            assert turnstile.is_mine()
+        assert turnstile.is_mine()
+    waiter.join(PATIENCE_S)
+    assert not waiter.is_alive()
+    assert not turnstile.is_mine()
+
+
+def test_signal_handler_may_enter_while_its_thread_waits() -> None:
+    """The interrupted thread waits at the door; its handler goes through it first."""
+    turnstile = Turnstile()
+    entered: list[bool] = []
+    release = threading.Event()
+    inside = threading.Event()
+
+    def hold() -> None:
+        with turnstile:
+            inside.set()
+            assert release.wait(PATIENCE_S)
+
+    def handle(_: int, __: object) -> None:
+        release.set()
+        with turnstile:
+            entered.append(turnstile.is_mine())
+
+    holder = run(hold)
+    assert inside.wait(PATIENCE_S)
+    before = signal.signal(signal.SIGUSR1, handle)
+    main = threading.main_thread().ident or 0
+    timer = threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGUSR1))
+    timer.start()
+    try:
+        with turnstile:
+            assert entered == [True]
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    holder.join(PATIENCE_S)
+
+
+def test_interrupted_wait_leaves_nothing_locked() -> None:
+    """Ctrl-C while waiting: the exception goes on, and others get in afterwards."""
+    turnstile = Turnstile()
+    release = threading.Event()
+    inside = threading.Event()
+
+    def hold() -> None:
+        with turnstile:
+            inside.set()
+            assert release.wait(PATIENCE_S)
+
+    holder = run(hold)
+    assert inside.wait(PATIENCE_S)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    main = threading.main_thread().ident or 0
+    timer = threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), turnstile:
+            pass
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    release.set()
+    holder.join(PATIENCE_S)
+
+    def enter() -> None:
+        with turnstile:
+            pass
+
+    other = run(enter)
+    other.join(PATIENCE_S)
+    assert not other.is_alive()
