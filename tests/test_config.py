@@ -224,10 +224,12 @@ def test_environment_fills_in_what_the_program_leaves_out(monkeypatch: pytest.Mo
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_ID", "from-environment")
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_BOOTSTRAP_SERVERS", "elsewhere:1")
     monkeypatch.setenv("CONSUMER_MEMBERSHIP_FETCH_MIN_BYTES", "7")
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_LOG_LEVEL", "3")
     config = ConsumerConfig.from_mapping({"bootstrap.servers": "broker:9092"})
     assert config.group_id == "from-environment"
     assert config.connection_settings().bootstrap_servers == (("broker", 9092),)
     assert config.fetcher_config()["fetch.min.bytes"] == "7"
+    assert config.fetcher_config()["log_level"] == "3"
 
 
 def test_none_unsets_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def consume(options: ConsumeOptions, out: TextIO, err: TextIO) -> int:
         err.write(f"consumer-membership consume: {_words(error)}\n")
         return _MISUSED
     with _stop_signals(narration) as stop:
-        session = _Printing(consumer, options, narration, out, stop)
+        printing = _Printing(consumer, options, narration, out, stop)
         try:
             consumer.subscribe(
                 list(options.topics),
@@ -61,7 +61,7 @@ def consume(options: ConsumeOptions, out: TextIO, err: TextIO) -> int:
                 on_revoke=partial(narration.partitions, "revoked"),
                 on_lost=partial(narration.partitions, "lost"),
             )
-            code = session.run()
+            code = printing.run()
         except (KafkaException, MembershipError) as error:
             narration.tell(f"error: {_words(error)}")
             code = _MISUSED if not narration.has_joined else _REFUSED

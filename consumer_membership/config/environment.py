@@ -13,11 +13,18 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
 PREFIX = "CONSUMER_MEMBERSHIP_"
+#: The one textual key of librdkafka that has an underscore of its own.
+_UNDERSCORED = {"log.level": "log_level"}
 
 
 def variable_of(key: str) -> str:
     """The environment variable that stands for a key."""
     return PREFIX + key.replace(".", "_").upper()
+
+
+def _key_of(variable: str) -> str:
+    dotted = variable.removeprefix(PREFIX).lower().replace("_", ".")
+    return _UNDERSCORED.get(dotted, dotted)
 
 
 class DottedEnvironment(PydanticBaseSettingsSource):
@@ -31,7 +38,7 @@ class DottedEnvironment(PydanticBaseSettingsSource):
     def __call__(self) -> dict[str, Any]:
         """All of them at once: keys that no field knows are librdkafka's to judge."""
         return {
-            name.removeprefix(PREFIX).lower().replace("_", "."): value
+            _key_of(name): value
             for name, value in os.environ.items()
             if name.startswith(PREFIX) and len(name) > len(PREFIX)
         }

@@ -103,7 +103,7 @@ def _table(scene: Scene) -> Table:
             style="dim" if member.fate else "",
         )
     orphaned = sorted(set(range(scene.partitions)).difference(*(member.owned for member in scene.members)))
-    if orphaned:
+    if orphaned and not all(member.fate for member in scene.members):
         table.add_row("nobody", "", "", "", _share(orphaned, scene.partitions, "red"), "", "", "")
     return table
 

@@ -66,7 +66,7 @@ def run_demo(options: DemoOptions, out: TextIO) -> int:
 def _run(options: DemoOptions, out: TextIO) -> int:
     name = f"demo-{uuid.uuid4().hex[:8]}"
     screen = _screen(options, out)
-    _say(out, "Starting a broker (the first time on a machine it is fetched, which takes a minute or two) ...")
+    _say(out, "Starting a broker; the first time on a machine it is fetched (a minute or two) ...")
     with demo_cluster(options.way, options.version, topic=name, partitions=options.partitions, group=name) as cluster:
         _introduce(cluster, options, out)
         verdict = _play(cluster, name, options, screen)

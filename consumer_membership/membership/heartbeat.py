@@ -7,6 +7,7 @@ heartbeat: the broker then answers with the complete assignment, which is how a 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from consumer_membership.membership.backoff import Backoff, Jitter
@@ -158,9 +159,18 @@ class Heartbeats:
         return self._sent.statement == statement
 
     def compose(
-        self, *, member_id: str, epoch: int, subscription: Subscription, owned: Assignment, statement: int
+        self,
+        *,
+        member_id: str,
+        epoch: int,
+        subscription: Subscription,
+        claims: Callable[[], Assignment],
+        statement: int,
     ) -> Heartbeat:
-        """The next ordinary heartbeat; its fields count as sent from now on (rule: recorded when built)."""
+        """The next ordinary heartbeat; its fields count as sent from now on (rule: recorded when built).
+
+        `claims` gives what the member says that it owns; it is asked only where that is to be said.
+        """
         settings, sent = self._settings, self._sent
         joining = epoch == JOIN_EPOCH
         is_told = not joining and sent.subscription == subscription
@@ -176,5 +186,5 @@ class Heartbeats:
             topics=None if is_told else tuple(sorted(subscription.topics)),
             pattern=None if is_told else subscription.pattern or "",
             assignor=settings.assignor if joining or not sent.once else None,
-            owned=owned if joining or sent.statement != statement else None,
+            owned=claims() if joining or sent.statement != statement else None,
         )

@@ -373,7 +373,7 @@ class Member(Lifecycle):
             member_id=self.member_id,
             epoch=self.member_epoch,
             subscription=self._stated_subscription,
-            owned=self.reconciler.claimed,
+            claims=self.reconciler.claims,
             statement=self.ownership.statement,
         )
         self._send(beat, self.heartbeats.sending(self._now))

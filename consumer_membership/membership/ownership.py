@@ -17,7 +17,18 @@ class Ownership:
     equal, so that an acknowledgement is never skipped (Java's local epoch).
     """
 
-    __slots__ = ("is_first", "names", "owned", "reached", "statement", "target", "target_number")
+    __slots__ = (
+        "_named_owned",
+        "_named_target",
+        "_unresolved",
+        "is_first",
+        "names",
+        "owned",
+        "reached",
+        "statement",
+        "target",
+        "target_number",
+    )
 
     def __init__(self) -> None:
         self.names: dict[UUID, str] = {}
@@ -29,6 +40,13 @@ class Ownership:
         self.statement = 0
         #: Whether this membership has not finished a reconciliation yet.
         self.is_first = True
+        self._changed()
+
+    def _changed(self) -> None:
+        """Forget what was derived: it is asked for at each event and is a walk through all partitions."""
+        self._unresolved: frozenset[UUID] | None = None
+        self._named_owned: Mapping[TopicPartition, int] | None = None
+        self._named_target: frozenset[TopicPartition] | None = None
 
     def take_target(self, target: Assignment) -> bool:
         """Take what the coordinator assigned; whether it is a change."""
@@ -36,12 +54,35 @@ class Ownership:
             return False
         self.target = target
         self.target_number += 1
+        self._changed()
         return True
 
     @property
     def unresolved(self) -> frozenset[UUID]:
         """The topic ids of the target that have no name yet."""
-        return frozenset(p.topic_id for p in self.target or () if p.topic_id not in self.names)
+        if self._unresolved is None:
+            topic_ids = {p.topic_id for p in self.target or ()}
+            self._unresolved = frozenset(topic_ids - self.names.keys())
+        return self._unresolved
+
+    @property
+    def named_owned(self) -> Mapping[TopicPartition, int]:
+        """The owned partitions by name, each with the member epoch at which it was taken; not to be changed."""
+        if self._named_owned is None:
+            names = self.names
+            self._named_owned = {
+                TopicPartition(names[p.topic_id], p.partition): epoch
+                for p, epoch in self.owned.items()
+                if p.topic_id in names
+            }
+        return self._named_owned
+
+    @property
+    def named_target(self) -> frozenset[TopicPartition]:
+        """The target by name, as far as its topic ids have one."""
+        if self._named_target is None:
+            self._named_target = self.named(self.target or ())
+        return self._named_target
 
     @property
     def is_settled(self) -> bool:
@@ -75,19 +116,27 @@ class Ownership:
         """These are not owned any more."""
         for partition in tuple(partitions):
             self.owned.pop(partition, None)
+        self._changed()
+
+    def add(self, partitions: Iterable[TopicIdPartition], member_epoch: int) -> None:
+        """These are owned from now on, taken at this epoch."""
+        self.owned.update(dict.fromkeys(partitions, member_epoch))
+        self._changed()
 
     def finish(self, added: Assignment, member_epoch: int, target_number: int) -> None:
         """A reconciliation that began with this target number ended: there is a new statement to make."""
-        self.owned.update(dict.fromkeys(added, member_epoch))
+        self.add(added, member_epoch)
         self.is_first = False
         self.reached = target_number
         self.statement += 1
         keep = {p.topic_id for p in self.owned} | {p.topic_id for p in self.target or ()}
         self.names = {topic_id: name for topic_id, name in self.names.items() if topic_id in keep}
+        self._changed()
 
     def resolve(self, names: Mapping[UUID, str]) -> None:
         """Learn topic names; an id keeps its name, for what is held is given up by the name it was assigned with."""
         self.names = {topic_id: name for topic_id, name in names.items() if name} | self.names
+        self._changed()
 
     def forget(self) -> None:
         """The membership is over."""
@@ -96,3 +145,4 @@ class Ownership:
         self.target = None
         self.reached = self.target_number
         self.is_first = True
+        self._changed()

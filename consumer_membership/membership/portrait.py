@@ -13,7 +13,7 @@ def view_of(member: Member) -> MembershipView:
     """This member as it is now; the same member later gives another view."""
     ownership = member.ownership
     waits_for, waits_since = _waiting(member)
-    revoking = member.reconciler.revoking
+    unresolved = ownership.unresolved
     return MembershipView(
         state=member.state,
         protocol=GroupProtocol.CONSUMER,
@@ -21,14 +21,10 @@ def view_of(member: Member) -> MembershipView:
         member_id=member.member_id,
         instance_id=member.settings.instance_id,
         member_epoch=member.member_epoch,
-        owned={
-            TopicPartition(ownership.names[p.topic_id], p.partition): epoch
-            for p, epoch in ownership.owned.items()
-            if p.topic_id in ownership.names
-        },
-        target=ownership.named(ownership.target or ()),
-        unresolved=sum(1 for p in ownership.target or () if p.topic_id not in ownership.names),
-        pending_revocation=ownership.named(p for p in ownership.owned if revoking is None or p in revoking),
+        owned=ownership.named_owned,
+        target=ownership.named_target,
+        unresolved=sum(1 for p in ownership.target or () if p.topic_id in unresolved) if unresolved else 0,
+        pending_revocation=_pending_revocation(member),
         waits_for=waits_for,
         waits_since=waits_since,
         coordinator=member.coordinator.address,
@@ -37,6 +33,13 @@ def view_of(member: Member) -> MembershipView:
         last_error=member.last_error,
         transitions=tuple(member.transitions),
     )
+
+
+def _pending_revocation(member: Member) -> frozenset[TopicPartition]:
+    revoking, ownership = member.reconciler.revoking, member.ownership
+    if revoking is None:
+        return frozenset(ownership.named_owned)
+    return ownership.named(revoking & ownership.owned.keys()) if revoking else frozenset()
 
 
 def _waiting(member: Member) -> tuple[str | None, Instant | None]:

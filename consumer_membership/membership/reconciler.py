@@ -98,8 +98,7 @@ class Reconciler:
         """Whether the application may hold partitions, or be about to."""
         return bool(self._ownership.owned) or self.revoking is None or self.phase in (Phase.ASSIGN, Phase.LOSE)
 
-    @property
-    def claimed(self) -> Assignment:
+    def claims(self) -> Assignment:
         """What the coordinator must not give to others: what is owned, and what the running attempt will assign.
 
         A complete heartbeat that left the latter out while its on_assign runs would read as its revocation. A leaving
@@ -132,7 +131,7 @@ class Reconciler:
         self.attempt += 1
         if self.phase is Phase.ASSIGN:
             # on_assign may be running, or have returned: the application holds these until it gives them up, too.
-            self._ownership.owned |= dict.fromkeys(self._adding, identity.member_epoch)
+            self._ownership.add(self._adding, identity.member_epoch)
         self._given_up = frozenset(self._ownership.owned)
         self._enter(Phase.IDLE, now)
         self._adding = frozenset()

@@ -15,6 +15,9 @@ PARTITIONS = 4
 #: Records in each partition of `topic`.
 RECORDS = 50
 
+#: Keys that are written with underscores.
+_UNDERSCORED = frozenset({"error_cb", "stats_cb", "throttle_cb", "on_commit", "log_level"})
+
 ConsumerFactory = Callable[..., ScriptedConsumer]
 
 
@@ -53,11 +56,7 @@ def consumers(cluster: MockCluster) -> Iterator[ConsumerFactory]:
             "auto.offset.reset": "earliest",
             "log_level": 0,
         }
-        settings |= {key.replace("_", "."): value for key, value in config.items() if not key.endswith("_cb")}
-        settings |= {
-            key: value for key, value in config.items() if key.endswith("_cb") or key in ("on_commit", "logger")
-        }
-        settings.pop("on.commit", None)
+        settings |= {key if key in _UNDERSCORED else key.replace("_", "."): value for key, value in config.items()}
         consumer = ScriptedConsumer(settings)
         made.append(consumer)
         return consumer

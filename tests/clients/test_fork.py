@@ -16,7 +16,8 @@ import os, sys
 from confluent_kafka import TopicPartition
 from consumer_membership import Consumer, UseError
 
-consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "fork", "auto.offset.reset": "earliest", "log_level": 0})
+config = {"bootstrap.servers": sys.argv[1], "group.id": "fork", "log_level": 0}
+consumer = Consumer(config)
 consumer.assign([TopicPartition(sys.argv[2], 0, 0)])
 assert consumer.poll(20).offset() == 0
 assert consumer.poll(20).offset() == 1

@@ -32,7 +32,7 @@ def test_ids_that_librdkafka_cannot_read_back_are_refused(group: str, instance: 
 
 def test_another_layout_of_the_installed_client_is_noticed() -> None:
     """A producer would misread the bytes, so it is said before they are used."""
-    with pytest.raises(InternalError, match="lays out|writes group metadata"):
+    with pytest.raises(InternalError, match="writes group metadata"):
         check_layout("g", b"CGMDv3:...")
 
 

@@ -86,6 +86,13 @@ def test_live_picture_shows_who_owns_what_and_what_nobody_owns() -> None:
     ]
 
 
+def test_live_picture_after_the_end_shows_no_owners() -> None:
+    """When everybody has left, partitions without an owner are no news."""
+    console = Console(file=io.StringIO(), width=100, record=True)
+    console.print(picture(replace(SCENE, members=(replace(ALIVE, fate="left", owned=()), DEAD)), []))
+    assert "nobody" not in console.export_text()
+
+
 @pytest.mark.parametrize("columns", [40, 80])
 def test_live_picture_fits_a_small_terminal(columns: int) -> None:
     """With many partitions a share is a number, and no line is wider than the terminal."""

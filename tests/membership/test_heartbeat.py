@@ -561,9 +561,13 @@ def test_heartbeat_names_what_was_not_told_yet() -> None:
     beats = schedule()
     composed = [
         beats.compose(
-            member_id="m", epoch=4, subscription=Subscription(topics=frozenset({"t"})), owned=owned, statement=n
+            member_id="m",
+            epoch=4,
+            subscription=Subscription(topics=frozenset({"t"})),
+            claims=lambda: frozenset({A0}),
+            statement=statement,
         )
-        for n, owned in ((1, frozenset({A0})), (1, frozenset({A0})), (2, frozenset({A0})))
+        for statement in (1, 1, 2)
     ]
     assert [(beat.topics, beat.owned) for beat in composed] == [(("t",), {A0}), (None, None), (None, {A0})]
 

@@ -45,7 +45,7 @@ def test_it_is_reentrant_while_another_one_waits() -> None:
     """A callback or a signal handler inside must not queue behind the one that waits for its own thread."""
     turnstile = Turnstile()
     with turnstile:
-        waiter = run(lambda: turnstile.__enter__())
+        waiter = run(turnstile.__enter__)
         while turnstile._door.acquire(blocking=False):
             turnstile._door.release()
         with turnstile:

@@ -81,8 +81,7 @@ class _Rebuilt(Member):
 
 
 class _ClaimsOwnedOnly(Reconciler):
-    @property
-    def claimed(self) -> Assignment:
+    def claims(self) -> Assignment:
         return frozenset(self._ownership.owned)
 
 
