@@ -137,9 +137,10 @@ class CoordinatorFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorLookupFailed:
-    """FindCoordinator is refused for a reason that waiting does not mend; the network goes on trying."""
+    """FindCoordinator failed; the network goes on trying. `is_final`: for a reason that waiting does not mend."""
 
     error: BrokerError
+    is_final: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,7 +180,10 @@ class Member(Lifecycle):
     # ---- the coordinator ----
 
     def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
-        """Waiting does not mend it: tell the application, and keep nobody waiting for a coordinator (KAFKA-18034)."""
+        """Where waiting does not mend it, tell the application and keep nobody waiting (KAFKA-18034)."""
+        if not event.is_final:
+            self.last_error = event.error
+            return
         self._raise(Problem.REFUSED, event.error)
         self._over(self.commits.abandon(event.error))
         self._leave_by = self._now

@@ -71,7 +71,7 @@ _LATEST, _EARLIEST = -1, -2
 #: librdkafka's OFFSET_INVALID: with auto.offset.reset=error it reports the partition to the application itself.
 _NO_OFFSET = -1001
 #: librdkafka's number for a broker that lacks a feature.
-UNSUPPORTED_FEATURE_CODE = -165
+UNSUPPORTED_CODE = -165
 
 
 def new_member_id() -> str:
@@ -287,14 +287,17 @@ class NetworkThread:
         raise InternalError("a coordinator lookup ended without an answer")
 
     def _report_lookup(self, error: BaseException | None) -> None:
-        """Tell the member of what waiting does not mend, once; the lookup goes on all the same."""
-        refusal = None
-        if isinstance(error, BrokerRefusal) and not error.retriable:
-            refusal = error.error
-        elif isinstance(error, UnsupportedProtocolError):
-            refusal = BrokerError(code=UNSUPPORTED_FEATURE_CODE, name="_UNSUPPORTED_FEATURE", message=str(error))
-        if refusal is not None and refusal != self._member.last_error:
-            self._feed(CoordinatorLookupFailed(error=refusal))
+        """Tell the member why its coordinator is not found, each reason once; the lookup goes on all the same."""
+        match error:
+            case BrokerRefusal():
+                refusal, is_final = error.error, not error.retriable
+            case UnsupportedProtocolError():
+                words = str(error)
+                refusal, is_final = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=words), True
+            case _:
+                refusal, is_final = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error)), False
+        if refusal != self._member.last_error:
+            self._feed(CoordinatorLookupFailed(error=refusal, is_final=is_final))
 
     async def _resolve(self, client: BrokerClient, effect: ResolveTopicIds) -> Event:
         try:
@@ -326,7 +329,7 @@ class NetworkThread:
                 attempt=effect.attempt, error=error.error, retriable=error.retriable, rediscover=error.rediscover
             )
         except UnsupportedProtocolError as error:
-            fault = BrokerError(code=UNSUPPORTED_FEATURE_CODE, name="_UNSUPPORTED_FEATURE", message=str(error))
+            fault = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=str(error))
             return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=False)
         except TransportError as error:
             fault = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error))

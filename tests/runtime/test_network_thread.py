@@ -254,6 +254,7 @@ def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[
         broker.stop_node(node_id)
     until(lambda: one.port.view.coordinator is None, one)
     assert one.port.view.waits_for == "the group's coordinator to be found"
+    until(lambda: one.port.view.last_error is not None, one)
     for node_id in (1, 2):
         broker.start_node(node_id)
     beat = one.port.view.last_heartbeat_at
