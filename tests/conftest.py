@@ -6,6 +6,7 @@ and `--no-docker` leave them out, and the summary says how many.
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         marker, needs = _FLAGS[flag]
         terminalreporter.write_sep("-", "left out")
         terminalreporter.write_line(f"{flag}: {count} tests marked '{marker}' were not run; they need {needs}")
+
+
+@pytest.fixture(autouse=True)
+def package_log() -> Iterator[None]:
+    """The command line configures the package's log, as a process of its own may; the next test finds it untouched."""
+    package = logging.getLogger("consumer_membership")
+    level, handlers = package.level, list(package.handlers)
+    yield
+    package.setLevel(level)
+    package.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")
