@@ -85,6 +85,8 @@ class Fetcher:
     @property
     def can_deliver(self) -> bool:
         """Whether a record may come from the handle."""
+        if not self.paused and not self.frozen:  # nearly always, and asked for in every slice
+            return bool(self.held or self.by_hand)
         return not self.assigned <= (self.paused | self.frozen)
 
     def fetch(self, limit: int, timeout_s: float) -> list[Message]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
 
+from consumer_membership.config.contradictions import shown
 from consumer_membership.errors import ConfigurationError
 
 _QUOTED_KEY = re.compile(r'["`]([a-z][a-z0-9._]*)["`]')
@@ -75,4 +76,6 @@ def make_handle(
         words = error.str() if isinstance(error, KafkaError) else str(error)
         named = _QUOTED_KEY.search(words)
         key = named[1] if named is not None else "configuration"
-        raise ConfigurationError(key, config.get(key), f"{words.strip()} (librdkafka refuses it)") from refused
+        raise ConfigurationError(
+            key, shown(key, config.get(key)), f"{words.strip()} (librdkafka refuses it)"
+        ) from refused

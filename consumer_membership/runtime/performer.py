@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import assert_never
@@ -26,6 +25,7 @@ from consumer_membership.membership.effects import (
 from consumer_membership.membership.events import PositionsReported
 from consumer_membership.membership.member import SUBSCRIPTION_ERRORS
 from consumer_membership.runtime.book import OffsetBook
+from consumer_membership.runtime.duty import Duty
 from consumer_membership.runtime.mailroom import Mailroom
 from consumer_membership.runtime.notices import error_message, fatal_words
 from consumer_membership.runtime.steps import Steps
@@ -56,12 +56,11 @@ class Performer:
         self._turnstile = turnstile
         self._post = post
         self._on_commit = on_commit
-        self._serving = threading.Lock()
         self._fatal: BrokerError | None = None
         #: Errors that the application is to be given as messages.
         self.notices: deque[Message] = deque()
-        #: The thread that performs something now.
-        self.thread: int | None = None
+        #: Held by the call that performs something now.
+        self.duty = Duty()
         #: How many leaves were completed.
         self.leaves = 0
 
@@ -70,30 +69,22 @@ class Performer:
 
         Does nothing inside a callback, and nothing while another thread is at it.
         """
-        if not self.begin(0):
+        if not self.duty.take():
             return
         try:
             while not self.notices and (effect := self._mailroom.next()) is not None:
                 self._perform(effect)
         finally:
-            self.end()
+            self.rest()
 
-    def begin(self, timeout_s: float) -> bool:
-        """Become the one that performs; False: another one stayed it for this long, or this thread is it already."""
-        if self.thread == threading.get_ident() or not self._serving.acquire(timeout=timeout_s):
-            return False
-        self.thread = threading.get_ident()
-        return True
-
-    def end(self) -> None:
-        """Let others perform."""
-        self.thread = None
-        self._serving.release()
+    def rest(self) -> None:
+        """Give the duty back."""
+        self.duty.give_back()
         self._mailroom.keep_open()
         self._mailroom.ring()
 
     def perform_all(self, errors: list[Exception]) -> None:
-        """Perform what waits although callbacks raise: what they raise is noted. For the one that has begun."""
+        """Perform what waits although callbacks raise: what they raise is noted. For the call that has the duty."""
         while (effect := self._mailroom.next()) is not None:
             try:
                 self._perform(effect)

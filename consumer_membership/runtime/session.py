@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from time import monotonic
 
 from confluent_kafka import Message
@@ -25,6 +26,7 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.book import OffsetBook
 from consumer_membership.runtime.data_plane import DataPlane
 from consumer_membership.runtime.deliveries import Deliveries
+from consumer_membership.runtime.duty import Duty, caller, is_running
 from consumer_membership.runtime.fetcher import Fetcher
 from consumer_membership.runtime.handle import HandleCallbacks, Reports, make_handle
 from consumer_membership.runtime.life import Life
@@ -96,9 +98,8 @@ class Session:
         self._is_started = False
         self._announced: MembershipView | None = None
         self._frozen_at: MembershipView | None = None
-        #: How deep each thread is in a call that polls or closes.
-        self._inside: dict[int, int] = {}
-        self._closer: int | None = None
+        self._closing = Duty()
+        #: The thread that closes when its poll ends.
         self._closes_later: int | None = None
 
     # ---- the member ----
@@ -145,7 +146,7 @@ class Session:
 
     def poll(self, timeout_s: float) -> Message | None:
         """The next record or error, None when the time is over (negative: never)."""
-        self._enter()
+        self.life.check()
         try:
             deadline = float("inf") if timeout_s < 0 else monotonic() + timeout_s
             while True:
@@ -155,37 +156,39 @@ class Session:
                 left = deadline - monotonic()
                 self._gather(1, min(SLICE_S, max(left, 0.0)))
                 self._reports.tell()
-                for message in self.deliveries.hand_out(1):
-                    return message
+                if self._may_serve and left > 0:
+                    continue  # what was ordered meanwhile comes first: it may be about this very record
+                with suppress(IndexError):
+                    return self.deliveries.ready.popleft()
                 if left <= 0 or self.life.is_ending:
                     return None
         finally:
-            self._leave()
+            self._close_if_asked()
 
     def consume(self, limit: int, timeout_s: float) -> list[Message]:
-        """Gather until there are so many records and errors or the time is over (negative: never).
+        """Gather until there are so many records or the time is over (negative: never).
 
-        What was gathered before a callback raises stays for the next call.
+        What was gathered before a callback raises stays for the next call. An error comes at once and alone: after a
+        missed poll the records that wait may be another member's already, and the next call drops them.
         """
-        self._enter()
+        self.life.check()
         try:
             deadline = float("inf") if timeout_s < 0 else monotonic() + timeout_s
-            notices: list[Message] = []
             while True:
                 self._serve()
-                while self._performer.notices:
-                    notices.append(self._performer.notices.popleft())
+                if self._performer.notices and limit:
+                    return [self._performer.notices.popleft()]
                 left = deadline - monotonic()
-                missing = limit - len(notices)
-                batch = self._gather(missing, min(SLICE_S, max(left, 0.0)))
+                batch = self._gather(limit, min(SLICE_S, max(left, 0.0)))
                 if batch is not None:
                     return batch
                 self._reports.tell()
-                is_full = len(self.deliveries.ready) >= missing
-                if is_full or notices or left <= 0 or self.life.is_ending:
-                    return self.deliveries.hand_out(missing) + notices
+                if self._may_serve and left > 0:
+                    continue
+                if len(self.deliveries.ready) >= limit or left <= 0 or self.life.is_ending:
+                    return self.deliveries.hand_out(limit)
         finally:
-            self._leave()
+            self._close_if_asked()
 
     def _serve(self) -> None:
         """Begin one slice: what was reported, what the member ordered, what it waits to hear."""
@@ -215,7 +218,7 @@ class Session:
                 self._fetcher.fill(slice_s)
                 return None
             batch = self._fetcher.fetch(limit - len(self.deliveries.ready), slice_s)
-            if len(batch) == limit and not self._reports:
+            if len(batch) == limit and not self._reports and not self.mailroom.mailbox.full:
                 self.deliveries.pass_through(limit)
                 return batch
             self.deliveries.take_in(batch)
@@ -232,7 +235,7 @@ class Session:
     @property
     def _may_serve(self) -> bool:
         """Whether something waits to be performed and nobody is at it."""
-        return self.mailroom.has_waiting and self._performer.thread is None
+        return self.mailroom.has_waiting and self._performer.duty.holder is None
 
     def _thaw_spared(self) -> None:
         """Let partitions go on whose revocation did not take place after all.
@@ -247,20 +250,11 @@ class Session:
             with self._turnstile:
                 self._fetcher.thaw(self._fetcher.frozen & view.owned.keys())
 
-    def _enter(self) -> None:
-        self.life.check()
-        me = threading.get_ident()
-        self._inside[me] = self._inside.get(me, 0) + 1
-
-    def _leave(self) -> None:
-        """Leave a call that polls; a close that was asked for inside it takes place now."""
-        me = threading.get_ident()
-        self._inside[me] -= 1
-        if self._inside[me] == 0:
-            del self._inside[me]
-            if self._closes_later == me:
-                self._closes_later = None
-                self.close()
+    def _close_if_asked(self) -> None:
+        """At the end of a call that polls: a close that was asked for inside it takes place now."""
+        if self._closes_later == threading.get_ident() and not is_running(self, POLLS, caller(2)):
+            self._closes_later = None
+            self._close_once()
 
     # ---- commits ----
 
@@ -311,34 +305,41 @@ class Session:
         if self.life.is_ours and self.life.is_closed:
             return
         self.life.check()
-        me = threading.get_ident()
-        if me in self._inside:
-            self.life.end()
-            if self._closer is None:
-                self._closes_later = me
+        if self._closing.holder == threading.get_ident():
             return
-        if self._closer is not None:
+        if is_running(self, POLLS, caller(1)):
+            self._close_later(threading.get_ident())
+            return
+        self._close_once()
+
+    def _close_once(self) -> None:
+        if not self._closing.take():
             self.mailroom.wait(lambda: self.life.is_closed, self._patience_s)
             return
-        self._closer = me
-        self.life.end()
-        self.mailroom.ring()
-        if not self._performer.begin(self._patience_s):
-            # A callback runs in another thread, and may wait for this one: that thread closes when it comes back.
-            self._closer, self._closes_later = None, self._performer.thread
-            return
-        self._inside[me] = 1
         try:
+            self.life.end()
+            self.mailroom.ring()
             self._close()
         finally:
-            del self._inside[me]
-            self._performer.end()
+            self._closing.give_back()
+
+    def _close_later(self, thread: int) -> None:
+        self.life.end()
+        self._closes_later = thread
 
     @property
     def _patience_s(self) -> float:
         return self._settings.leave_timeout_s + GRACE_S
 
     def _close(self) -> None:
+        while not self._performer.duty.take():
+            busy = self._performer.duty.holder
+            if busy is not None and not self.mailroom.wait(
+                lambda: self._performer.duty.holder is None, self._patience_s
+            ):
+                # A callback runs in another thread, and may wait for this one: that thread closes when it comes back.
+                self._close_later(busy)
+                return
         errors: list[Exception] = []
         try:
             if self._is_started:
@@ -349,7 +350,7 @@ class Session:
             with self._turnstile:
                 self.deliveries.ready.clear()
                 self._fetcher.handle.close()
-            self.mailroom.ring()
+            self._performer.rest()
         if errors:
             raise errors[0]
 
@@ -382,3 +383,7 @@ class Session:
 
     def _rewrite(self, statistics: str) -> str:
         return rewritten(statistics, self._port.view, len(self._fetcher.assigned), self._steps.rebalances)
+
+
+#: The calls inside which a close has to wait for their end.
+POLLS = frozenset({Session.poll.__code__, Session.consume.__code__})

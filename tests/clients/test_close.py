@@ -290,6 +290,46 @@ def test_ctrl_c_breaks_a_poll_within_a_slice(consumers: ConsumerFactory, topic: 
     assert held(consumer) == [0]
 
 
+@pytest.mark.slow
+def test_consumer_closes_after_any_number_of_interrupts(consumers: ConsumerFactory, topic: str) -> None:
+    """C18: wherever Ctrl-C hits, nothing is left locked and no flag is left up: steps go on, and close leaves."""
+    consumer = member_of(consumers, topic, [])
+    main = threading.main_thread().ident or 0
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    done = threading.Event()
+
+    def interrupt() -> None:
+        while not done.wait(0.002):
+            signal.pthread_kill(main, signal.SIGINT)
+
+    interrupting: Thread | None = None
+    interrupted = 0
+    try:
+        interrupting = Thread(interrupt)
+        while interrupted < 300:
+            try:
+                while True:
+                    consumer.member.assign({TopicPartition(topic, interrupted % 4): 0})
+                    consumer.poll(0.001)
+                    consumer.consume(2, 0.001)
+                    consumer.commit(offsets=[Wanted(topic, 0, 1)], asynchronous=False)
+            except KeyboardInterrupt:
+                interrupted += 1
+    finally:
+        done.set()
+        while interrupting is not None and interrupting.is_alive():
+            try:
+                interrupting.outcome()
+            except KeyboardInterrupt:
+                continue
+        signal.signal(signal.SIGINT, before)
+    attempt = consumer.member.assign({TopicPartition(topic, 0): 0})
+    Thread(lambda: consumer.poll(0)).outcome()
+    assert consumer.member.steps[-1] == StepFinished(attempt=attempt, step=Step.ASSIGN)
+    Thread(consumer.close).outcome()
+    assert len(consumer.member.of(LeaveRequested)) == 1
+
+
 def test_destroyed_without_close_leaves_without_a_word(consumers: ConsumerFactory, topic: str) -> None:
     """As in confluent-kafka: no callback, no commit, no leave; the member's thread ends."""
     calls: Called = []

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID
 from confluent_kafka import TopicPartition as Wanted
 
-from tests.clients.application import at, drain, record
+from tests.clients.application import drain, record
 from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import PATIENCE_S
 
@@ -153,5 +153,3 @@ def test_end_of_partition_is_a_message(consumers: ConsumerFactory, topic: str) -
     codes = [error.code() if (error := message.error()) is not None else None for message in messages]
     assert codes == [None, None, -191]
     assert position(consumer, topic) == RECORDS
-    consumer.pause([Wanted(topic, 1)])
-    assert at(topic, 0) == [(topic, 0)]

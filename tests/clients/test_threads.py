@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -85,6 +86,30 @@ def test_callback_may_wait_for_a_worker_that_calls_the_consumer(
     consumer.member.revoke(None)
     Thread(lambda: consumer.poll(0)).outcome()
     assert consumer.member.steps[-1].failed is False
+
+
+@pytest.mark.parametrize("name", ["commit", "commit positions", "pause", "seek", "position", "assignment"])
+def test_call_in_a_signal_handler_that_interrupts_a_poll(consumers: ConsumerFactory, topic: str, name: str) -> None:
+    """The handler runs on the very thread that polls, and must not wait for it."""
+    consumer = consumers()
+    consumer.subscribe([topic])
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    record(consumer)
+    consumer.consume(1000, 0.2)
+    handled: list[object] = []
+    before = signal.signal(signal.SIGUSR1, lambda _, __: handled.append(CALLS[name](consumer, topic)))
+    main = threading.main_thread().ident or 0
+    try:
+        for turn in range(1, 6):
+            if name == "commit positions":  # so that there is something to commit each time
+                consumer._use()._book.forget([TopicPartition(topic, 0)])
+            timer = threading.Timer(0.01 * turn, lambda: signal.pthread_kill(main, signal.SIGUSR1))
+            timer.start()
+            while len(handled) < turn:
+                consumer.poll(0.02)
+            timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_poll_by_another_thread_during_a_callback_performs_no_step(consumers: ConsumerFactory, topic: str) -> None:

@@ -1,0 +1,66 @@
+"""No broker answers: nothing raises that confluent-kafka would not raise, nothing hangs, and the view says why."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership import CommitError, Consumer, MemberState
+from tests.clients.scripted import Thread
+
+pytestmark = pytest.mark.slow
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def consumer() -> Iterator[Consumer]:
+    """A real consumer, with a real member, whose broker is not there."""
+    made = Consumer({"bootstrap.servers": NOBODY, "group.id": "g", "log_level": 0, "socket.timeout.ms": 1000})
+    yield made
+    Thread(made.close).outcome()
+
+
+def test_polls_wait_and_the_view_says_for_what(consumer: Consumer, caplog: pytest.LogCaptureFixture) -> None:
+    """The member goes on looking for its coordinator; the log names the address once, not at every attempt."""
+    consumer.subscribe(["t"])
+    with caplog.at_level(logging.WARNING):
+        assert consumer.poll(0.5) is None
+    view = consumer.membership()
+    assert (view.state, view.waits_for) == (MemberState.JOINING, "the group's coordinator to be found")
+    assert len([line for line in caplog.messages if NOBODY in line]) == 1
+
+
+def test_close_is_quick(consumer: Consumer) -> None:
+    """C17: there is nothing to leave, for nobody was ever spoken to."""
+    consumer.subscribe(["t"])
+    consumer.poll(0.1)
+    begun = time.monotonic()
+    Thread(consumer.close).outcome()
+    assert time.monotonic() - begun < 5
+
+
+def test_synchronous_commit_ends_after_the_socket_timeout(consumer: Consumer) -> None:
+    """With `_TIMED_OUT`."""
+    committing = Thread(lambda: consumer.commit(offsets=[Wanted("t", 0, 1)], asynchronous=False))
+    with pytest.raises(CommitError) as caught:
+        committing.outcome()
+    assert caught.value.code == -185
+
+
+@pytest.mark.parametrize("method", ["list_topics", "committed", "get_watermark_offsets", "offsets_for_times"])
+def test_requests_end_when_their_time_is_over(consumer: Consumer, method: str) -> None:
+    """In slices, so that Ctrl-C and other threads get in between, and with librdkafka's own error at the end."""
+    argument: dict[str, list[object]] = {
+        "list_topics": ["t"],
+        "committed": [[Wanted("t", 0)]],
+        "get_watermark_offsets": [Wanted("t", 0)],
+        "offsets_for_times": [[Wanted("t", 0, 5)]],
+    }
+    with pytest.raises(KafkaException):
+        Thread(lambda: getattr(consumer, method)(*argument[method], 1.2)).outcome()
