@@ -20,8 +20,12 @@ from confluent_kafka import TopicPartition as Wanted
 from consumer_membership.runtime.deliveries import Deliveries
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
+_LOG = logging.getLogger("consumer_membership.fetcher")
+
 T = TypeVar("T")
 
+#: A request that failed after this part of its slice has run into the slice's end: librdkafka rounds to milliseconds.
+_NEARLY = 0.9
 #: Records of one inner batch. Measured: poll() gains nothing above a few hundred, and the batch is memory on top of
 #: librdkafka's queue.
 BATCH_RECORDS = 500
@@ -306,7 +310,7 @@ def in_slices(call: Callable[[float], T], timeout_s: float, now: Callable[[], fl
             return call(left)
         except KafkaException:
             is_over = deadline is not None and now() >= deadline
-            if is_over or now() - begun < left * 0.9:
+            if is_over or now() - begun < left * _NEARLY:
                 raise
-            logging.getLogger("consumer_membership.fetcher").debug("A request of %.1f s expired; asking again", left)
+            _LOG.debug("A request of %.1f s expired; asking again", left)
         slice_s *= 2
