@@ -29,7 +29,7 @@ FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; 0 if every bound holds, 1 if one does not."""
+    """Run; 1 if a bound does not hold, else 0."""
     asked = _parser().parse_args(arguments)
     with _broker(asked) as (bootstrap, broker):
         bench = Bench(
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
             _write(asked.output, run, figures)
     print(f"\nwritten to {asked.output}: {', '.join(sorted(path.name for path in asked.output.iterdir()))}")
     failed = report.missed(figures)
-    print("every bound holds" if not failed else "bounds missed:\n  " + "\n  ".join(failed))
+    print("no bound is missed" if not failed else "bounds missed:\n  " + "\n  ".join(failed))
     return 1 if failed else 0
 
 

@@ -104,9 +104,13 @@ class Group:
     ) -> None:
         self._processes.close()
 
+    def spare(self) -> GroupMember:
+        """A new member's process that is just starting: `prepare` waits until it is up."""
+        return GroupMember(self._processes.enter_context(Worker("member", self._job)))
+
     def member(self) -> GroupMember:
         """A new member's process, up and ready, not subscribed."""
-        new = GroupMember(self._processes.enter_context(Worker("member", self._job)))
+        new = self.spare()
         new.prepare()
         return new
 

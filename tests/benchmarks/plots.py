@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -9,7 +10,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, MultipleLocator, ScalarFormatter
 
 from tests.benchmarks.figures import scale_out, standstill, throughput
 from tests.benchmarks.samples import ecdf
@@ -59,6 +60,7 @@ def _throughput(figure: Figure) -> None:
     _, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.4))
     _bars(left, rates, "faster")
     left.set_title("Messages a second (bars: medians; points: rounds)")
+    left.yaxis.set_major_locator(MultipleLocator(500_000))
     left.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:.1f} M"))
     _bars(right, costs, "dearer")
     right.set_title("Client CPU, µs a message")
@@ -76,16 +78,23 @@ def _bars(axes: Axes, series: list[Series], word: str) -> None:
                 continue
             axes.bar(place + shift, one.summary.median, width, color=colour, label=name if place == 0 else None)
             axes.scatter([place + shift] * len(one.samples), one.values, s=9, color="black", alpha=0.55, zorder=3)
-        if ours.summary and raw.summary:
+        if throughput.paired_ratios(ours, raw):
             top = max(*ours.values, *raw.values)
             tops.append(top)
-            text = f"{ours.summary.median / raw.summary.median:.2f} x"
+            text = f"{statistics.median(throughput.paired_ratios(ours, raw)):.2f} x"
             axes.annotate(text, (place, top), (0, 7), textcoords="offset points", ha="center", weight="bold")
     axes.set_xticks(range(len(_CONTESTS)))
     words = [f"{contest.method}\n{contest.settings}".replace("fetch ", "fetch\n") for contest in _CONTESTS]
     axes.set_xticklabels(words)
     axes.set_ylim(0, max(tops, default=1) * 1.3)
-    axes.annotate(f"x: ours / raw ({word})", (1, 1), xycoords="axes fraction", ha="right", va="top", color=_OTHER)
+    axes.annotate(
+        f"x: ours / raw, median of rounds ({word})",
+        (1, 1),
+        xycoords="axes fraction",
+        ha="right",
+        va="top",
+        color=_OTHER,
+    )
 
 
 def _standstill(figure: Figure) -> None:
@@ -102,7 +111,7 @@ def _standstill(figure: Figure) -> None:
             axes.step([max(value, 0.005) for value in values], shares, where="post", color=colour, label=label, lw=2)
             axes.plot(series.summary.p90, 0.9, "o", color=colour)
         axes.axvline(standstill.LIMIT_S, color=_BOUND, ls="--", lw=1)
-        axes.annotate(f" bound for p90: {standstill.LIMIT_S} s", (standstill.LIMIT_S, 0.03), color=_BOUND)
+        axes.annotate(f" bound for p90: {standstill.LIMIT_S} s", (standstill.LIMIT_S, 1.03), color=_BOUND)
         axes.axhline(0.9, color=_OTHER, lw=0.7, ls=":")
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(ScalarFormatter())
@@ -110,7 +119,7 @@ def _standstill(figure: Figure) -> None:
         axes.set_xlabel("standstill, s (logarithmic)")
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16))
     panels[0].set_ylabel("share of moved partitions")
-    panels[0].set_ylim(0, 1.02)
+    panels[0].set_ylim(0, 1.1)
     plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
     plt.tight_layout()
 

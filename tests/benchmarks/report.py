@@ -86,7 +86,7 @@ def as_json(run: Circumstances, figures: Sequence[Figure]) -> str:
 
 
 def missed(figures: Sequence[Figure]) -> list[str]:
-    """The bounds that do not hold."""
+    """The bounds that do not hold; those that could not be decided are not among them."""
     return [check.bound for figure in figures for check in figure.checks if check.verdict is Verdict.FAIL]
 
 

@@ -6,12 +6,15 @@ import math
 import os
 import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+_DOUBT = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,8 @@ class Verdict(Enum):
 
     PASS = "PASS"  # noqa: S105 - a word in a table
     FAIL = "FAIL"
+    #: The limit lies within what chance alone makes of the measurement: more rounds, or a quieter machine, would tell.
+    UNDECIDED = "UNDECIDED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +135,32 @@ def _check(
     words = ["not measured" if measured is None else amount(measured, unit), limit, *failed]
     passes = measured is not None and not ours_failed and holds(measured)
     return Check(bound=bound, measured="; ".join(words), verdict=Verdict.PASS if passes else Verdict.FAIL)
+
+
+def ratio_at_least(bound: str, ratios: Sequence[float], limit: float, rests_on: Sequence[Series]) -> Check:
+    """Whether the median of paired ratios is not below its limit, or nobody can tell."""
+    strict = at_least(bound, statistics.median(ratios) if ratios else None, limit, "x raw", rests_on)
+    interval = median_interval(ratios)
+    if interval is None:
+        return strict
+    words = f"{strict.measured}; 95 % interval {interval[0]:.2f} to {interval[1]:.2f}"
+    ours_failed = any(series.failures for series in rests_on if series.is_ours)
+    is_undecided = strict.verdict is Verdict.FAIL and interval[1] >= limit and not ours_failed
+    return replace(strict, measured=words, verdict=Verdict.UNDECIDED if is_undecided else strict.verdict)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The interval that holds the true median with at least 95 % confidence; None for too few values.
+
+    By order statistics: each value is below the true median with a chance of one half, whatever the distribution.
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    outside, rank = 0.0, 0
+    while rank < n / 2 and outside + 2 * math.comb(n, rank) / 2**n <= _DOUBT:
+        outside += 2 * math.comb(n, rank) / 2**n
+        rank += 1
+    return (ordered[rank - 1], ordered[n - rank]) if rank else None
 
 
 def median_of(series: Series) -> float | None:

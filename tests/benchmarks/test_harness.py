@@ -22,9 +22,11 @@ from tests.benchmarks.samples import (
     at_most,
     difference,
     ecdf,
+    median_interval,
     median_of,
     p90_of,
     percentile,
+    ratio_at_least,
 )
 
 
@@ -116,6 +118,38 @@ def test_failure_of_the_other_side_is_shown() -> None:
     check = at_most("a bound", 0.1, 0.4, "s", [series(0.1), series(0.1, failures=2, is_ours=False)])
 
     assert (check.verdict, "2 failed" in check.measured) == (Verdict.PASS, True)
+
+
+def test_interval_of_a_median() -> None:
+    """Five values cannot hold a median with 95 % confidence; eleven do, between the second and the tenth."""
+    values = [float(value) for value in range(1, 12)]
+
+    assert median_interval(values[:5]) is None
+    assert median_interval(values[:6]) == (1.0, 6.0)
+    assert median_interval(values) == (2.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [
+        ([1.1] * 11, Verdict.PASS),
+        ([0.9] * 11, Verdict.FAIL),
+        ([0.9] * 6 + [1.1] * 5, Verdict.UNDECIDED),
+        ([0.9] * 5 + [1.1] * 6, Verdict.PASS),
+        ([0.9], Verdict.FAIL),
+        ([], Verdict.FAIL),
+    ],
+)
+def test_ratio_that_chance_may_explain_is_undecided(ratios: list[float], verdict: Verdict) -> None:
+    """A tie is not a miss, and not a pass either."""
+    assert ratio_at_least("a bound", ratios, 1.0, [series(1.0)]).verdict is verdict
+
+
+def test_own_failure_leaves_nothing_undecided() -> None:
+    """Chance does not explain a consumer that did not work."""
+    check = ratio_at_least("a bound", [0.9] * 6 + [1.1] * 5, 1.0, [series(1.0, failures=1)])
+
+    assert check.verdict is Verdict.FAIL
 
 
 def test_failed_measurement_is_counted_and_the_run_goes_on() -> None:

@@ -82,12 +82,16 @@ def _round(bench: Bench, side: Side, series: dict[str, Series], number: int, cha
         balanced_at(members, _BALANCE_S)
         gone: list[GroupMember] = []
         joins = 0
+        spare = group.member()
         with bench.streaming(topic, _RECORDS_PER_S / PARTITIONS, total=records) as stream:
             while not stream.said("streamed"):
                 time.sleep(chance.uniform(*_PAUSE_S))
                 if chance.random() < _chance_to_join(len(members)):
-                    members.append(group.member())
-                    members[-1].subscribe()
+                    # Always one process in reserve: how long one takes to start must not space out the joins.
+                    spare.prepare()
+                    spare.subscribe()
+                    members.append(spare)
+                    spare = group.spare()
                     joins += 1
                 else:
                     leaver = members.pop(chance.randrange(len(members)))

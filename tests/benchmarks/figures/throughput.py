@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
 from tests.benchmarks.processes import WorkerFailedError, run_worker
-from tests.benchmarks.samples import Check, Series, at_least
+from tests.benchmarks.samples import Check, Series, ratio_at_least
 from tests.benchmarks.workers import drain
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def run(bench: Bench) -> Figure:
     began_load = os.getloadavg()[0]
     topic = bench.filled_topic("throughput", _RECORDS, _BYTES)
     contests = [_contestants(bench, contest) for contest in CONTESTS]
-    for number in range(bench.count(7, 1)):
+    for number in range(bench.count(11, 1)):
         for contestants in contests:
             # The two of a contest follow each other directly, in turns: what else the machine does meets both.
             for one in contestants if number % 2 == 0 else reversed(contestants):
@@ -71,7 +70,8 @@ def run(bench: Bench) -> Figure:
             "rates: from the return of the first call that brought records to that of the last",
             "CPU: user and system time of the whole process in the same span",
             "same fetch settings: fetch.queue.backoff.ms=5, fetch.wait.max.ms=100 on both sides",
-            "a bound is held against the median of the ratios of the rounds, which follow each other directly",
+            "ours / raw: within a round the two follow each other directly",
+            "raw's defaults make it wait and not compute: a busy machine slows only ours in the comparison of defaults",
             *(_in_words(contest, *pair) for contest, pair in zip(CONTESTS, pairs, strict=True)),
         ),
         began_load=began_load,
@@ -111,14 +111,8 @@ def paired_ratios(ours: Series, raw: Series) -> list[float]:
 
 
 def _check(contest: Contest, ours: Series, raw: Series) -> Check:
-    ratios = paired_ratios(ours, raw)
-    return at_least(
-        f"{contest}: at least {contest.factor} x raw",
-        statistics.median(ratios) if ratios else None,
-        contest.factor,
-        "x raw",
-        [ours, raw],
-    )
+    bound = f"{contest}: median of ours / raw at least {contest.factor}"
+    return ratio_at_least(bound, paired_ratios(ours, raw), contest.factor, [ours, raw])
 
 
 def _in_words(contest: Contest, ours: Series, raw: Series) -> str:
