@@ -23,13 +23,14 @@ from consumer_membership.membership.events import (
     HeartbeatRejected,
     Verdict,
 )
-from consumer_membership.runtime.cluster_client import BrokerRefusal, ClusterClient, negotiated
+from consumer_membership.runtime.cluster_client import BrokerRefusal, negotiated
 from consumer_membership.runtime.connections import Purpose
 from consumer_membership.runtime.failures import logger
+from consumer_membership.runtime.group_client import GroupClient
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 from consumer_membership.wire import requests, responses
 from consumer_membership.wire.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
-from consumer_membership.wire.verdicts import FetchVerdict, broker_error, fetch_verdict, is_retriable
+from consumer_membership.wire.verdicts import FetchVerdict, broker_error, fetch_verdict
 
 __all__ = [
     "BrokerClient",
@@ -48,7 +49,7 @@ class HeartbeatOutcome(NamedTuple):
     round_trip_s: float
 
 
-class BrokerClient(ClusterClient):
+class BrokerClient(GroupClient):
     """The brokers of one cluster; every method belongs to the loop that called the first one.
 
     `on_coordinator_lost` is called when the connection to a coordinator ended by itself while nothing was in flight;
@@ -62,21 +63,6 @@ class BrokerClient(ClusterClient):
     ) -> None:
         super().__init__(settings)
         self._on_coordinator_lost = on_coordinator_lost
-
-    async def find_coordinator(self, group_id: str) -> BrokerAddress:
-        """The group's coordinator, as one broker names it now.
-
-        Raises:
-            BrokerRefusal: the broker knows none, or does not tell; retriable where waiting may help.
-            TransportError: no broker could be reached, or none answered within socket.timeout.ms.
-        """
-        connection = await self._any()
-        call = negotiated(connection, lambda versions: requests.find_coordinator(versions, group_id))
-        entity = await self._ask(connection, call, self._settings.socket_timeout_s)
-        found = responses.find_coordinator(entity, group_id)
-        if isinstance(found, BrokerError):
-            raise BrokerRefusal(found, retriable=is_retriable(found.code))
-        return found
 
     async def heartbeat(
         self, coordinator: BrokerAddress, group_id: str, effect: SendHeartbeat, timeout_s: float

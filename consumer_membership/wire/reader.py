@@ -105,6 +105,18 @@ def _string_reader(read_length: Callable[[bytes, int], tuple[int, int]], *, opti
     return read
 
 
+def _bytes_reader(read_length: Callable[[bytes, int], tuple[int, int]], *, optional: bool) -> Read:
+    def read(frame: bytes, offset: int) -> tuple[object, int]:
+        length, offset = read_length(frame, offset)
+        if length < 0:
+            if optional:
+                return None, offset
+            raise MalformedError(f"null for bytes at byte {offset}")
+        return frame[offset : offset + length], offset + length
+
+    return read
+
+
 # ---- fixed sizes -----------------------------------------------------------------------------------------------------
 
 _INT16: Final = struct.Struct(">h")
@@ -152,6 +164,8 @@ _OTHERS: Final = MappingProxyType(
 def _primitive_reader(kafka_type: str, *, flexible: bool, optional: bool) -> Read:
     if kafka_type == "string":
         return _string_reader(_read_compact_length if flexible else _read_int16_length, optional=optional)
+    if kafka_type == "bytes":
+        return _bytes_reader(_read_compact_length if flexible else _read_int32_length, optional=optional)
     if kafka_type in _FORMATS:
         return _fixed_reader(_FORMATS[kafka_type])
     if kafka_type in _OTHERS:

@@ -24,8 +24,12 @@ class Api(IntEnum):
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    LEAVE_GROUP = 13
+    DESCRIBE_GROUPS = 15
     API_VERSIONS = 18
+    DESCRIBE_CONFIGS = 32
     CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
 
     @property
     def title(self) -> str:
@@ -44,9 +48,16 @@ SPOKEN: Mapping[Api, tuple[int, ...]] = MappingProxyType(
         # 7 brings require_stable, 9 the member's id and epoch; 10 names topics by id.
         Api.OFFSET_FETCH: (6, 7, 8, 9),
         Api.FIND_COORDINATOR: (3, 4),
+        # Several members in one request since 3 (KIP-345); 5 brings the reason (KIP-800).
+        Api.LEAVE_GROUP: (4, 5),
+        # 6 tells an unknown group from a dead one (KIP-1043).
+        Api.DESCRIBE_GROUPS: (5, 6),
         Api.API_VERSIONS: (0, 3),
+        Api.DESCRIBE_CONFIGS: (4,),
         # 1 brings the regular expression (KIP-848 as released in 4.0).
         Api.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+        # 1 says of each member which protocol it speaks (KIP-1099).
+        Api.CONSUMER_GROUP_DESCRIBE: (0, 1),
     }
 )
 

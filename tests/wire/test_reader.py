@@ -13,16 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_response_schema
+from kio.schema.consumer_protocol_assignment.v0 import ConsumerProtocolAssignment
+from kio.schema.consumer_protocol_subscription.v0 import ConsumerProtocolSubscription
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from consumer_membership.wire.reader import MalformedError, read_entity
 from consumer_membership.wire.versions import SPOKEN
 
-#: Every answer that this package reads, and the headers in front of them.
+#: Every answer that this package reads, and the headers in front of them; beside them, a classic member's two blobs.
 ANSWERS = [load_response_schema(api.value, version) for api, versions in SPOKEN.items() for version in versions]
 HEADERS = sorted({answer.__header_schema__ for answer in ANSWERS}, key=lambda header: header.__version__)
-LAYOUTS: list[Any] = [*ANSWERS, *HEADERS]
+LAYOUTS: list[Any] = [*ANSWERS, *HEADERS, ConsumerProtocolAssignment, ConsumerProtocolSubscription]
 
 HEARTBEAT = load_response_schema(68, 1)
 
@@ -47,6 +49,7 @@ VALUES: dict[str, Any] = {
     "int32": lambda chance: chance.choice([-1, 0, 1, chance.randint(-(2**31), 2**31 - 1)]),
     "int64": lambda chance: chance.choice([-1, 0, 1, chance.randint(-(2**63), 2**63 - 1)]),
     "string": lambda chance: chance.choice(["", "a", "ü€😀", "x" * chance.choice([126, 127, 128, 300])]),
+    "bytes": lambda chance: chance.randbytes(chance.choice([0, 1, 127, 128, 300])),
     "uuid": lambda chance: chance.choice([None, UUID(int=chance.getrandbits(128))]),
     "error_code": lambda chance: chance.choice(list(ErrorCode)),
     "timedelta_i32": lambda chance: timedelta(milliseconds=chance.randint(-(2**31), 2**31 - 1)),

@@ -1,0 +1,188 @@
+"""What a coordinator says about a whole group: kio's describe answers, of both protocols, as one kind of value.
+
+What a broker left out of an answer is an error of that group, never a group without members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.types import LEAVE_STATIC_EPOCH, BrokerError, GroupProtocol, TopicPartition
+from consumer_membership.wire import consumer_protocol
+from consumer_membership.wire.verdicts import broker_error, group_error
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v0.response import Assignment as AssignmentV0
+    from kio.schema.consumer_group_describe.v0.response import Member as ConsumerMemberV0
+    from kio.schema.consumer_group_describe.v1.response import Assignment as AssignmentV1
+    from kio.schema.consumer_group_describe.v1.response import Member as ConsumerMemberV1
+    from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMemberV5
+    from kio.schema.describe_groups.v6.response import DescribedGroupMember as ClassicMemberV6
+
+    from consumer_membership.wire.group_requests import ConsumerGroupDescribeResponse, DescribeGroupsResponse
+
+    ConsumerMember: TypeAlias = ConsumerMemberV0 | ConsumerMemberV1
+    ClassicMember: TypeAlias = ClassicMemberV5 | ClassicMemberV6
+
+#: The protocol type of a classic group whose members consume; Connect workers, for one, have another.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+_SUCCESS = ErrorCode.none.value
+#: The state in which DescribeGroups before version 6 shows a group that it does not know.
+_DEAD = "Dead"
+#: ConsumerGroupDescribe v1: a member that speaks the classic protocol, in a group that is being migrated.
+_CLASSIC_MEMBER = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDescription:
+    """One member as its coordinator knows it.
+
+    `epoch`, `target` and `rack_id` are of the consumer protocol only: None in a classic group. `note` says what could
+    not be read of the member, and is empty otherwise.
+    """
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    host: str
+    #: -2: a static member that is away and keeps its place until its session ends.
+    epoch: int | None
+    #: What the member speaks: in a group that is being migrated, members of both protocols stand side by side.
+    protocol: GroupProtocol
+    topics: frozenset[str]
+    pattern: str | None
+    assignment: frozenset[TopicPartition]
+    target: frozenset[TopicPartition] | None
+    note: str = ""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the member said that it will be back (a static member that closed)."""
+        return self.epoch == LEAVE_STATIC_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """One group as its coordinator knows it, its members by member id.
+
+    The epochs are of the consumer protocol only: None for a classic group. `assignor` is empty as long as none was
+    chosen. `state` is the coordinator's word: Empty, Assigning, Reconciling, Stable; for a classic group Empty,
+    PreparingRebalance, CompletingRebalance, Stable.
+    """
+
+    group_id: str
+    protocol: GroupProtocol
+    #: "consumer"; of a classic group what its members agreed on, and empty for one that only holds offsets.
+    protocol_type: str
+    state: str
+    epoch: int | None
+    assignment_epoch: int | None
+    assignor: str
+    members: tuple[MemberDescription, ...]
+
+
+def consumer_group_description(entity: ConsumerGroupDescribeResponse, group_id: str) -> GroupDescription | BrokerError:
+    """The group that ConsumerGroupDescribe shows, or why it shows none (GROUP_ID_NOT_FOUND: none, or a classic one)."""
+    found = next((group for group in entity.groups if group.group_id == group_id), None)
+    if found is None:
+        return _left_out(group_id)
+    if int(found.error_code) != _SUCCESS:
+        return group_error(int(found.error_code), found.error_message, group_id)
+    return GroupDescription(
+        group_id=group_id,
+        protocol=GroupProtocol.CONSUMER,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        state=found.group_state,
+        epoch=found.group_epoch,
+        assignment_epoch=found.assignment_epoch,
+        assignor=found.assignor_name,
+        members=_by_id(_consumer_member(member) for member in found.members),
+    )
+
+
+def _consumer_member(entity: ConsumerMember) -> MemberDescription:
+    # Version 0 does not say; before it was said, members of the classic protocol could not be told apart.
+    is_classic = int(getattr(entity, "member_type", -1)) == _CLASSIC_MEMBER
+    return MemberDescription(
+        member_id=entity.member_id,
+        instance_id=entity.instance_id,
+        rack_id=entity.rack_id,
+        client_id=entity.client_id,
+        host=_host(entity.client_host),
+        epoch=entity.member_epoch,
+        protocol=GroupProtocol.CLASSIC if is_classic else GroupProtocol.CONSUMER,
+        topics=frozenset(entity.subscribed_topic_names),
+        pattern=entity.subscribed_topic_regex or None,
+        assignment=_partitions(entity.assignment),
+        target=_partitions(entity.target_assignment),
+    )
+
+
+def _partitions(entity: AssignmentV0 | AssignmentV1) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(topic.topic_name, partition)
+        for topic in entity.topic_partitions
+        for partition in topic.partitions
+    )
+
+
+def classic_group_description(entity: DescribeGroupsResponse, group_id: str) -> GroupDescription | BrokerError:
+    """The group that DescribeGroups shows, or why it shows none; GROUP_ID_NOT_FOUND in version 5 too."""
+    found = next((group for group in entity.groups if group.group_id == group_id), None)
+    if found is None:
+        return _left_out(group_id)
+    if int(found.error_code) != _SUCCESS:
+        return group_error(int(found.error_code), getattr(found, "error_message", None), group_id)
+    if found.group_state == _DEAD:
+        return broker_error(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+    return GroupDescription(
+        group_id=group_id,
+        protocol=GroupProtocol.CLASSIC,
+        protocol_type=found.protocol_type,
+        state=found.group_state,
+        epoch=None,
+        assignment_epoch=None,
+        assignor=found.protocol_data,
+        members=_by_id(_classic_member(member, found.protocol_type) for member in found.members),
+    )
+
+
+def _classic_member(entity: ClassicMember, protocol_type: str) -> MemberDescription:
+    assigned = consumer_protocol.ReadAssignment(frozenset(), f"not a consumer: protocol type {protocol_type!r}")
+    asked = consumer_protocol.ReadSubscription(frozenset())
+    if protocol_type == CONSUMER_PROTOCOL_TYPE:
+        assigned = consumer_protocol.assignment(entity.member_assignment)
+        asked = consumer_protocol.subscription(entity.member_metadata)
+    return MemberDescription(
+        member_id=entity.member_id,
+        instance_id=entity.group_instance_id,
+        rack_id=None,
+        client_id=entity.client_id,
+        host=_host(entity.client_host),
+        epoch=None,
+        protocol=GroupProtocol.CLASSIC,
+        topics=asked.topics,
+        pattern=None,
+        assignment=assigned.partitions,
+        target=None,
+        note=assigned.note or asked.note,
+    )
+
+
+def _by_id(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...]:
+    return tuple(sorted(members, key=lambda member: member.member_id))
+
+
+def _host(client_host: str) -> str:
+    # The broker writes Java's InetAddress, "NAME/ADDRESS", and has no name.
+    return client_host.removeprefix("/")
+
+
+def _left_out(group_id: str) -> BrokerError:
+    return broker_error(ErrorCode.unknown_server_error, f"the broker's answer leaves group {group_id} out")
