@@ -1,0 +1,124 @@
+# ruff: noqa: ANN401  # entities of many versions, which share no type
+"""Builders of what a coordinator answers about groups."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from kio.index import load_response_schema
+from kio.schema.describe_configs.v4 import response as configs_v4
+from kio.schema.errors import ErrorCode
+from kio.schema.leave_group.v5 import response as leave_v5
+
+from tests.support.scripted_broker import ZERO
+
+TOPIC_ID = UUID(int=0xA)
+
+
+def module_of(api_key: int, version: int) -> Any:
+    """The module of an API's answer, where its nested classes are too."""
+    return importlib.import_module(load_response_schema(api_key, version).__module__)
+
+
+def consumer_member(member_id: str, *, version: int = 1, **fields: Any) -> Any:
+    """One member of ConsumerGroupDescribe's answer; assignments as partitions of the topic `t`."""
+    kind = module_of(69, version)
+
+    def assignment(partitions: tuple[int, ...]) -> Any:
+        topics = (kind.TopicPartitions(topic_id=TOPIC_ID, topic_name="t", partitions=partitions),) if partitions else ()
+        return kind.Assignment(topic_partitions=topics)
+
+    values: dict[str, Any] = {"member_epoch": 5, "client_id": "c", "client_host": "/10.0.0.1", **fields}
+    values["assignment"] = assignment(values.get("assignment", ()))
+    values["target_assignment"] = assignment(values.get("target_assignment", ()))
+    return kind.Member(member_id=member_id, **values)
+
+
+def consumer_group(*members: Any, version: int = 1, group: str = "g", **fields: Any) -> Any:
+    """ConsumerGroupDescribe's answer with one group; `code` and `message` for a refusal."""
+    kind = module_of(69, version)
+    described = kind.DescribedGroup(
+        error_code=ErrorCode(fields.get("code", 0)),
+        error_message=fields.get("message"),
+        group_id=group,
+        group_state=fields.get("state", "Stable"),
+        group_epoch=6,
+        assignment_epoch=5,
+        assignor_name="uniform",
+        members=members,
+    )
+    return kind.ConsumerGroupDescribeResponse(throttle_time=ZERO, groups=(described,))
+
+
+def classic_member(member_id: str, *, version: int = 6, **fields: Any) -> Any:
+    """One member of DescribeGroups' answer."""
+    values: dict[str, Any] = {
+        "client_id": "c",
+        "client_host": "/10.0.0.1",
+        "member_metadata": b"",
+        "member_assignment": b"",
+        **fields,
+    }
+    return module_of(15, version).DescribedGroupMember(member_id=member_id, **values)
+
+
+def classic_group(*members: Any, version: int = 6, group: str = "g", **fields: Any) -> Any:
+    """DescribeGroups' answer with one group; `code` and, in version 6, `message` for a refusal."""
+    kind = module_of(15, version)
+    described = kind.DescribedGroup(
+        error_code=ErrorCode(fields.get("code", 0)),
+        group_id=group,
+        group_state=fields.get("state", "Stable"),
+        protocol_type=fields.get("protocol_type", "consumer"),
+        protocol_data="range",
+        members=members,
+        **({"error_message": fields["message"]} if "message" in fields else {}),
+    )
+    return kind.DescribeGroupsResponse(throttle_time=ZERO, groups=(described,))
+
+
+def leave_answer(*members: tuple[str, str | None, int], code: int = 0) -> leave_v5.LeaveGroupResponse:
+    """LeaveGroup's answer: member id, instance id and error code of each."""
+    return leave_v5.LeaveGroupResponse(
+        throttle_time=ZERO,
+        error_code=ErrorCode(code),
+        members=tuple(
+            leave_v5.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=ErrorCode(error))
+            for member_id, instance_id, error in members
+        ),
+    )
+
+
+def config_answer(
+    settings: Mapping[str, str | None], *, code: int = 0, message: str | None = None, group: str = "g"
+) -> configs_v4.DescribeConfigsResponse:
+    """DescribeConfigs' answer for one group."""
+    return configs_v4.DescribeConfigsResponse(
+        throttle_time=ZERO,
+        results=(
+            configs_v4.DescribeConfigsResult(
+                error_code=ErrorCode(code),
+                error_message=message,
+                resource_type=32,
+                resource_name=group,
+                configs=tuple(
+                    configs_v4.DescribeConfigsResourceResult(
+                        name=name, value=value, read_only=False, is_sensitive=False, synonyms=(), documentation=None
+                    )
+                    for name, value in settings.items()
+                ),
+            ),
+        ),
+    )
+
+
+def blob(partitions: Mapping[str, tuple[int, ...]], version: int = 3, tail: bytes = b"\xff\xff\xff\xff") -> bytes:
+    """A ConsumerProtocolAssignment as clients write it; the tail is the user data, null here."""
+    data = version.to_bytes(2, "big") + len(partitions).to_bytes(4, "big")
+    for topic, numbers in partitions.items():
+        data += len(topic).to_bytes(2, "big") + topic.encode() + len(numbers).to_bytes(4, "big")
+        data += b"".join(number.to_bytes(4, "big") for number in numbers)
+    return data + tail
