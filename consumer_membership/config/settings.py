@@ -39,6 +39,8 @@ class ConnectionSettings:
     address_family: AddressFamily = AddressFamily.ANY
     receive_message_max_bytes: int = 100_000_000
     allow_auto_create_topics: bool = False
+    #: Whether another process is to leave the group for the members of this one once it died.
+    crash_guardian: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from consumer_membership.config import ConnectionSettings, StartSettings
-from consumer_membership.membership.effects import ApplicationEffect
+from consumer_membership.membership.effects import ApplicationEffect, Effect
+from consumer_membership.membership.events import Event
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.guardian.observer import GuardianObserver
+from consumer_membership.runtime.guardian.owner import OF_THIS_PROCESS
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.network_thread import NetworkThread
-from consumer_membership.runtime.observer import LogObserver
+from consumer_membership.runtime.observer import LogObserver, Observer
 from consumer_membership.runtime.ports import MemberPort
 
 
@@ -28,5 +32,23 @@ def member_thread(
         start=start,
         to_application=to_application,
         progress=progress,
-        observer=LogObserver(),
+        observer=_observer(connection),
     )
+
+
+def _observer(connection: ConnectionSettings) -> Observer:
+    if not connection.crash_guardian:
+        return LogObserver()
+    return _Observers(LogObserver(), GuardianObserver(OF_THIS_PROCESS.get(), connection))
+
+
+class _Observers:
+    """Several observers as one; each sees every event, in their order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def observed(self, event: Event, effects: tuple[Effect, ...], view: MembershipView) -> None:
+        """Show it to all."""
+        for observer in self._observers:
+            observer.observed(event, effects, view)

@@ -1,0 +1,30 @@
+"""The crash guardian: a small process that leaves the group on behalf of members whose process died.
+
+A member that dies without a goodbye (`kill -9`, out of memory) keeps its partitions until its session ends, 45 s by
+default. With `crash.guardian.enable` the application's process starts one guardian, which holds a *will* for each of
+its members: what to send, ready as bytes, and where to. When the process is gone and a will is still there, the
+guardian sends it: epoch -1 for a dynamic member, so that the others get its partitions after one heartbeat, and -2 for
+a static one, so that its replacement joins without having to take its place by force.
+
+    application's process                                   guardian's process (standard library only, 12 MB)
+    observer    a member's view -> its will, at each change
+    owner       one guardian per process, forks  -- pipe --> wills     the ledger of what was said last
+                                                             watch     is the application's process gone?
+                                                             leaving   the leaves, over plain sockets
+                                                             process   all of it, from the start to the end
+                                                             script    how it comes to run without the package
+
+Both sides share `wills`. Rules that everything here follows:
+
+1. It never acts while the application's process lives, whatever happens to the pipe: an application may close all its
+   descriptors, or be stopped. A member id belongs to one process alone, so that a leave which comes late, twice or for
+   a member that left already meets UNKNOWN_MEMBER_ID and harms nobody.
+2. The application never waits for it, and never fails because of it.
+3. It outlives signals that are meant for the application, and nothing else: it ends with the application.
+
+What it cannot do: a host, a container or a PID namespace that ends takes the guardian along. That is so too where the
+application is PID 1 of its container, or the only child of an init that ends with it; `memory.oom.group` kills both.
+systemd stops what is left of a unit with SIGTERM first, which the guardian outlives long enough. A process that
+replaces its program (`exec`) lives on, so its guardian waits for its end. TLS and SASL will need more than frames that
+are made beforehand.
+"""

@@ -1,0 +1,212 @@
+"""The one guardian of this process: started with the first will, told each change, started again if it died.
+
+Everything here returns at once and raises nothing: it is called on membership threads. What the pipe does not take now
+goes out with the next call; of one member only the latest word is kept meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from consumer_membership.runtime.guardian.wills import Will, line_of
+
+_LOG = logging.getLogger("consumer_membership.guardian")
+
+_SCRIPT = Path(__file__).with_name("script.py")
+#: A guardian that keeps dying is ended by somebody; each start costs 5 ms.
+_STARTS = 5
+_RESTART_PAUSE_S = 1.0
+#: The init of a PID namespace: everything in it ends with it.
+_INIT = 1
+#: A write to a dead guardian must not raise SIGPIPE, which some applications let end them.
+_SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | getattr(socket, "MSG_DONTWAIT", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pipe:
+    """This process's end, with its identity: an application that closes all descriptors may reuse the number."""
+
+    descriptor: int
+    identity: tuple[int, int]
+
+    @property
+    def is_ours(self) -> bool:
+        try:
+            return _identity(self.descriptor) == self.identity
+        except OSError:
+            return False
+
+    def send(self, data: bytes) -> int:
+        """How many bytes went; raises OSError as sockets do."""
+        if not self.is_ours:
+            raise BrokenPipeError("the application has closed the guardian's pipe")
+        # A socket object that stays would complain at the interpreter's end that nobody closed it.
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.descriptor)
+        try:
+            return end.send(data, _SEND_FLAGS)
+        finally:
+            end.detach()
+
+    def close(self) -> None:
+        if self.is_ours:
+            os.close(self.descriptor)
+
+
+class Guardian:
+    """The guardian of the process that uses this object; after a fork the child's object begins anew."""
+
+    def __init__(self, script: Path = _SCRIPT) -> None:
+        self._script = script
+        self._keys = itertools.count(1)
+        self.begin_anew()
+
+    @property
+    def pid(self) -> int | None:
+        """The guardian's process id, None where none runs."""
+        return self._pid
+
+    def begin_anew(self) -> None:
+        """In a forked child: another process's guardian is not to be spoken to, nor kept waiting by the pipe's copy."""
+        pipe: _Pipe | None = getattr(self, "_pipe", None)
+        if pipe is not None:
+            pipe.close()
+        self._lock = threading.Lock()
+        self._wills: dict[int, bytes] = {}
+        self._outbox: dict[int, bytes] = {}
+        self._unsent = b""
+        self._pipe: _Pipe | None = None
+        self._pid: int | None = None
+        self._starts = 0
+        self._started_at = float("-inf")
+
+    def new_key(self) -> int:
+        """A key for one more member."""
+        return next(self._keys)
+
+    def tell(self, key: int, will: Will | None) -> None:
+        """This is to be done for the member with this key; None: nothing any more."""
+        with self._lock:
+            line = line_of(key, will)
+            if will is None:
+                self._wills.pop(key, None)
+            else:
+                self._wills[key] = line
+            self._outbox[key] = line
+            self._tend()
+
+    def tend(self) -> None:
+        """Start the guardian again if it is gone, and send what could not be sent before."""
+        with self._lock:
+            self._tend()
+
+    def _tend(self) -> None:
+        if not self._is_up():
+            self._start()
+        pipe = self._pipe
+        while pipe is not None and (self._unsent or self._outbox):
+            if not self._unsent:
+                key = next(iter(self._outbox))
+                self._unsent = self._outbox.pop(key)
+            try:
+                self._unsent = self._unsent[pipe.send(self._unsent) :]
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # It holds what it was told until now, and acts on it at this process's end.
+                _LOG.debug("The guardian %s cannot be reached any more: %s", self._pid, error)
+                self._pipe = pipe = None
+                self._pid = None
+
+    def _is_up(self) -> bool:
+        if self._pipe is None or self._pid is None:
+            return False
+        try:
+            ended, status = os.waitpid(self._pid, os.WNOHANG)
+        except ChildProcessError:
+            ended, status = self._pid, 0
+        if not ended:
+            return True
+        _LOG.warning("The guardian process %d ended by itself (status %d)", self._pid, status)
+        self._pipe.close()
+        self._pipe = self._pid = None
+        return False
+
+    def _start(self) -> None:
+        now = time.monotonic()
+        if not self._wills or self._starts >= _STARTS or now - self._started_at < _RESTART_PAUSE_S:
+            return
+        self._starts += 1
+        self._started_at = now
+        try:
+            self._pipe, self._pid = _spawn(self._script)
+        except OSError as error:
+            _LOG.warning("The guardian could not be started (start %d of %d): %s", self._starts, _STARTS, error)
+            return
+        self._unsent, self._outbox = b"", dict(self._wills)
+        _LOG.info("Guardian process %d watches this process %d", self._pid, os.getpid())
+        if os.getpid() == _INIT and self._starts == 1:
+            _LOG.warning(
+                "This process is PID 1: the kernel ends its guardian with it, so that a crash is not covered; run the "
+                "application below an init that outlives it"
+            )
+
+
+def _spawn(script: Path) -> tuple[_Pipe, int]:
+    """Start the guardian; raises OSError where that cannot be done."""
+    executable = Path(sys.executable or "")
+    if getattr(sys, "frozen", False) or not executable.name.lower().startswith("py"):
+        # It would be the application once more: a frozen one, or a server that embeds Python.
+        raise OSError(f"sys.executable={sys.executable!r} is no Python interpreter")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with ours, theirs:
+        ours.setblocking(False)
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, this package's script
+            [str(executable), "-I", "-S", str(script), str(os.getpid())],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C and a kill of the application's process group are not meant for it.
+        )
+        # It outlives this process by design and is waited for here, so Popen has nothing to complain of at the end.
+        process.returncode = 0
+        pipe = _Pipe(descriptor=ours.fileno(), identity=_identity(ours.fileno()))
+        ours.detach()
+    return pipe, process.pid
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+class _Holder:
+    """Where this process's guardian is: the one thing that all consumers of a process have in common."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._guardian: Guardian | None = None
+
+    def get(self) -> Guardian:
+        """This process's guardian, made at the first call and begun anew in each forked child."""
+        with self._lock:
+            if self._guardian is None:
+                self._guardian = Guardian()
+                os.register_at_fork(after_in_child=self._after_fork_in_child)
+            return self._guardian
+
+    def _after_fork_in_child(self) -> None:
+        # Another thread of the parent may have held it.
+        self._lock = threading.Lock()
+        if self._guardian is not None:
+            self._guardian.begin_anew()
+
+
+OF_THIS_PROCESS = _Holder()

@@ -1,0 +1,115 @@
+"""What the application's process tells its guardian: one line of JSON for each change of one member's will.
+
+Pure, and shared by both processes. A line that was cut short by the application's death is no news: what was said
+before it holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+#: One frame for each version in which the request may be sent.
+Frames: TypeAlias = Mapping[int, bytes]
+Address: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Will:
+    """What to send for one member once its process is gone, and where to.
+
+    `hello` is an ApiVersions of version 0; `leave` and `find_coordinator` have the correlation id 1, as the second
+    request of a connection. `coordinator` is where the group's coordinator was last; `address_family` is the socket
+    module's number.
+    """
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    member_epoch: int
+    coordinator: Address
+    bootstrap_servers: tuple[Address, ...]
+    address_family: int
+    hello: bytes
+    leave: Frames
+    find_coordinator: Frames
+
+
+def line_of(key: int, will: Will | None) -> bytes:
+    """The line that makes this the will of the member with this key; None: there is nothing to do for it any more."""
+    return json.dumps({"key": key, "will": None if will is None else _plain(will)}).encode() + b"\n"
+
+
+def _plain(will: Will) -> dict[str, object]:
+    return {
+        "group_id": will.group_id,
+        "member_id": will.member_id,
+        "instance_id": will.instance_id,
+        "member_epoch": will.member_epoch,
+        "coordinator": will.coordinator,
+        "bootstrap_servers": will.bootstrap_servers,
+        "address_family": will.address_family,
+        "hello": _text(will.hello),
+        "leave": {version: _text(frame) for version, frame in will.leave.items()},
+        "find_coordinator": {version: _text(frame) for version, frame in will.find_coordinator.items()},
+    }
+
+
+class Ledger:
+    """The wills that stand, from the bytes of all lines so far; however they are cut."""
+
+    def __init__(self) -> None:
+        self._wills: dict[int, Will] = {}
+        self._unfinished = b""
+
+    @property
+    def wills(self) -> tuple[Will, ...]:
+        """One for each member that has not left, oldest first."""
+        return tuple(self._wills.values())
+
+    def take(self, data: bytes) -> None:
+        """Take these bytes, after all earlier ones. A line that is none of ours is passed over: the others hold."""
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        for line in lines:
+            try:
+                said = json.loads(line)
+                key, will = int(said["key"]), said["will"]
+                read = None if will is None else _read(will)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
+            if read is None:
+                self._wills.pop(key, None)
+            else:
+                self._wills[key] = read
+
+
+def _read(said: Mapping[str, object]) -> Will:
+    return Will(
+        group_id=str(said["group_id"]),
+        member_id=str(said["member_id"]),
+        instance_id=cast("str | None", said["instance_id"]),
+        member_epoch=cast("int", said["member_epoch"]),
+        coordinator=_address(said["coordinator"]),
+        bootstrap_servers=tuple(map(_address, cast("list[object]", said["bootstrap_servers"]))),
+        address_family=cast("int", said["address_family"]),
+        hello=base64.b64decode(str(said["hello"])),
+        leave=_frames(said["leave"]),
+        find_coordinator=_frames(said["find_coordinator"]),
+    )
+
+
+def _frames(said: object) -> Frames:
+    frames = cast("Mapping[str, str]", said)
+    return {int(version): base64.b64decode(frame) for version, frame in frames.items()}
+
+
+def _address(pair: object) -> Address:
+    host, port = cast("Address", pair)
+    return str(host), int(port)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
