@@ -73,6 +73,9 @@ class ConsumerConfig(BaseSettings):
     heartbeat_active_interval_ms: values.DurationMs = 250
     retry_backoff_ms: values.RetryMs = 100
     retry_backoff_max_ms: values.RetryMs = 1_000
+    #: A process of 15 MB that leaves the group for this one's members when it dies without a goodbye; for a host or a
+    #: container that outlives its processes.
+    crash_guardian_enable: values.Guardian = False
 
     # ---- where partitions start ----
     auto_offset_reset: values.Reset = OffsetReset.LATEST
@@ -175,6 +178,7 @@ class ConsumerConfig(BaseSettings):
             address_family=self.broker_address_family,
             receive_message_max_bytes=self.receive_message_max_bytes,
             allow_auto_create_topics=self.allow_auto_create_topics,
+            crash_guardian=self.crash_guardian_enable,
         )
 
     def start_settings(self) -> StartSettings:

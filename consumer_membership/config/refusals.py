@@ -44,6 +44,7 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "enable.auto.commit",
         "auto.commit.interval.ms",
         "enable.auto.offset.store",
+        "crash.guardian.enable",
     }
 )
 

@@ -7,6 +7,7 @@ is an integer. These readers raise `ValueError`; the key's name stands in the te
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
@@ -38,6 +39,13 @@ def _read_bool(value: object, info: ValidationInfo) -> bool:
     if text in _FALSE:
         return False
     raise ValueError(f'Expected bool value for "{_key(info)}": true or false')
+
+
+def _read_guardian(value: object, info: ValidationInfo) -> bool:
+    is_wanted = _read_bool(value, info)
+    if is_wanted and sys.platform == "win32":
+        raise ValueError("the guardian needs Unix sockets between processes, which this system lacks; remove the key")
+    return is_wanted
 
 
 def _integer(minimum: int, maximum: int) -> Callable[[object, ValidationInfo], int]:
@@ -79,6 +87,8 @@ def _choice(words: dict[str, T]) -> Callable[[object, ValidationInfo], T]:
 
 
 Bool = Annotated[bool, BeforeValidator(_read_bool)]
+#: A boolean that cannot be true on every system.
+Guardian = Annotated[bool, BeforeValidator(_read_guardian)]
 Text = Annotated[str, BeforeValidator(str)]
 #: max.poll.interval.ms and heartbeat.interval.ms of librdkafka: 0 is no interval.
 PositiveMs = Annotated[int, BeforeValidator(_integer(1, _DAY_MS))]
