@@ -82,6 +82,34 @@ class LeaveOption(Enum):
     REMAIN = "remain"
 
 
+class ConflictPolicy(Enum):
+    """What a static member does whose instance id another member holds: `group.instance.id.conflict.policy`."""
+
+    #: The newest wins, as in KIP-345: release the holder on its behalf, then join; the former holder is fenced.
+    TAKEOVER = "takeover"
+    #: Try again until the holder left or its session ended.
+    WAIT = "wait"
+    #: End at once, as KIP-848 has it.
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A member that holds an instance id; epoch -2 says that it left for a while, and None that it is not known.
+
+    `client_id` and `host` are empty where only the member id could be learnt.
+    """
+
+    member_id: str
+    member_epoch: int | None = None
+    client_id: str = ""
+    host: str = ""
+
+    def __str__(self) -> str:
+        """`MEMBER (client CLIENT on HOST)`."""
+        return f"{self.member_id} (client {self.client_id} on {self.host})" if self.host else self.member_id
+
+
 class GroupProtocol(Enum):
     """The two rebalance protocols of Kafka, by the words of `group.protocol`."""
 
@@ -114,6 +142,12 @@ class BrokerError:
         """The broker's words where it gave some, with the code's name."""
         return f"{self.name}: {self.message}" if self.message else self.name
 
+
+#: Kafka's error codes that the core itself distinguishes.
+UNKNOWN_MEMBER_CODE = 25
+FENCED_INSTANCE_CODE = 82
+UNRELEASED_INSTANCE_CODE = 111
+INVALID_PATTERN_CODE = 128
 
 #: Errors of this library's own, with librdkafka's numbers for them, so that front ends pass them on unchanged.
 POLL_TIMEOUT_CODE = -147

@@ -36,6 +36,7 @@ def refuse_contradictions(given: Mapping[str, object]) -> None:
         if remedy is not None:
             raise ConfigurationError(key, shown(key, value), remedy)
     _refuse_group(given)
+    _refuse_instance(given)
     _refuse_connection(given)
 
 
@@ -58,6 +59,23 @@ def _refuse_group(given: Mapping[str, object]) -> None:
     ):
         if key in given and not str(given[key]):
             raise ConfigurationError(key, given[key], f"it must not be empty; {alternative}")
+
+
+def _refuse_instance(given: Mapping[str, object]) -> None:
+    """Where the instance id comes from must be clear, and a pool's members must not rob each other."""
+    pool = given.get("group.instance.id.pool")
+    if pool is None:
+        return
+    if "group.instance.id" in given:
+        remedy = "it cannot be given beside group.instance.id; give the process its own id, or let it claim one"
+        raise ConfigurationError("group.instance.id.pool", pool, remedy)
+    policy = given.get("group.instance.id.conflict.policy")
+    if str(policy).strip().lower() == "takeover":
+        remedy = (
+            "with group.instance.id.pool nobody can tell which holder is dead, so that a takeover might rob a living "
+            "member; set it to wait or fail, or leave it out"
+        )
+        raise ConfigurationError("group.instance.id.conflict.policy", policy, remedy)
 
 
 def _refuse_connection(given: Mapping[str, object]) -> None:

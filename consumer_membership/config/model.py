@@ -17,6 +17,7 @@ from consumer_membership.config.refusals import KEPT_FROM_THE_FETCHER
 from consumer_membership.config.settings import AddressFamily, ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.types import ConflictPolicy
 
 #: librdkafka's meaning of auto.commit.interval.ms=0 is "not by time"; the member's schedule takes a day for it.
 _NEVER_MS = 86_400_000
@@ -56,6 +57,10 @@ class ConsumerConfig(BaseSettings):
     # ---- the member ----
     group_id: values.Text
     group_instance_id: values.Text | None = None
+    #: Ids such as orders-{0..7} of which the member claims a free one: static members without an identity of their own.
+    group_instance_id_pool: values.Pool = ()
+    #: What to do where another member holds the instance id. Left out: takeover, and wait with a pool.
+    group_instance_id_conflict_policy: values.Policy | None = None
     group_protocol: values.Text = "consumer"
     group_remote_assignor: values.Text | None = None
     client_rack: values.Text | None = None
@@ -151,6 +156,8 @@ class ConsumerConfig(BaseSettings):
         return MemberSettings(
             group_id=self.group_id,
             instance_id=self.group_instance_id,
+            instance_pool=self.group_instance_id_pool,
+            conflict_policy=self.group_instance_id_conflict_policy or self._default_policy,
             rack_id=self.client_rack or None,
             assignor=self.group_remote_assignor,
             max_poll_interval_s=_seconds(self.max_poll_interval_ms),
@@ -161,6 +168,11 @@ class ConsumerConfig(BaseSettings):
             retry_backoff_s=_seconds(self.retry_backoff_ms),
             retry_backoff_max_s=_seconds(max(self.retry_backoff_ms, self.retry_backoff_max_ms)),
         )
+
+    @property
+    def _default_policy(self) -> ConflictPolicy:
+        """A pool's member takes nothing from anybody: which of the holders would be the dead one?"""
+        return ConflictPolicy.WAIT if self.group_instance_id_pool else ConflictPolicy.TAKEOVER
 
     def connection_settings(self) -> ConnectionSettings:
         """How the membership's own connections reach the brokers: as the fetcher does."""

@@ -36,6 +36,8 @@ _SECRET_WORDS = ("password", "secret", "passphrase", "key.pem", "private.key", "
 KEPT_FROM_THE_FETCHER = frozenset(
     {
         "group.instance.id",
+        "group.instance.id.pool",
+        "group.instance.id.conflict.policy",
         "group.protocol",
         "group.remote.assignor",
         "heartbeat.interval.ms",

@@ -13,7 +13,9 @@ from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, ValidationInfo
 
+from consumer_membership.config.pool import parse_pool
 from consumer_membership.config.settings import AddressFamily, OffsetReset
+from consumer_membership.types import ConflictPolicy
 
 T = TypeVar("T")
 
@@ -117,5 +119,8 @@ Reset = Annotated[
         )
     ),
 ]
+#: Ids from which static members claim a free one.
+Pool = Annotated[tuple[str, ...], BeforeValidator(parse_pool)]
+Policy = Annotated[ConflictPolicy, BeforeValidator(_choice({policy.value: policy for policy in ConflictPolicy}))]
 #: Whether only records of committed transactions are read.
 ReadCommitted = Annotated[bool, BeforeValidator(_choice({"read_committed": True, "read_uncommitted": False}))]

@@ -16,13 +16,15 @@
 |---|---|---|
 | SendHeartbeat | network thread | HeartbeatAnswered, HeartbeatRejected or HeartbeatFailed (a leave may go unanswered) |
 | FindCoordinator | network thread, until it is found | CoordinatorFound; CoordinatorLookupFailed meanwhile |
+| DescribeGroup | network thread | GroupDescribed or GroupDescribeFailed |
+| LearnSessionTimeout | network thread | SessionTimeoutLearned |
 | ResolveTopicIds | network thread | TopicIdsResolved |
 | FetchCommitted | network thread | StartOffsetsFetched or StartOffsetsFailed |
 | CommitOffsets | network thread | CommitAnswered or CommitFailed |
 | PausePartitions, RevokePartitions, LosePartitions, AssignPartitions | application's thread | StepFinished |
 | CollectPositions | application's thread | PositionsReported |
 | CommitCompleted, RaiseToApplication, LeaveCompleted | application's thread | nothing |
-| StateChanged | observer, on the network thread | nothing |
+| StateChanged, InstanceReleased, Warned | observer, on the network thread | nothing |
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import Assignment, BrokerError, Offsets, TopicPartition
+from consumer_membership.types import Assignment, BrokerError, Holder, Offsets, TopicPartition
 
 # ---- for the network ------------------------------------------------------------------------------------------------
 
@@ -81,6 +83,18 @@ class FindCoordinator:
     """Forget the coordinator and look it up, with backoff, until it is found."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroup:
+    """Ask ConsumerGroupDescribe who holds which instance id of the group."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnSessionTimeout:
+    """Ask for the group's session timeout: how long a static member may be away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +220,31 @@ class StateChanged:
     reason: str
 
 
-NetworkEffect: TypeAlias = SendHeartbeat | FindCoordinator | ResolveTopicIds | FetchCommitted | CommitOffsets
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceReleased:
+    """The instance id was released on behalf of its holder: this member takes over, and the holder will be fenced."""
+
+    instance_id: str
+    holder: Holder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warned:
+    """Something that the operator should know; nothing went wrong with the membership itself."""
+
+    words: str
+
+
+NetworkEffect: TypeAlias = (
+    SendHeartbeat
+    | FindCoordinator
+    | DescribeGroup
+    | LearnSessionTimeout
+    | ResolveTopicIds
+    | FetchCommitted
+    | CommitOffsets
+)
 StepEffect: TypeAlias = PausePartitions | RevokePartitions | LosePartitions | AssignPartitions
 ApplicationEffect: TypeAlias = StepEffect | CollectPositions | CommitCompleted | RaiseToApplication | LeaveCompleted
-Effect: TypeAlias = NetworkEffect | ApplicationEffect | StateChanged
+ObserverEffect: TypeAlias = StateChanged | InstanceReleased | Warned
+Effect: TypeAlias = NetworkEffect | ApplicationEffect | ObserverEffect

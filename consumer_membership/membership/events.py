@@ -17,6 +17,7 @@ from consumer_membership.types import (
     Assignment,
     BrokerAddress,
     BrokerError,
+    Holder,
     LeaveOption,
     Offsets,
     Subscription,
@@ -183,6 +184,29 @@ class HeartbeatFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescribed:
+    """ConsumerGroupDescribe answered: who holds which instance id. A group that does not exist holds none."""
+
+    request_id: int
+    holders: Mapping[str, Holder]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescribeFailed:
+    """ConsumerGroupDescribe was refused (not authorised, say) or got no answer."""
+
+    request_id: int
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTimeoutLearned:
+    """The group's session timeout (consumer.session.timeout.ms) in seconds; None: the broker does not tell it."""
+
+    session_timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicIdsResolved:
     """Metadata answered: the names of the topic ids that are known; ids that are missing here stay unresolved."""
 
@@ -250,6 +274,9 @@ Event: TypeAlias = (
     | HeartbeatAnswered
     | HeartbeatRejected
     | HeartbeatFailed
+    | GroupDescribed
+    | GroupDescribeFailed
+    | SessionTimeoutLearned
     | TopicIdsResolved
     | StartOffsetsFetched
     | StartOffsetsFailed

@@ -162,6 +162,7 @@ class Heartbeats:
         self,
         *,
         member_id: str,
+        instance_id: str | None,
         epoch: int,
         subscription: Subscription,
         claims: Callable[[], Assignment],
@@ -179,7 +180,7 @@ class Heartbeats:
         return Heartbeat(
             member_id=member_id,
             member_epoch=epoch,
-            instance_id=settings.instance_id,
+            instance_id=instance_id,
             rack_id=settings.rack_id if joining else None,
             rebalance_timeout_s=settings.max_poll_interval_s if joining or not sent.once else None,
             # Both or neither: "" removes a pattern that an earlier heartbeat told, which may have been the lost one.

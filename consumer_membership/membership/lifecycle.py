@@ -22,6 +22,7 @@ from consumer_membership.membership.effects import (
     StateChanged,
 )
 from consumer_membership.membership.heartbeat import Heartbeats
+from consumer_membership.membership.instance import InstanceId
 from consumer_membership.membership.offsets import ASSIGNMENT_LOST, AutoCommit, CommitIdentity, Commits
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.reconciler import Phase, Reconciler
@@ -64,6 +65,7 @@ class Lifecycle:
         self.subscription = Subscription()
         self.coordinator = Coordinator()
         self.heartbeats = Heartbeats(settings, jitter)
+        self.instance = InstanceId(settings, jitter)
         self.ownership = Ownership()
         self.commits = Commits(settings, jitter)
         self.reconciler = Reconciler(settings, self.ownership, self.commits, jitter)
@@ -81,8 +83,6 @@ class Lifecycle:
         self._given_up = Subscription()
         self._leave_by: Instant = 0.0
         self._leave_request: int | None = None
-        self._ghost: str | None = None
-        self._has_released = False
         self._out: list[Effect] = []
         self._now: Instant = 0.0
 
@@ -103,9 +103,7 @@ class Lifecycle:
 
     @property
     def _identity(self) -> CommitIdentity:
-        return CommitIdentity(
-            member_id=self.member_id, member_epoch=self.member_epoch, instance_id=self.settings.instance_id
-        )
+        return CommitIdentity(member_id=self.member_id, member_epoch=self.member_epoch, instance_id=self.instance.id)
 
     # ---- questions ----
 
@@ -132,7 +130,14 @@ class Lifecycle:
         """Whether an ordinary heartbeat may be sent as soon as it is due; at most one is in flight."""
         if not self.coordinator.is_known or self.heartbeats.in_flight is not None or self._leave_request is not None:
             return False
+        if self.state is _S.JOINING and not self.instance.may_join:
+            return False
         return self.state in IN_GROUP or (self.state is _S.UNSUBSCRIBING and self.member_epoch > JOIN_EPOCH)
+
+    @property
+    def _is_known_to_group(self) -> bool:
+        """Whether the coordinator may know of this member: it was told, and not as an instance that it let go."""
+        return self.heartbeats.has_spoken and not (self.settings.is_static and self.instance.id is None)
 
     @property
     def _stated_subscription(self) -> Subscription:
@@ -166,7 +171,9 @@ class Lifecycle:
 
     def _join(self, reason: str) -> None:
         self.member_epoch = JOIN_EPOCH
-        self._ghost, self._has_released, self._fatal = None, False, None
+        self._fatal = None
+        # Who comes back from a fence or a missed poll may be the older of two holders of an instance id.
+        self.instance.begin(is_newest=self.state in (_S.UNSUBSCRIBED, _S.FATAL))
         self._acknowledged = self.ownership.statement
         self.heartbeats.forget()
         self.heartbeats.stir()
@@ -202,10 +209,11 @@ class Lifecycle:
     def _rejoin_after_fence(self) -> None:
         if self._fences.failures >= FENCES_BEFORE_NEW_ID and not self.settings.is_static:
             self.member_id = self._new_member_id()
-        is_repeated = self._fences.failures > 0
+        # A static member gives whoever may be taking over from it the time to join first.
+        is_patient = self._fences.failures > 0 or self.settings.is_static
         delay = self._fences.next_delay()
         self._join("fenced; everything was given up")
-        if is_repeated:
+        if is_patient:
             self.heartbeats.wait(self._now + delay)
 
     def _fail(self, error: BrokerError) -> None:
@@ -229,8 +237,9 @@ class Lifecycle:
             message=f"max.poll.interval.ms={limit_ms} exceeded: the application did not poll for longer, so the member "
             "left its group; poll more often, handle less between two polls, or raise max.poll.interval.ms",
         )
-        if self.coordinator.is_known and self.heartbeats.has_spoken:
+        if self.coordinator.is_known and self._is_known_to_group:
             self._send(self._leave_heartbeat(LeaveOption.DEFAULT), self.heartbeats.next_request_id())
+            self.instance.left(self._now)
         self.heartbeats.forget()
         self._raise(Problem.POLL_TIMEOUT, error)
         self._transition(_S.STALE, f"max.poll.interval.ms={limit_ms} is over")
@@ -250,7 +259,7 @@ class Lifecycle:
 
     def _leave(self) -> None:
         """Everything was given up: say so, once, and wait a bounded time for the answer."""
-        if not self.heartbeats.has_spoken:
+        if not self._is_known_to_group:
             self._left("the coordinator has never heard of this member")
         elif self._leave_option is LeaveOption.REMAIN and not self.settings.is_static:
             self._left("the member keeps its place until its session ends")
@@ -258,6 +267,8 @@ class Lifecycle:
             self._leave_request = self.heartbeats.next_request_id()
             self._leave_by = self._now + LEAVE_ANSWER_S
             self._send(self._leave_heartbeat(self._leave_option), self._leave_request)
+            if self.settings.is_static and self._leave_option is not LeaveOption.LEAVE:
+                self.instance.left(self._now)
         elif self._now >= self._leave_by:
             self._left("no coordinator could be found to leave from; the session's end removes the member")
 
@@ -267,7 +278,7 @@ class Lifecycle:
         return Heartbeat(
             member_id=self.member_id,
             member_epoch=LEAVE_STATIC_EPOCH if stays else LEAVE_EPOCH,
-            instance_id=self.settings.instance_id,
+            instance_id=self.instance.id,
             owned=frozenset(),
         )
 

@@ -2,8 +2,9 @@
 
 `handle(event, now)` first drops what the present state ignores (`IGNORED`), then takes the event in, then does what
 time and circumstances ask for (`_advance`): give up when the application stopped polling, begin a reconciliation, send
-what is due. The parts that it is made of know little of each other: `heartbeat` (when, and which fields), `ownership`
-and `reconciler` (from owned to target), `coordinator` (where), `offsets` (commits). What connects them is here.
+what is due. The parts that it is made of know little of each other: `heartbeat` (when, and which fields), `instance`
+(as whom), `ownership` and `reconciler` (from owned to target), `coordinator` (where), `offsets` (commits). What
+connects them is here, in `answers` (what the coordinator says) and in `lifecycle` (in, out and around).
 """
 
 from __future__ import annotations
@@ -13,22 +14,20 @@ from types import MappingProxyType
 from typing import assert_never
 
 from consumer_membership.membership import events as ev
+from consumer_membership.membership.answers import Answers
 from consumer_membership.membership.effects import (
     Effect,
     Heartbeat,
     LeaveCompleted,
-    Problem,
 )
-from consumer_membership.membership.events import Event, Step, Verdict
-from consumer_membership.membership.lifecycle import Lifecycle
+from consumer_membership.membership.events import Event, Step
 from consumer_membership.membership.offsets import ASSIGNMENT_LOST
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.states import IN_GROUP, SILENT, MemberState
 from consumer_membership.types import (
     FATAL_CODE,
-    JOIN_EPOCH,
+    INVALID_PATTERN_CODE,
     LEAVE_STATIC_EPOCH,
-    Assignment,
     BrokerError,
     Instant,
     Offsets,
@@ -45,6 +44,8 @@ IGNORED: Mapping[type[Event], frozenset[MemberState]] = MappingProxyType(
         ev.HeartbeatRejected: SILENT,
         ev.HeartbeatFailed: SILENT,
         ev.StepFinished: frozenset({_S.JOINING, _S.ACK, _S.STABLE}),
+        ev.GroupDescribed: frozenset(_S) - {_S.JOINING},
+        ev.GroupDescribeFailed: frozenset(_S) - {_S.JOINING},
         ev.TopicIdsResolved: SILENT | {_S.UNSUBSCRIBING},
         ev.StartOffsetsFetched: frozenset(_S) - {_S.RECONCILE},
         ev.StartOffsetsFailed: frozenset(_S) - {_S.RECONCILE},
@@ -52,12 +53,12 @@ IGNORED: Mapping[type[Event], frozenset[MemberState]] = MappingProxyType(
 )
 
 #: Fatal errors whose cause is the subscription, so that another one leads out of them: INVALID_REGULAR_EXPRESSION.
-SUBSCRIPTION_ERRORS = frozenset({128})
+SUBSCRIPTION_ERRORS = frozenset({INVALID_PATTERN_CODE})
 #: How long one automatic commit is tried.
 AUTO_COMMIT_S = 30.0
 
 
-class Member(Lifecycle):
+class Member(Answers):
     """One member of one group. `new_member_id` makes a fresh member id (KIP-1082), `jitter` a number in [0, 1)."""
 
     # ---- the funnel ----
@@ -99,6 +100,12 @@ class Member(Lifecycle):
                 self._on_heartbeat_rejected(event)
             case ev.HeartbeatFailed():
                 self._on_heartbeat_failed(event)
+            case ev.GroupDescribed():
+                self._on_group_described(event)
+            case ev.GroupDescribeFailed():
+                self.instance.not_described(event, self._now)
+            case ev.SessionTimeoutLearned():
+                self._on_session_timeout_learned(event)
             case ev.TopicIdsResolved():
                 self.ownership.resolve(event.names)
                 self.reconciler.topic_ids_resolved(self._now)
@@ -177,103 +184,6 @@ class Member(Lifecycle):
                 self._transition(_S.UNSUBSCRIBING, "the application leaves the group")
                 self._out += self.reconciler.begin_leaving(self._identity, self._now)
 
-    # ---- the coordinator ----
-
-    def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
-        """Where waiting does not mend it, tell the application and keep nobody waiting (KAFKA-18034)."""
-        if not event.is_final:
-            self.last_error = event.error
-            return
-        self._raise(Problem.REFUSED, event.error)
-        self._over(self.commits.abandon(event.error))
-        self._leave_by = self._now
-
-    def _on_heartbeat_answered(self, event: ev.HeartbeatAnswered) -> None:
-        if event.request_id == self._leave_request:
-            self._left("the coordinator confirmed the leave")
-        if event.request_id != self.heartbeats.in_flight:
-            return
-        self.last_heartbeat_at = self._now
-        if self._ghost is not None:
-            self._ghost = None
-            self.heartbeats.failed(self._now, back_off=False)
-            return
-        if event.member_epoch <= JOIN_EPOCH:
-            # No success of a member carries such an epoch; to adopt it would turn the next heartbeat into a leave.
-            self.heartbeats.failed(self._now, back_off=True)
-            return
-        self.heartbeats.succeeded(event.heartbeat_interval_s, self._now)
-        self._fences.reset()
-        self._has_released = False
-        if event.member_epoch != self.member_epoch:
-            self.member_epoch = event.member_epoch
-            self.heartbeats.stir()
-        if self.heartbeats.joined_at is None:
-            self.heartbeats.joined_at = self._now
-        if self.state is _S.UNSUBSCRIBING:
-            return
-        if event.assignment is not None:
-            self._take_target(event.assignment)
-        elif self.state is _S.JOINING:
-            # Without an assignment the join is not complete: ask again in full, at the pace of a retry.
-            self.heartbeats.failed(self._now, back_off=True)
-
-    def _take_target(self, assignment: Assignment) -> None:
-        is_change = self.ownership.take_target(assignment)
-        if is_change:
-            self.heartbeats.stir()
-        if self.state is _S.JOINING:
-            self._transition(_S.RECONCILE, "the coordinator answered the join with an assignment")
-        elif is_change and self.state in (_S.STABLE, _S.ACK):
-            self._transition(_S.RECONCILE, "the coordinator changed the assignment")
-
-    def _on_heartbeat_failed(self, event: ev.HeartbeatFailed) -> None:
-        if event.request_id == self._leave_request:
-            self._left(f"the leave got no answer ({event.reason}); the session's end removes the member")
-        if event.request_id != self.heartbeats.in_flight:
-            return
-        self.heartbeats.failed(self._now, back_off=True)
-        if event.retriable:
-            self._lose_coordinator(event.reason)
-        else:
-            self._fail(BrokerError(code=FATAL_CODE, name="_FATAL", message=event.reason))
-
-    def _on_heartbeat_rejected(self, event: ev.HeartbeatRejected) -> None:
-        if event.request_id == self._leave_request:
-            # The leave is idempotent: whatever the coordinator says of it, this member is gone or will be.
-            self._left(f"the coordinator answered the leave with {event.error.name}")
-        if event.request_id != self.heartbeats.in_flight:
-            return
-        self.heartbeats.failed(self._now, back_off=event.verdict is not Verdict.UNRELEASED)
-        if self._ghost is not None and event.verdict not in (Verdict.RETRY, Verdict.REDISCOVER):
-            self._ghost = None
-            if event.verdict is Verdict.REJOIN:
-                # The coordinator does not know the ghost (any more): nothing keeps this member from joining.
-                return
-        self._obey(event)
-
-    def _obey(self, event: ev.HeartbeatRejected) -> None:
-        match event.verdict:
-            case Verdict.RETRY:
-                self.last_error = event.error
-            case Verdict.REDISCOVER:
-                self.last_error = event.error
-                self._lose_coordinator(event.error.name)
-            case Verdict.REPORT:
-                self._raise(Problem.REFUSED, event.error)
-            case Verdict.REJOIN:
-                self._fence(event.error)
-            case Verdict.UNRELEASED if event.holder == self.member_id and not self._has_released:
-                # The coordinator gave this very member its place and the answer was lost: hand it back, join again.
-                self._ghost, self._has_released = self.member_id, True
-                self.last_error = event.error
-            case Verdict.GROUP_GONE if self.state is _S.UNSUBSCRIBING:
-                self._fence(event.error)
-            case Verdict.UNRELEASED | Verdict.GROUP_GONE | Verdict.FATAL:
-                self._fail(event.error)
-            case _:
-                assert_never(event.verdict)
-
     # ---- commits and offsets ----
 
     def _begin_commit(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
@@ -325,6 +235,8 @@ class Member(Lifecycle):
         if self._needs_coordinator and not self.coordinator.is_known:
             self._lose_coordinator("the coordinator is not known yet")
         if self.state in IN_GROUP:
+            self._claim_instance()
+        if self.state in IN_GROUP:
             self._out += self.reconciler.advance(self._identity, now)
         self._over(self.commits.pump(self._commit_identity, now))
         if self.state is _S.RECONCILE:
@@ -366,14 +278,17 @@ class Member(Lifecycle):
         if not self._may_heartbeat or self._now < self.heartbeats.due_at(self._now, urgent=self._is_urgent):
             return
         self._has_news = False
-        if self._ghost is not None:
-            beat = Heartbeat(
-                member_id=self._ghost, member_epoch=LEAVE_STATIC_EPOCH, instance_id=self.settings.instance_id
+        if self.instance.ghost is not None:
+            release = Heartbeat(
+                member_id=self.instance.ghost.member_id,
+                member_epoch=LEAVE_STATIC_EPOCH,
+                instance_id=self.instance.id,
             )
-            self._send(beat, self.heartbeats.sending(self._now))
+            self._send(release, self.heartbeats.sending(self._now))
             return
         beat = self.heartbeats.compose(
             member_id=self.member_id,
+            instance_id=self.instance.id,
             epoch=self.member_epoch,
             subscription=self._stated_subscription,
             claims=self.reconciler.claims,
@@ -392,6 +307,8 @@ class Member(Lifecycle):
         moments = [self.auto_commit.due_at, self.commits.next_deadline(self._commit_identity)]
         if self.state in IN_GROUP:
             moments += [self._poll_deadline, self.reconciler.next_deadline()]
+        if self.state is _S.JOINING and self.coordinator.is_known:
+            moments.append(self.instance.next_deadline())
         if self.state is _S.UNSUBSCRIBING and self.reconciler.is_idle:
             moments.append(self._leave_by)
         if self._may_heartbeat:

@@ -19,7 +19,7 @@ def view_of(member: Member) -> MembershipView:
         protocol=GroupProtocol.CONSUMER,
         group_id=member.settings.group_id,
         member_id=member.member_id,
-        instance_id=member.settings.instance_id,
+        instance_id=member.instance.id,
         member_epoch=member.member_epoch,
         owned=ownership.named_owned,
         target=ownership.named_target,
@@ -27,8 +27,10 @@ def view_of(member: Member) -> MembershipView:
         pending_revocation=_pending_revocation(member),
         waits_for=waits_for,
         waits_since=waits_since,
+        waits_until=member.instance.waits_until(),
         coordinator=member.coordinator.address,
         heartbeat_interval_s=member.heartbeats.broker_interval_s,
+        session_timeout_s=member.instance.session_timeout_s,
         last_heartbeat_at=member.last_heartbeat_at,
         last_error=member.last_error,
         transitions=tuple(member.transitions),
@@ -51,6 +53,8 @@ def _waiting(member: Member) -> tuple[str | None, Instant | None]:
         return member.reconciler.phase.value, member.reconciler.since
     if member.ownership.unresolved:
         return "the names of assigned topic ids", member.since
+    if member.state is MemberState.JOINING and member.instance.is_waiting:
+        return _waiting_for_instance(member), member.instance.waits_since
     words = _words(member)
     return words, member.since if words is not None else None
 
@@ -69,3 +73,11 @@ def _words(member: Member) -> str | None:
             return "partitions: the coordinator has assigned none"
         case _:
             return None
+
+
+def _waiting_for_instance(member: Member) -> str:
+    holder = member.instance.waits_for
+    if member.instance.waits_until() is None:
+        return "an id of group.instance.id.pool to become free"
+    by = f"member {holder}" if holder is not None else "another member"
+    return f"group.instance.id '{member.instance.id}', held by {by}: until it leaves or its session ends"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from consumer_membership.types import ConflictPolicy
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
@@ -12,11 +14,14 @@ class MemberSettings:
     `max_poll_interval_s` is also the rebalance timeout that the member states when it joins (KIP-848).
     `heartbeat_interval_s` None: the broker's interval; otherwise an upper bound beside the broker's.
     `active_heartbeat_interval_s`: the bound while records flow and `heartbeat_interval_s` is None; 0 switches it off.
+    `instance_pool`: the ids from which the member claims a free one, instead of an `instance_id` of its own.
     `leave_timeout_s`: how long leaving may take from `LeaveRequested` on, commit and answer included, callbacks not.
     """
 
     group_id: str
     instance_id: str | None = None
+    instance_pool: tuple[str, ...] = ()
+    conflict_policy: ConflictPolicy = ConflictPolicy.TAKEOVER
     rack_id: str | None = None
     assignor: str | None = None
     max_poll_interval_s: float = 300.0
@@ -30,5 +35,5 @@ class MemberSettings:
 
     @property
     def is_static(self) -> bool:
-        """Whether the member has an instance id (KIP-345)."""
-        return self.instance_id is not None
+        """Whether the member has an instance id (KIP-345), its own or one of a pool."""
+        return self.instance_id is not None or bool(self.instance_pool)

@@ -25,8 +25,11 @@ class MembershipView:
 
     `owned` maps each owned partition to the member epoch at which it was taken. `target` is what the coordinator
     last assigned (partitions whose topic id has no name yet are counted in `unresolved`). `waits_for` says in words
-    what the member waits for, None when it waits for nothing, and `waits_since` since when. Times are of the
-    monotonic clock (`time.monotonic`). `transitions` are the latest ones, oldest first.
+    what the member waits for, None when it waits for nothing, `waits_since` since when, and `waits_until` until when at
+    most where that is known. Times are of the
+    monotonic clock (`time.monotonic`). `transitions` are the latest ones, oldest first. `session_timeout_s` is the
+    group's session timeout where the broker tells it, and a member with an instance id asks: how long it may be away
+    before its partitions go to others (KIP-345).
     """
 
     state: MemberState
@@ -41,8 +44,10 @@ class MembershipView:
     pending_revocation: frozenset[TopicPartition]
     waits_for: str | None
     waits_since: Instant | None
+    waits_until: Instant | None
     coordinator: BrokerAddress | None
     heartbeat_interval_s: float | None
+    session_timeout_s: float | None
     last_heartbeat_at: Instant | None
     last_error: BrokerError | None
     transitions: tuple[Transition, ...]

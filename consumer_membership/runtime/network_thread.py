@@ -14,47 +14,35 @@ import random
 import threading
 import uuid
 from collections.abc import Callable
-from typing import assert_never
 
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
-
-from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
-from consumer_membership.errors import InternalError, TransportError, UnsupportedProtocolError
+from consumer_membership.config import ConnectionSettings, StartSettings
 from consumer_membership.membership.effects import (
     ApplicationEffect,
-    CommitOffsets,
+    AssignPartitions,
+    CollectPositions,
+    CommitCompleted,
     Effect,
-    FetchCommitted,
-    FindCoordinator,
+    InstanceReleased,
     LeaveCompleted,
+    LosePartitions,
     NetworkEffect,
+    PausePartitions,
     Problem,
     RaiseToApplication,
-    ResolveTopicIds,
-    SendHeartbeat,
+    RevokePartitions,
     StateChanged,
+    Warned,
 )
-from consumer_membership.membership.events import (
-    CommitFailed,
-    CoordinatorFound,
-    CoordinatorLookupFailed,
-    CoordinatorLost,
-    Event,
-    HeartbeatFailed,
-    Polled,
-    StartOffsetsFailed,
-    StartOffsetsFetched,
-    TimePassed,
-    TopicIdsResolved,
-)
+from consumer_membership.membership.events import CoordinatorLost, Event, Polled, TimePassed
 from consumer_membership.membership.member import Member
 from consumer_membership.membership.portrait import view_of
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.broker_client import BrokerClient, BrokerRefusal
+from consumer_membership.runtime.broker_client import BrokerClient
 from consumer_membership.runtime.mailbox import Mailbox
+from consumer_membership.runtime.member_requests import MemberRequests
 from consumer_membership.runtime.observer import Observer
-from consumer_membership.types import FATAL_CODE, TRANSPORT_CODE, BrokerAddress, BrokerError, TopicPartition
+from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError
 
 _LOG = logging.getLogger("consumer_membership.network")
 
@@ -62,16 +50,6 @@ _LOG = logging.getLogger("consumer_membership.network")
 SAMPLE_S = 0.25
 #: Records within this time make a member an active one (`heartbeat.active.interval.ms`).
 ACTIVE_S = 1.0
-#: A coordinator that does not answer within this time is asked elsewhere: well below the session's 45 s.
-REQUEST_TIMEOUT_S = 10.0
-#: How long the start of partitions without committed offset is asked for before librdkafka is left to find it.
-LIST_OFFSETS_TIMEOUT_S = 3.0
-#: Where a partition without committed offset starts, as ListOffsets wants it.
-_LATEST, _EARLIEST = -1, -2
-#: librdkafka's OFFSET_INVALID: with auto.offset.reset=error it reports the partition to the application itself.
-_NO_OFFSET = -1001
-#: librdkafka's number for a broker that lacks a feature.
-UNSUPPORTED_CODE = -165
 
 
 def new_member_id() -> str:
@@ -107,6 +85,7 @@ class NetworkThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._client: BrokerClient | None = None
+        self._requests: MemberRequests | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._seen = (0, 0)
@@ -153,6 +132,7 @@ class NetworkThread:
         asyncio.set_event_loop(loop)
         try:
             self._client = BrokerClient(self._connection, self._coordinator_lost)
+            self._requests = MemberRequests(self._client, self._member, self._start_settings, self._feed)
             loop.call_later(SAMPLE_S, self._sample)
             loop.run_forever()
         except Exception as error:  # noqa: BLE001 - see `_report_fault`
@@ -229,14 +209,29 @@ class NetworkThread:
     def _perform(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             match effect:
-                case StateChanged() | RaiseToApplication():
+                case StateChanged() | InstanceReleased() | Warned() | RaiseToApplication():
                     pass
-                case SendHeartbeat() | FindCoordinator() | ResolveTopicIds() | FetchCommitted() | CommitOffsets():
-                    task = self._running_loop.create_task(self._request(effect))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._request_ended)
-                case _:
+                case (
+                    PausePartitions()
+                    | RevokePartitions()
+                    | LosePartitions()
+                    | AssignPartitions()
+                    | CollectPositions()
+                    | CommitCompleted()
+                    | LeaveCompleted()
+                ):
                     self._to_application.put(effect)
+                case _:
+                    self._begin(effect)
+
+    def _begin(self, effect: NetworkEffect) -> None:
+        task = self._running_loop.create_task(self._request(effect))
+        self._tasks.add(task)
+        task.add_done_callback(self._request_ended)
+
+    async def _request(self, effect: NetworkEffect) -> None:
+        if self._requests is not None:
+            self._feed(await self._requests.answer_to(effect))
 
     def _request_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -244,119 +239,3 @@ class NetworkThread:
         if isinstance(error, Exception):
             self._report_fault(error)
             self._running_loop.stop()
-
-    # ---- requests ----
-
-    async def _request(self, effect: NetworkEffect) -> None:
-        client = self._client
-        if client is None:
-            return
-        match effect:
-            case SendHeartbeat():
-                answer = await self._heartbeat(client, effect)
-            case FindCoordinator():
-                answer = await self._find_coordinator(client)
-            case ResolveTopicIds():
-                answer = await self._resolve(client, effect)
-            case FetchCommitted():
-                answer = await self._fetch_committed(client, effect)
-            case CommitOffsets():
-                answer = await self._commit(client, effect)
-            case _:
-                assert_never(effect)
-        self._feed(answer)
-
-    async def _heartbeat(self, client: BrokerClient, effect: SendHeartbeat) -> Event:
-        coordinator = self._member.coordinator.address
-        if coordinator is None:
-            return HeartbeatFailed(request_id=effect.request_id, reason="the coordinator is not known")
-        group_id = self._member.settings.group_id
-        outcome = await client.heartbeat(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
-        return outcome.event
-
-    async def _find_coordinator(self, client: BrokerClient) -> Event:
-        settings = self._member.settings
-        attempts = AsyncRetrying(
-            wait=wait_random_exponential(multiplier=settings.retry_backoff_s, max=settings.retry_backoff_max_s),
-            retry=retry_if_exception_type((TransportError, BrokerRefusal, UnsupportedProtocolError)),
-            before_sleep=lambda state: self._report_lookup(state.outcome.exception() if state.outcome else None),
-        )
-        async for attempt in attempts:
-            with attempt:
-                return CoordinatorFound(coordinator=await client.find_coordinator(settings.group_id))
-        raise InternalError("a coordinator lookup ended without an answer")
-
-    def _report_lookup(self, error: BaseException | None) -> None:
-        """Tell the member why its coordinator is not found, each reason once; the lookup goes on all the same."""
-        match error:
-            case BrokerRefusal():
-                refusal, is_final = error.error, not error.retriable
-            case UnsupportedProtocolError():
-                words = str(error)
-                refusal, is_final = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=words), True
-            case _:
-                refusal, is_final = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error)), False
-        if refusal != self._member.last_error:
-            self._feed(CoordinatorLookupFailed(error=refusal, is_final=is_final))
-
-    async def _resolve(self, client: BrokerClient, effect: ResolveTopicIds) -> Event:
-        try:
-            names = await client.topic_names(effect.topic_ids, REQUEST_TIMEOUT_S)
-        except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
-            _LOG.debug("Topic ids could not be resolved: %s", error)
-            names = {}
-        return TopicIdsResolved(names=names)
-
-    async def _fetch_committed(self, client: BrokerClient, effect: FetchCommitted) -> Event:
-        coordinator = self._member.coordinator.address
-        if coordinator is None:
-            error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message="the coordinator is not known")
-            return StartOffsetsFailed(attempt=effect.attempt, error=error, retriable=True, rediscover=True)
-        try:
-            committed = await client.fetch_committed(
-                coordinator,
-                self._member.settings.group_id,
-                effect.partitions,
-                effect.member_id,
-                effect.member_epoch,
-                self._start_settings.read_committed,
-                REQUEST_TIMEOUT_S,
-            )
-            offsets = {partition: found.offset for partition, found in committed.items() if found is not None}
-            offsets |= await self._reset(client, effect.partitions - offsets.keys())
-        except BrokerRefusal as error:
-            return StartOffsetsFailed(
-                attempt=effect.attempt, error=error.error, retriable=error.retriable, rediscover=error.rediscover
-            )
-        except UnsupportedProtocolError as error:
-            fault = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=str(error))
-            return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=False)
-        except TransportError as error:
-            fault = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error))
-            return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=True, rediscover=True)
-        return StartOffsetsFetched(attempt=effect.attempt, offsets=offsets)
-
-    async def _reset(self, client: BrokerClient, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions without committed offset start (`auto.offset.reset`), as numbers.
-
-        A logical offset would cost librdkafka half a second on a handle that has not met the topic yet.
-        """
-        if not partitions:
-            return {}
-        if self._start_settings.reset is OffsetReset.ERROR:
-            return dict.fromkeys(partitions, _NO_OFFSET)
-        moment = _LATEST if self._start_settings.reset is OffsetReset.LATEST else _EARLIEST
-        wanted = dict.fromkeys(partitions, moment)
-        try:
-            found = await client.list_offsets(wanted, self._start_settings.read_committed, LIST_OFFSETS_TIMEOUT_S)
-        except (TransportError, BrokerRefusal) as error:
-            # One partition without a leader must not hold up the others: librdkafka waits for it by itself.
-            _LOG.info("ListOffsets failed, the partitions start at logical offsets: %s", error)
-            return wanted
-        return dict(found)
-
-    async def _commit(self, client: BrokerClient, effect: CommitOffsets) -> Event:
-        coordinator = self._member.coordinator.address
-        if coordinator is None:
-            return CommitFailed(commit_id=effect.commit_id, reason="the coordinator is not known")
-        return await client.commit(coordinator, self._member.settings.group_id, effect, REQUEST_TIMEOUT_S)

@@ -16,7 +16,6 @@ _REMEDIES = {
     69: "the group is of another protocol; end its classic members or use another group.id",
     81: "raise group.consumer.max.size on the brokers, or run fewer members",
     82: "another member took over this group.instance.id; give each process its own id",
-    111: "another member holds this group.instance.id; close it, or give this process its own id",
     112: "name one of the brokers' assignors (group.consumer.assignors) in group.remote.assignor, or leave it out",
     128: "write the pattern as RE2/J reads it, and subscribe again",
 }

@@ -13,14 +13,22 @@ from consumer_membership.membership.effects import (
     AssignPartitions,
     Effect,
     FindCoordinator,
+    InstanceReleased,
     LosePartitions,
     Problem,
     RaiseToApplication,
     RevokePartitions,
     SendHeartbeat,
     StateChanged,
+    Warned,
 )
-from consumer_membership.membership.events import CoordinatorFound, Event, HeartbeatFailed, HeartbeatRejected
+from consumer_membership.membership.events import (
+    CoordinatorFound,
+    Event,
+    GroupDescribeFailed,
+    HeartbeatFailed,
+    HeartbeatRejected,
+)
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.types import TopicPartition
@@ -59,6 +67,8 @@ class LogObserver:
                 self._log.info("[%s] Discovered group coordinator %s", _who(view), event.coordinator)
             case HeartbeatRejected():
                 self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.error}")
+            case GroupDescribeFailed():
+                self._log.info("[%s] The group's members cannot be described: %s", _who(view), event.error)
             case HeartbeatFailed():
                 self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.reason}")
             case _:
@@ -83,6 +93,13 @@ class LogObserver:
             case RaiseToApplication():
                 level = logging.ERROR if effect.problem is Problem.FATAL else logging.WARNING
                 self._log.log(level, "[%s] %s", who, effect.error)
+            case InstanceReleased():
+                text = (
+                    "[%s] Took over instance id %s: released member %s on its behalf; if it lives, it will be fenced"
+                )
+                self._log.info(text, who, effect.instance_id, effect.holder)
+            case Warned():
+                self._log.warning("[%s] %s", who, effect.words)
             case FindCoordinator():
                 self._log.debug("[%s] Looking up the group coordinator: %s", who, effect.reason)
             case SendHeartbeat():

@@ -8,7 +8,14 @@ from uuid import UUID
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.states import IN_GROUP, MemberState
-from consumer_membership.types import Assignment, LeaveOption, OffsetAndMetadata, Subscription, TopicPartition
+from consumer_membership.types import (
+    Assignment,
+    Holder,
+    LeaveOption,
+    OffsetAndMetadata,
+    Subscription,
+    TopicPartition,
+)
 from tests.membership.builders import (
     A0,
     A1,
@@ -74,6 +81,9 @@ PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
         request_id=request_of(scene), verdict=ev.Verdict.REJOIN, error=FENCED_EPOCH
     ),
     ev.HeartbeatFailed: lambda scene: ev.HeartbeatFailed(request_id=request_of(scene), reason="disconnected"),
+    ev.GroupDescribed: lambda _: ev.GroupDescribed(request_id=1, holders={"i": Holder(member_id="other")}),
+    ev.GroupDescribeFailed: lambda _: ev.GroupDescribeFailed(request_id=1, error=NOT_ALLOWED),
+    ev.SessionTimeoutLearned: lambda _: ev.SessionTimeoutLearned(session_timeout_s=45.0),
     ev.TopicIdsResolved: lambda _: ev.TopicIdsResolved(names=NAMES),
     ev.StartOffsetsFetched: lambda scene: ev.StartOffsetsFetched(
         attempt=attempt_of(scene), offsets=dict.fromkeys(named(A0, A1), 0)
@@ -107,6 +117,11 @@ def hostile(scene: Scene) -> list[ev.Event]:
         ev.TopicIdsResolved(names={}),
         ev.TopicIdsResolved(names={STRANGE: "strange", A0.topic_id: "", B0.topic_id: "orders"}),
         ev.CommitFailed(commit_id=10**6, reason="", retriable=False),
+        ev.GroupDescribed(request_id=0, holders={"": Holder(member_id="")}),
+        ev.GroupDescribed(request_id=10**6, holders={}),
+        ev.GroupDescribeFailed(request_id=-1, error=LOADING),
+        ev.SessionTimeoutLearned(session_timeout_s=None),
+        ev.SessionTimeoutLearned(session_timeout_s=-1.0),
     ]
     events += [ev.LeaveRequested(option=option) for option in LeaveOption]
     events += [

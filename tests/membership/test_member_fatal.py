@@ -110,7 +110,15 @@ def test_leave_of_a_fatal_member_is_over_at_once() -> None:
     assert (scene.state, scene.kinds) == (S.FATAL, ["LeaveCompleted"])
 
 
-def test_group_that_is_gone_is_fatal_for_a_stable_member() -> None:
-    """H35: GROUP_ID_NOT_FOUND of a member is fatal."""
+def test_group_that_is_gone_is_joined_anew() -> None:
+    """H35, on purpose unlike Java: a member whose group is gone loses what it has, and joins at epoch 0."""
     scene = stable(A0).in_touch().reject(Verdict.GROUP_GONE, GROUP_GONE)
+    assert (scene.state, raised(scene)) == (S.FENCED, [])
+    scene.finish()
+    assert (scene.state, scene.in_touch().beats[-1].member_epoch) == (S.JOINING, 0)
+
+
+def test_group_that_is_gone_is_fatal_for_a_join() -> None:
+    """H35: nothing to join: the group is of another protocol, as the coordinator's words say."""
+    scene = joining().reject(Verdict.GROUP_GONE, GROUP_GONE)
     assert (scene.state, raised(scene)) == (S.FATAL, [GROUP_GONE])

@@ -14,7 +14,7 @@ from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.member import IGNORED
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import BrokerError, LeaveOption, Subscription, TopicIdPartition
+from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption, Subscription, TopicIdPartition
 from tests.membership.builders import (
     A0,
     A1,
@@ -67,6 +67,8 @@ DROPPED: Mapping[type[ev.Event], frozenset[MemberState]] = {
     ev.HeartbeatRejected: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL}),
     ev.HeartbeatFailed: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL}),
     ev.StepFinished: frozenset({S.JOINING, S.ACK, S.STABLE}),
+    ev.GroupDescribed: frozenset(MemberState) - {S.JOINING},
+    ev.GroupDescribeFailed: frozenset(MemberState) - {S.JOINING},
     ev.TopicIdsResolved: frozenset({S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL, S.UNSUBSCRIBING}),
     ev.StartOffsetsFetched: frozenset(MemberState) - {S.RECONCILE},
     ev.StartOffsetsFailed: frozenset(MemberState) - {S.RECONCILE},
@@ -169,14 +171,21 @@ class Peers(RuleBasedStateMachine):
         self.commits: list[ef.CommitOffsets] = []
         self.fetches: list[ef.FetchCommitted] = []
         self.lookups: list[ef.ResolveTopicIds] = []
+        self.descriptions: list[ef.DescribeGroup] = []
         self.collections: list[ef.CollectPositions] = []
         self.past: list[ev.Event] = []
         self.commit_id = 0
         self.seen = 0
 
-    @initialize(is_static=strategies.booleans(), auto_commit=strategies.booleans())
-    def begin(self, is_static: bool, auto_commit: bool) -> None:  # noqa: FBT001 - Hypothesis draws it
-        self.scene = Scene(instance_id="i" if is_static else None, auto_commit=auto_commit)
+    @initialize(
+        instance=strategies.sampled_from(
+            [{}, {"instance_id": "i"}, {"instance_pool": ("i", "j")}]  # no, its own, one of two
+        ),
+        policy=strategies.sampled_from(ConflictPolicy),
+        auto_commit=strategies.booleans(),
+    )
+    def begin(self, instance: dict, policy: ConflictPolicy, auto_commit: bool) -> None:  # type: ignore[type-arg]  # noqa: FBT001 - Hypothesis draws it
+        self.scene = Scene(**instance, conflict_policy=policy, auto_commit=auto_commit)
         self.laws = Lawbook(self.scene)
         self.subscribes(Subscription(topics=frozenset({"orders", "payments"})))
 
@@ -197,6 +206,8 @@ class Peers(RuleBasedStateMachine):
                     self.fetches.append(effect)
                 case ef.ResolveTopicIds():
                     self.lookups.append(effect)
+                case ef.DescribeGroup():
+                    self.descriptions.append(effect)
                 case ef.CollectPositions():
                     self.collections.append(effect)
                 case _:
@@ -305,6 +316,31 @@ class Peers(RuleBasedStateMachine):
     def resolves_names(self, topics: set) -> None:  # type: ignore[type-arg]  # Hypothesis draws it
         asked = self.lookups.pop().topic_ids
         self.feed(ev.TopicIdsResolved(names={topic: NAMES[topic] for topic in asked & topics}))
+
+    @precondition(lambda self: self.descriptions)
+    @rule(
+        holders=strategies.one_of(
+            strategies.none(),
+            strategies.dictionaries(
+                strategies.sampled_from(["i", "j", "k"]),
+                strategies.builds(
+                    Holder,
+                    member_id=strategies.sampled_from(["member-1", "another"]),
+                    member_epoch=strategies.sampled_from([-2, 0, 5]),
+                ),
+            ),
+        )
+    )
+    def answers_a_description(self, holders: dict | None) -> None:  # type: ignore[type-arg]  # Hypothesis draws it
+        request_id = self.descriptions.pop().request_id
+        if holders is None:
+            self.feed(ev.GroupDescribeFailed(request_id=request_id, error=NOT_ALLOWED))
+        else:
+            self.feed(ev.GroupDescribed(request_id=request_id, holders=holders))
+
+    @rule(seconds=strategies.sampled_from([None, 45.0]))
+    def tells_the_session_timeout(self, seconds: float | None) -> None:
+        self.feed(ev.SessionTimeoutLearned(session_timeout_s=seconds))
 
     @precondition(lambda self: self.fetches)
     @rule(fate=strategies.sampled_from(["found", "found", "retry", "moved"]))
@@ -422,6 +458,8 @@ class Peers(RuleBasedStateMachine):
             self.finds_the_coordinator()
         elif self.heartbeats:
             self.grant_well(self.heartbeats.pop())
+        elif self.descriptions:
+            self.feed(ev.GroupDescribed(request_id=self.descriptions.pop().request_id, holders={}))
         elif self.lookups:
             self.lookups.clear()
             self.feed(ev.TopicIdsResolved(names=NAMES))
@@ -453,7 +491,7 @@ class Peers(RuleBasedStateMachine):
     def wait(self) -> bool:
         """Poll, and where that brings nothing about let the next deadline come; False when the member is at rest."""
         self.feed(ev.Polled())
-        if self.laws.steps or self.heartbeats or self.fetches or self.commits:
+        if self.laws.steps or self.heartbeats or self.fetches or self.commits or self.descriptions:
             return True
         wants = bool(self.scene.member.subscription)
         is_calm = self.scene.state in ((S.STABLE, S.FATAL) if wants else (S.UNSUBSCRIBED, S.FATAL))

@@ -1,0 +1,216 @@
+"""What a member orders of the network: each order is tried once, or until it succeeds, and answered with an event."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import assert_never
+
+from kio.schema.errors import ErrorCode
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
+from consumer_membership.config import OffsetReset, StartSettings
+from consumer_membership.errors import InternalError, TransportError, UnsupportedProtocolError
+from consumer_membership.membership.effects import (
+    CommitOffsets,
+    DescribeGroup,
+    FetchCommitted,
+    FindCoordinator,
+    LearnSessionTimeout,
+    NetworkEffect,
+    ResolveTopicIds,
+    SendHeartbeat,
+)
+from consumer_membership.membership.events import (
+    CommitFailed,
+    CoordinatorFound,
+    CoordinatorLookupFailed,
+    Event,
+    GroupDescribed,
+    GroupDescribeFailed,
+    HeartbeatFailed,
+    SessionTimeoutLearned,
+    StartOffsetsFailed,
+    StartOffsetsFetched,
+    TopicIdsResolved,
+)
+from consumer_membership.membership.member import Member
+from consumer_membership.runtime.broker_client import BrokerClient, BrokerRefusal
+from consumer_membership.types import TRANSPORT_CODE, BrokerError, Holder, TopicPartition
+from consumer_membership.wire.group_requests import SESSION_TIMEOUT_KEY
+
+_LOG = logging.getLogger("consumer_membership.network")
+
+#: A coordinator that does not answer within this time is asked elsewhere: well below the session's 45 s.
+REQUEST_TIMEOUT_S = 10.0
+#: How long the start of partitions without committed offset is asked for before librdkafka is left to find it.
+LIST_OFFSETS_TIMEOUT_S = 3.0
+#: Where a partition without committed offset starts, as ListOffsets wants it.
+_LATEST, _EARLIEST = -1, -2
+#: librdkafka's OFFSET_INVALID: with auto.offset.reset=error it reports the partition to the application itself.
+_NO_OFFSET = -1001
+#: librdkafka's number for a broker that lacks a feature.
+UNSUPPORTED_CODE = -165
+
+
+class MemberRequests:
+    """Performs the network's orders of one member, on the loop of its thread.
+
+    `tell` takes what is worth knowing before an order is answered: why the coordinator is not found yet.
+    """
+
+    def __init__(
+        self, client: BrokerClient, member: Member, start: StartSettings, tell: Callable[[Event], None]
+    ) -> None:
+        self._client = client
+        self._member = member
+        self._start = start
+        self._tell = tell
+
+    async def answer_to(self, effect: NetworkEffect) -> Event:
+        """Perform this order; what came of it. Never raises for what a broker or the network does."""
+        match effect:
+            case SendHeartbeat():
+                return await self._heartbeat(effect)
+            case FindCoordinator():
+                return await self._find_coordinator()
+            case DescribeGroup():
+                return await self._describe(effect)
+            case LearnSessionTimeout():
+                return await self._learn_session_timeout()
+            case ResolveTopicIds():
+                return await self._resolve(effect)
+            case FetchCommitted():
+                return await self._fetch_committed(effect)
+            case CommitOffsets():
+                return await self._commit(effect)
+            case _:
+                assert_never(effect)
+
+    async def _heartbeat(self, effect: SendHeartbeat) -> Event:
+        coordinator = self._member.coordinator.address
+        if coordinator is None:
+            return HeartbeatFailed(request_id=effect.request_id, reason="the coordinator is not known")
+        group_id = self._member.settings.group_id
+        outcome = await self._client.heartbeat(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
+        return outcome.event
+
+    async def _find_coordinator(self) -> Event:
+        settings = self._member.settings
+        attempts = AsyncRetrying(
+            wait=wait_random_exponential(multiplier=settings.retry_backoff_s, max=settings.retry_backoff_max_s),
+            retry=retry_if_exception_type((TransportError, BrokerRefusal, UnsupportedProtocolError)),
+            before_sleep=lambda state: self._report_lookup(state.outcome.exception() if state.outcome else None),
+        )
+        async for attempt in attempts:
+            with attempt:
+                return CoordinatorFound(coordinator=await self._client.find_coordinator(settings.group_id))
+        raise InternalError("a coordinator lookup ended without an answer")
+
+    def _report_lookup(self, error: BaseException | None) -> None:
+        """Tell the member why its coordinator is not found, each reason once; the lookup goes on all the same."""
+        match error:
+            case BrokerRefusal():
+                refusal, is_final = error.error, not error.retriable
+            case UnsupportedProtocolError():
+                words = str(error)
+                refusal, is_final = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=words), True
+            case _:
+                refusal, is_final = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error)), False
+        if refusal != self._member.last_error:
+            self._tell(CoordinatorLookupFailed(error=refusal, is_final=is_final))
+
+    async def _describe(self, effect: DescribeGroup) -> Event:
+        """Who holds which instance id; a group that does not exist, or is a classic one, holds none."""
+        coordinator, group_id = self._member.coordinator.address, self._member.settings.group_id
+        if coordinator is None:
+            error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message="the coordinator is not known")
+            return GroupDescribeFailed(request_id=effect.request_id, error=error)
+        try:
+            found = await self._client.describe_consumer_group(coordinator, group_id, REQUEST_TIMEOUT_S)
+        except BrokerRefusal as refusal:
+            if refusal.error.code == ErrorCode.group_id_not_found:
+                return GroupDescribed(request_id=effect.request_id, holders={})
+            return GroupDescribeFailed(request_id=effect.request_id, error=refusal.error)
+        except (TransportError, UnsupportedProtocolError) as failure:
+            error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(failure))
+            return GroupDescribeFailed(request_id=effect.request_id, error=error)
+        holders = {
+            member.instance_id: Holder(
+                member_id=member.member_id, member_epoch=member.epoch, client_id=member.client_id, host=member.host
+            )
+            for member in found.members
+            if member.instance_id is not None
+        }
+        return GroupDescribed(request_id=effect.request_id, holders=holders)
+
+    async def _learn_session_timeout(self) -> Event:
+        """The group's session timeout; a broker that does not tell it is no reason to worry."""
+        try:
+            found = await self._client.group_config(self._member.settings.group_id, REQUEST_TIMEOUT_S)
+            return SessionTimeoutLearned(session_timeout_s=int(found[SESSION_TIMEOUT_KEY]) / 1000)
+        except (TransportError, BrokerRefusal, UnsupportedProtocolError, KeyError, ValueError) as error:
+            _LOG.debug("The group's session timeout could not be read: %s", error)
+            return SessionTimeoutLearned(session_timeout_s=None)
+
+    async def _resolve(self, effect: ResolveTopicIds) -> Event:
+        try:
+            names = await self._client.topic_names(effect.topic_ids, REQUEST_TIMEOUT_S)
+        except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
+            _LOG.debug("Topic ids could not be resolved: %s", error)
+            names = {}
+        return TopicIdsResolved(names=names)
+
+    async def _fetch_committed(self, effect: FetchCommitted) -> Event:
+        coordinator = self._member.coordinator.address
+        if coordinator is None:
+            error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message="the coordinator is not known")
+            return StartOffsetsFailed(attempt=effect.attempt, error=error, retriable=True, rediscover=True)
+        try:
+            committed = await self._client.fetch_committed(
+                coordinator,
+                self._member.settings.group_id,
+                effect.partitions,
+                effect.member_id,
+                effect.member_epoch,
+                self._start.read_committed,
+                REQUEST_TIMEOUT_S,
+            )
+            offsets = {partition: found.offset for partition, found in committed.items() if found is not None}
+            offsets |= await self._reset(effect.partitions - offsets.keys())
+        except BrokerRefusal as error:
+            return StartOffsetsFailed(
+                attempt=effect.attempt, error=error.error, retriable=error.retriable, rediscover=error.rediscover
+            )
+        except UnsupportedProtocolError as error:
+            fault = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=str(error))
+            return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=False)
+        except TransportError as error:
+            fault = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error))
+            return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=True, rediscover=True)
+        return StartOffsetsFetched(attempt=effect.attempt, offsets=offsets)
+
+    async def _reset(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions without committed offset start (`auto.offset.reset`), as numbers.
+
+        A logical offset would cost librdkafka half a second on a handle that has not met the topic yet.
+        """
+        if not partitions:
+            return {}
+        if self._start.reset is OffsetReset.ERROR:
+            return dict.fromkeys(partitions, _NO_OFFSET)
+        moment = _LATEST if self._start.reset is OffsetReset.LATEST else _EARLIEST
+        wanted = dict.fromkeys(partitions, moment)
+        try:
+            found = await self._client.list_offsets(wanted, self._start.read_committed, LIST_OFFSETS_TIMEOUT_S)
+        except (TransportError, BrokerRefusal) as error:
+            # One partition without a leader must not hold up the others: librdkafka waits for it by itself.
+            _LOG.info("ListOffsets failed, the partitions start at logical offsets: %s", error)
+            return wanted
+        return dict(found)
+
+    async def _commit(self, effect: CommitOffsets) -> Event:
+        coordinator = self._member.coordinator.address
+        if coordinator is None:
+            return CommitFailed(commit_id=effect.commit_id, reason="the coordinator is not known")
+        return await self._client.commit(coordinator, self._member.settings.group_id, effect, REQUEST_TIMEOUT_S)
