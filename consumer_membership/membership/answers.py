@@ -158,7 +158,7 @@ class Answers(Lifecycle):
 
     def _on_instance_taken(self, error: BrokerError) -> None:
         """FENCED_INSTANCE_ID: a newer member has the instance id. A pool has others, else this is the end."""
-        if self.state is not _S.UNSUBSCRIBING and self.instance.fenced():
+        if self.state is not _S.UNSUBSCRIBING and self.instance.fenced(self._now):
             if self.state is _S.JOINING:
                 self.last_error = error
             else:

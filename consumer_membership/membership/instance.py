@@ -45,6 +45,8 @@ from consumer_membership.types import (
 LONGEST_SESSION_S = 60.0
 #: Beyond the session: the coordinator removes a member at the end of its timer, not before.
 GRACE_S = 5.0
+#: Between two claims of one member, spread by a half to either side: many that start together come apart.
+CLAIM_SPACING_S = 0.1
 #: How many of a pool's holders a warning names.
 TOLD_HOLDERS = 3
 
@@ -154,7 +156,7 @@ class InstanceId:
             self.ghost = Holder(member_id=own)
             return None
         if self._settings.instance_pool:
-            self._let_go()
+            self._let_go(now)
             return None
         takes_over = self._settings.conflict_policy is ConflictPolicy.TAKEOVER and self._is_newest
         if takes_over and (holder is not None or not self.is_waiting):
@@ -170,12 +172,12 @@ class InstanceId:
         """Whether the join is worth repeating after a pause only."""
         return self.is_waiting or self._own_releases > 1
 
-    def _let_go(self) -> None:
+    def _let_go(self, now: Instant) -> None:
         """The id of the pool is another's: look for one that is free."""
         if self.id is not None:
             self._tried.add(self.id)
         self.id, self.ghost = None, None
-        self._wants_description = True
+        self._wants_description, self._choose_at = True, now + CLAIM_SPACING_S * (0.5 + self._jitter())
 
     def _wait(self, error: BrokerError, holder: Holder | None, now: Instant) -> BrokerError | None:
         self.waits_for = holder or self.waits_for
@@ -306,11 +308,11 @@ class InstanceId:
         )
         return BrokerError(code=UNRELEASED_INSTANCE_CODE, name="UNRELEASED_INSTANCE_ID", message=words)
 
-    def fenced(self) -> bool:
+    def fenced(self, now: Instant) -> bool:
         """FENCED_INSTANCE_ID: another member has the id. Whether there is another one to claim, from the pool."""
         if not self._settings.instance_pool:
             return False
-        self._let_go()
+        self._let_go(now)
         return True
 
     # ---- how long one may be away ----

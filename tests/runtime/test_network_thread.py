@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.membership.effects import (
@@ -32,8 +35,8 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.network_thread import NetworkThread
 from consumer_membership.runtime.observer import LogObserver
-from consumer_membership.types import OffsetAndMetadata, Subscription, TopicPartition
-from tests.support.coordinator_script import HEARTBEAT, OFFSET_COMMIT, VERSIONS, CoordinatorScript
+from consumer_membership.types import ConflictPolicy, OffsetAndMetadata, Subscription, TopicPartition
+from tests.support.coordinator_script import DESCRIBE, HEARTBEAT, OFFSET_COMMIT, VERSIONS, CoordinatorScript
 from tests.support.scripted_broker import DISCONNECT, DROP, Received, ScriptedBroker
 
 pytestmark = pytest.mark.slow
@@ -124,11 +127,11 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
     """Makes a member that subscribes and polls once."""
     made: list[Application] = []
 
-    def member(instance_id: str | None = None) -> Application:
+    def member(**settings: object) -> Application:
         mailbox: Mailbox[ApplicationEffect] = Mailbox()
         application: Application | None = None
         port = NetworkThread(
-            member=MemberSettings(group_id="group", heartbeat_interval_s=0.1, instance_id=instance_id),
+            member=MemberSettings(group_id="group", heartbeat_interval_s=0.1, **settings),  # type: ignore[arg-type]
             connection=ConnectionSettings(bootstrap_servers=broker.servers, reconnect_backoff_s=0.02),
             start=StartSettings(reset=OffsetReset.EARLIEST),
             to_application=mailbox,
@@ -187,14 +190,78 @@ def test_static_member_recovers_from_its_own_lost_join_answer(
 
 
 def test_second_holder_of_an_instance_id_is_refused(join: Callable[..., Application]) -> None:
-    """S05: UNRELEASED_INSTANCE_ID of another member is fatal for the newcomer; the holder goes on."""
+    """S05, policy fail: UNRELEASED_INSTANCE_ID of another member is fatal for the newcomer; the holder goes on."""
     one = join(instance_id="a")
     until(lambda: one.owns(6), one)
-    two = join(instance_id="a")
+    two = join(instance_id="a", conflict_policy=ConflictPolicy.FAIL)
     until(lambda: bool(two.problems), one, two)
     assert two.state is MemberState.FATAL
     assert [problem.error.name for problem in two.problems] == ["UNRELEASED_INSTANCE_ID"]
     assert one.owns(6)
+
+
+@pytest.mark.parametrize("may_describe", [True, False])
+def test_newcomer_takes_an_instance_id_over(
+    script: CoordinatorScript,
+    join: Callable[..., Application],
+    caplog: pytest.LogCaptureFixture,
+    may_describe: bool,  # noqa: FBT001
+) -> None:
+    """DESIGN 6: describe, release on the holder's behalf, join; the former holder is fenced, and says by whom."""
+    one = join(instance_id="a")
+    until(lambda: one.owns(6), one)
+    if not may_describe:
+        script.once(DESCRIBE, refused_description)
+    with caplog.at_level("INFO", "consumer_membership"):
+        two = join(instance_id="a")
+        until(lambda: two.owns(6) and bool(one.problems), one, two)
+    assert (one.state, one.orders[-1]) == (MemberState.FATAL, "lose")
+    assert two.port.view.member_id in one.problems[0].error.message
+    holder = f"{one.port.view.member_id} (client client on host)" if may_describe else one.port.view.member_id
+    assert f"Took over instance id a: released member {holder} on its behalf" in caplog.text
+
+
+def refused_description(request: Received) -> object:
+    """GROUP_AUTHORIZATION_FAILED."""
+    module = sys.modules[request.response.__module__]
+    group = module.DescribedGroup(
+        error_code=ErrorCode.group_authorization_failed,
+        group_id="group",
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
+    return request.response(throttle_time=timedelta(0), groups=(group,))
+
+
+def test_pool_s_members_claim_ids_of_their_own(join: Callable[..., Application]) -> None:
+    """Each claims a free id; who finds none waits, visible in the view, until one is released."""
+    pool = {"instance_pool": ("a", "b"), "conflict_policy": ConflictPolicy.WAIT}
+    one, two = join(**pool), join(**pool)
+    until(lambda: one.owns(3) and two.owns(3), one, two)
+    assert {one.port.view.instance_id, two.port.view.instance_id} == {"a", "b"}
+    three = join(**pool)
+    until(lambda: three.port.view.waits_for == "an id of group.instance.id.pool to become free", one, two, three)
+    one.port.post(LeaveRequested())
+    until(lambda: one.is_gone and three.owns(3), one, two, three)
+    assert three.port.view.instance_id not in (None, two.port.view.instance_id)
+
+
+def test_static_member_learns_how_long_it_may_be_away(join: Callable[..., Application]) -> None:
+    """The group's session timeout, from DescribeConfigs."""
+    one = join(instance_id="a")
+    until(lambda: one.port.view.session_timeout_s == 10.0, one)
+
+
+def test_group_that_is_gone_is_joined_anew(script: CoordinatorScript, join: Callable[..., Application]) -> None:
+    """H35, on purpose unlike Java: GROUP_ID_NOT_FOUND means lose, then join at epoch 0."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    del script.coordinator.groups["group"]
+    until(lambda: "lose" in one.orders and one.owns(6), one)
+    assert one.problems == []
 
 
 def test_fenced_member_loses_everything_and_rejoins(

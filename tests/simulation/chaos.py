@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from consumer_membership.membership.member import Member
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.types import LeaveOption, Subscription
+from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription
 from tests.simulation.application import Habits
 from tests.simulation.invariants import SLOWEST_CALLBACK_S, Violation, check
 from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
@@ -22,6 +22,8 @@ CALM_S = 3.0
 #: The application's limits in a run; small, so that a run need not be long.
 MAX_POLL_INTERVAL_S = 5.0
 LEAVE_TIMEOUT_S = 4.0
+#: More ids than a run has processes, and ghosts of processes.
+POOL = tuple(f"pool-{number}" for number in range(16))
 #: Until quick heartbeats have grown back to the interval (`membership.heartbeat`: 5 of 0.2 s, then growing by 1.6).
 QUICK_BEATS_S = 5.0
 
@@ -63,6 +65,12 @@ class Run:
         world.faults = replace(profile.faults)
         world.inbox_delay_s = profile.inbox_delay_s
         self.auto_commit = self.random.random() < 0.7
+        self.policy = ConflictPolicy.TAKEOVER
+        if profile.is_pooled:
+            self.policy = ConflictPolicy.WAIT
+        elif profile.is_static:
+            world.may_describe = self.random.random() < 0.7
+            self.policy = self.random.choice((*ConflictPolicy, ConflictPolicy.TAKEOVER))
         self.active_s = self.random.choice((0.0, 0.0, 0.25))
         self.names = ["a", "b", "c"][: self.random.randint(1, 3)]
         for name in self.names:
@@ -89,6 +97,7 @@ class Run:
             "move coordinator": self._move_coordinator,
             "node down": self._node_down,
             "remove": self._remove,
+            "twin": self._twin,
         }
 
     # ---- the course of a run ----
@@ -205,7 +214,9 @@ class Run:
     def _settings(self, seat: int) -> MemberSettings:
         return MemberSettings(
             group_id=GROUP,
-            instance_id=f"i{seat}" if self.profile.is_static else None,
+            instance_id=f"i{seat}" if self.profile.is_static and not self.profile.is_pooled else None,
+            instance_pool=POOL if self.profile.is_pooled else (),
+            conflict_policy=self.policy,
             max_poll_interval_s=MAX_POLL_INTERVAL_S,
             auto_commit=self.auto_commit,
             auto_commit_interval_s=1.0,
@@ -213,14 +224,14 @@ class Run:
             leave_timeout_s=LEAVE_TIMEOUT_S,
         )
 
-    def _start(self, seat: int, delay_s: float) -> None:
+    def _start(self, seat: int, delay_s: float, *, is_twin: bool = False) -> None:
         world = self.world
         self.seats.setdefault(seat, None)
         self._starting += 1
 
         def start() -> None:
             self._starting -= 1
-            if (present := self.seats[seat]) is not None and present.alive:
+            if (present := self.seats[seat]) is not None and present.alive and not is_twin:
                 return
             habits = Habits()
             if not self.auto_commit:
@@ -242,7 +253,8 @@ class Run:
                 return
             if process.failed:
                 process.application.leave(LeaveOption.DEFAULT, closes=True)
-                self._start(process.seat, 0.5)
+                if self.seats[process.seat] is process:
+                    self._start(process.seat, 0.5)
             self.world.after(0.5, look)
 
         self.world.after(0.5, look)
@@ -325,6 +337,15 @@ class Run:
                 self._start(process.seat, self.random.random() * 3)
             else:
                 self.seats[process.seat] = None
+
+    def _twin(self) -> None:
+        """A second process with the same instance id, as two pods that share one by mistake, or a replacement."""
+        process = self._one()
+        if process is None or self.policy is not ConflictPolicy.TAKEOVER:
+            return
+        self.leaves_ghosts = True
+        for _ in range(self.random.choice((1, 1, 2))):
+            self._start(process.seat, self.random.random() * 0.1, is_twin=True)
 
     def _bounce(self) -> None:
         process = self._one()

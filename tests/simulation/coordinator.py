@@ -17,6 +17,7 @@ from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import (
     JOIN_EPOCH,
     NO_EPOCH,
+    Holder,
     Instant,
     OffsetAndMetadata,
     Offsets,
@@ -86,6 +87,22 @@ class GroupCoordinator:
 
     def _note_removed(self, member_id: str, reason: str) -> None:
         self.journal.append(Removed(member_id=member_id, reason=reason))
+
+    def describe(self, group_id: str, now: Instant, *, node_id: int | None = None) -> Mapping[str, Holder] | Refused:
+        """Answer ConsumerGroupDescribe, as far as a member asks: who holds which instance id."""
+        try:
+            self._check_node(node_id, now)
+        except Refusal as refusal:
+            return refusal.answer
+        group = self.groups.get(group_id)
+        if group is None:
+            return Refused(code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return {
+            instance_id: Holder(
+                member_id=member_id, member_epoch=group.members[member_id].epoch, client_id="client", host="host"
+            )
+            for instance_id, member_id in group.instances.items()
+        }
 
     # ---- offsets ----
 

@@ -59,7 +59,7 @@ MOST_WAKES_AT_ONCE = 5
 _STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)
 _ENDS_MEMBERSHIP = frozenset({_S.FENCED, _S.STALE, _S.UNSUBSCRIBED, _S.FATAL})
 #: The only refusals in a simulation that waiting, rejoining or asking elsewhere does not mend.
-_FATAL = frozenset({"UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED"})
+_FATAL = frozenset({"UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED", "UNKNOWN_MEMBER_ID"})
 _KIND: dict[type[Effect], Step] = {
     PausePartitions: Step.PAUSE,
     RevokePartitions: Step.REVOKE,
@@ -127,6 +127,9 @@ class _Record:
     is_searching: bool = False
     wakes: tuple[Instant, int] = (0.0, 0)
     leave_since: Instant | None = None
+    #: Whether the application itself made it join, and whom it released since.
+    is_newest: bool = False
+    released: set[str] = field(default_factory=set)
 
 
 class Invariants:
@@ -318,6 +321,8 @@ class Invariants:
             held = sorted(process.application.held)
             check(not held, f"{process.name} joins anew while its application holds {held}")
             record.is_excused = False
+            record.is_newest = effect.old in (_S.UNSUBSCRIBED, _S.FATAL)
+            record.released.clear()
 
     def _ordered(
         self,
@@ -379,14 +384,24 @@ class Invariants:
         self, process: Process, record: _Record, beat: Heartbeat, state: MemberState, rest: tuple[Effect, ...]
     ) -> None:
         if beat.owned is None:
-            # On behalf of the member's own ghost; the answer is waited for like that of any heartbeat.
+            # On behalf of the member's own ghost, or of a holder; the answer is waited for like that of any heartbeat.
             check(state is _S.JOINING and beat.member_epoch < -1, f"{process.name} releases {beat} in state {state}")
+            self._released(process, record, beat)
             self._count(process, record)
             return
         goes_stale = any(isinstance(effect, StateChanged) and effect.new is _S.STALE for effect in rest)
         check(state is _S.UNSUBSCRIBING or goes_stale, f"{process.name} sends a leave in state {state}")
         if state is _S.UNSUBSCRIBING:
             check(not record.told, f"{process.name} leaves before its application gave up {sorted(record.told)}")
+
+    def _released(self, process: Process, record: _Record, beat: Heartbeat) -> None:
+        """A takeover: once for each join that the application asked for, and never by who may be the older one."""
+        if beat.member_id in process.member_ids:
+            return
+        record.released.add(beat.member_id)
+        check(record.is_newest, f"{process.name} takes over from {beat.member_id} although it was in the group before")
+        check(len(record.released) == 1, f"{process.name} takes over again and again: {sorted(record.released)}")
+        check(not process.settings.instance_pool, f"{process.name} takes an id of the pool from {beat.member_id}")
 
     def _names(self, process: Process, partitions: Assignment) -> set[TopicPartition]:
         names = process.member.ownership.names

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from consumer_membership.membership.effects import (
     CommitOffsets,
+    DescribeGroup,
     Effect,
     FetchCommitted,
     FindCoordinator,
+    InstanceReleased,
+    LearnSessionTimeout,
     ResolveTopicIds,
     SendHeartbeat,
     StateChanged,
+    Warned,
 )
 from consumer_membership.membership.events import (
     CommitAnswered,
@@ -20,10 +24,13 @@ from consumer_membership.membership.events import (
     CoordinatorFound,
     CoordinatorLost,
     Event,
+    GroupDescribed,
+    GroupDescribeFailed,
     HeartbeatAnswered,
     HeartbeatFailed,
     HeartbeatRejected,
     LeaveRequested,
+    SessionTimeoutLearned,
     StartOffsetsFailed,
     StartOffsetsFetched,
     TopicIdsResolved,
@@ -40,7 +47,7 @@ from consumer_membership.wire.verdicts import (
 )
 from tests.simulation.application import Application, Habits
 from tests.simulation.network import Connection
-from tests.simulation.rules import UNRELEASED_INSTANCE_ID, Refused
+from tests.simulation.rules import GROUP_ID_NOT_FOUND, UNRELEASED_INSTANCE_ID, Refused
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -124,8 +131,13 @@ class Process:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case StateChanged():
+            case StateChanged() | InstanceReleased() | Warned():
                 pass
+            case DescribeGroup():
+                self._describe(effect)
+            case LearnSessionTimeout():
+                learned = SessionTimeoutLearned(session_timeout_s=self.world.coordinator.rules.session_timeout_s)
+                self.world.after(2 * self.world.faults.latency_s, lambda: self.feed(learned))
             case SendHeartbeat():
                 self._heartbeat(effect)
             case FindCoordinator():
@@ -187,6 +199,26 @@ class Process:
                 self.feed(CoordinatorFound(coordinator=BrokerAddress(node_id=nodes[0], host="broker", port=9092)))
 
         world.after(delay, look)
+
+    def _describe(self, effect: DescribeGroup) -> None:
+        world, node, request_id = self.world, self._node, effect.request_id
+
+        def execute() -> Event:
+            found = world.coordinator.describe(self.settings.group_id, world.now, node_id=node)
+            if not isinstance(found, Refused):
+                return GroupDescribed(request_id=request_id, holders=found)
+            if found.code == GROUP_ID_NOT_FOUND:
+                return GroupDescribed(request_id=request_id, holders={})
+            return GroupDescribeFailed(request_id=request_id, error=broker_error(found.code, found.message))
+
+        def failed(reason: str) -> Event:
+            error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=reason)
+            return GroupDescribeFailed(request_id=request_id, error=error)
+
+        if node is None or not world.may_describe:
+            world.after(0.0, lambda: self.feed(failed("not authorised, or no coordinator")))
+        else:
+            self.requests.ask(node, execute, failed)
 
     def _resolve(self, effect: ResolveTopicIds) -> None:
         world = self.world

@@ -19,6 +19,8 @@ class Profile:
     acts: Mapping[str, int] = field(default_factory=dict)
     act_every_s: float = 2.0
     is_static: bool = False
+    #: Whether members claim their instance ids from a pool.
+    is_pooled: bool = False
     inbox_delay_s: float = 0.0
 
     @property
@@ -50,6 +52,20 @@ PROFILES: Mapping[str, Profile] = {
         Profile(name="misuse", acts=_MOVES | _MISUSE, inbox_delay_s=0.05),
         Profile(name="crashes", acts=_MOVES | {"crash": 6}),
         Profile(name="static crashes", acts=_MOVES | {"crash": 4, "bounce": 4}, is_static=True),
+        Profile(
+            name="takeovers",
+            faults=_LOSSY,
+            acts=_MOVES | {"crash": 3, "twin": 6, "stop polling": 2, "move coordinator": 1, "break connection": 2},
+            is_static=True,
+            inbox_delay_s=0.02,
+        ),
+        Profile(
+            name="pool",
+            faults=_LOSSY,
+            acts=_MOVES | {"crash": 3, "bounce": 4, "stop polling": 2, "remove": 1},
+            is_static=True,
+            is_pooled=True,
+        ),
         Profile(name="coordinator moves", acts=_MOVES | {"move coordinator": 6, "node down": 3}),
         Profile(
             name="everything",

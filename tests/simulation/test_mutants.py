@@ -11,10 +11,11 @@ import pytest
 from consumer_membership.membership.effects import Effect, LosePartitions, RevokePartitions
 from consumer_membership.membership.events import Event, HeartbeatAnswered, Step, StepFinished
 from consumer_membership.membership.heartbeat import Heartbeats
+from consumer_membership.membership.instance import InstanceId
 from consumer_membership.membership.member import Member
 from consumer_membership.membership.offsets import Commits
 from consumer_membership.membership.reconciler import Reconciler
-from consumer_membership.types import Assignment, Instant
+from consumer_membership.types import Assignment, Holder, Instant
 from tests.simulation.chaos import SimulationFailure, simulate
 from tests.simulation.profiles import PROFILES
 
@@ -129,6 +130,26 @@ class RepeatsBare(_Rebuilt):
     parts: ClassVar = {"heartbeats": _Forgetful}
 
 
+class TakesBack(Member):
+    """Takes its instance id back from whoever took it over."""
+
+    def _join(self, reason: str) -> None:
+        super()._join(reason)
+        self.instance.begin(is_newest=True)
+
+
+class _NeverContent(InstanceId):
+    def _take_over_from(self, holder: Holder) -> None:
+        super()._take_over_from(holder)
+        self._is_newest = True
+
+
+class TakesOverAgainAndAgain(_Rebuilt):
+    """Takes over from every holder that it meets in one join."""
+
+    parts: ClassVar = {"instance": _NeverContent}
+
+
 MUTANTS: tuple[tuple[type[Member], str, str], ...] = (
     (AcknowledgesTooEarly, "misuse", "fetchable by|it owns"),
     (KeepsDeliveringAfterFence, "misuse", "joins anew while"),
@@ -138,6 +159,8 @@ MUTANTS: tuple[tuple[type[Member], str, str], ...] = (
     (RepeatsOldCommits, "lossy network", "backwards"),
     (NeverBacksOff, "coordinator moves", "heartbeats within a second|busy loop"),
     (RepeatsBare, "lossy network", "."),
+    (TakesBack, "takeovers", "takes over from"),
+    (TakesOverAgainAndAgain, "takeovers", "again and again"),
 )
 
 

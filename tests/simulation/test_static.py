@@ -7,7 +7,7 @@ import pytest
 from consumer_membership.membership.events import Step
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import LeaveOption
+from consumer_membership.types import ConflictPolicy, LeaveOption
 from tests.simulation.coordinator import Removed
 from tests.simulation.process import Process
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
@@ -16,9 +16,11 @@ from tests.simulation.world import GROUP, World
 RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_3], ids=["4.0", "4.2", "4.3"])
 
 
-def static(seat: int, *, instance: str | None = None) -> MemberSettings:
+def static(
+    seat: int, *, instance: str | None = None, policy: ConflictPolicy = ConflictPolicy.TAKEOVER
+) -> MemberSettings:
     """The settings of the static member of this seat."""
-    return MemberSettings(group_id=GROUP, instance_id=instance or f"i{seat}")
+    return MemberSettings(group_id=GROUP, instance_id=instance or f"i{seat}", conflict_policy=policy)
 
 
 def group_of(count: int, rules: Rules, *, partitions: int = 4) -> tuple[World, list[Process]]:
@@ -32,10 +34,11 @@ def group_of(count: int, rules: Rules, *, partitions: int = 4) -> tuple[World, l
 
 @RULES
 def test_s05_second_holder_of_an_instance_id_dies_and_the_first_goes_on(rules: Rules) -> None:
-    """S05: UNRELEASED_INSTANCE_ID is fatal for the new one; the old ones see no rebalance; later new ones may join."""
+    """S05, policy fail: fatal for the new one; the old ones see no rebalance; later new ones may join."""
     world, old = group_of(2, rules)
     epoch = world.coordinator.groups[GROUP].epoch
-    new = [world.start(seat + 2, "a", settings=static(seat)) for seat in range(2)]
+    fail = ConflictPolicy.FAIL
+    new = [world.start(seat + 2, "a", settings=static(seat, policy=fail)) for seat in range(2)]
     world.run_for(3)
     assert [process.member.state for process in new] == [MemberState.FATAL, MemberState.FATAL]
     assert [process.member.last_error.name for process in new if process.member.last_error] == [
@@ -55,13 +58,108 @@ def test_s05_second_holder_of_an_instance_id_dies_and_the_first_goes_on(rules: R
 
 
 @RULES
-def test_s06_of_two_that_start_together_one_survives(rules: Rules) -> None:
+@pytest.mark.parametrize("policy", [ConflictPolicy.TAKEOVER, ConflictPolicy.FAIL])
+def test_s06_of_two_that_start_together_one_survives(rules: Rules, policy: ConflictPolicy) -> None:
     """S06: exactly one per instance id survives; the other one dies."""
     world = World(2, rules=rules)
     world.create_topic("a", 4)
-    pair = [world.start(seat, "a", settings=static(0)) for seat in range(2)]
+    pair = [world.start(seat, "a", settings=static(0, policy=policy)) for seat in range(2)]
     world.run_for(5)
     assert sorted(str(process.member.state) for process in pair) == ["FATAL", "STABLE"]
+
+
+@RULES
+@pytest.mark.parametrize("may_describe", [True, False])
+def test_crashed_member_s_replacement_has_its_partitions_at_once(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
+    """DESIGN 6: takeover: the same partitions within moments, and nobody else's move."""
+    world, (one, other) = group_of(2, rules)
+    world.may_describe = may_describe
+    before, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
+    calls = len(other.application.called(Step.REVOKE))
+    one.kill()
+    again = world.start(2, "a", settings=static(0))
+    took = world.settle(within_s=1)
+    assert (again.application.fetchable, world.coordinator.groups[GROUP].epoch) == (before, epoch)
+    assert (took < 0.5, len(other.application.called(Step.REVOKE))) == (True, calls)
+
+
+@RULES
+def test_living_holder_is_fenced_by_the_newcomer(rules: Rules) -> None:
+    """KIP-345: the newest wins; the former holder loses what it had at its next heartbeat, and ends for good."""
+    world, (one, other) = group_of(2, rules)
+    mine, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
+    new = world.start(2, "a", settings=static(0))
+    world.run_for(rules.heartbeat_interval_s + 1)
+    assert (one.member.state, one.application.held, new.application.fetchable) == (MemberState.FATAL, {}, mine)
+    assert one.member.last_error is not None
+    assert new.member.member_id in one.member.last_error.message
+    assert (other.member.state, world.coordinator.groups[GROUP].epoch) == (MemberState.STABLE, epoch)
+    world.run_for(20)
+    assert (one.member.state, new.member.state) == (MemberState.FATAL, MemberState.STABLE)
+
+
+@RULES
+def test_waiting_newcomer_joins_when_the_ghost_s_session_ends(rules: Rules) -> None:
+    """Policy wait: the partitions stand still for a session, then the newcomer has them or others do."""
+    world, (one, _) = group_of(2, rules)
+    one.kill()
+    new = world.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
+    world.run_for(rules.session_timeout_s / 2)
+    assert new.member.state is MemberState.JOINING
+    world.settle(within_s=rules.session_timeout_s)
+    assert new.member.state is MemberState.STABLE
+
+
+@RULES
+def test_waiting_newcomer_ends_where_the_holder_lives(rules: Rules) -> None:
+    """Policy wait is bounded by a session."""
+    world, (one, _) = group_of(2, rules)
+    new = world.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
+    world.run_for(rules.session_timeout_s + 8)
+    assert (new.member.state, one.member.state) == (MemberState.FATAL, MemberState.STABLE)
+
+
+@RULES
+@pytest.mark.parametrize("may_describe", [True, False])
+def test_pool_gives_each_id_to_one(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
+    """Many claims at the same moment: every member has an id of its own."""
+    world = World(4, rules=rules)
+    world.create_topic("a", 40)
+    world.may_describe = may_describe
+    pool = tuple(f"pool-{number}" for number in range(40))
+    settings = MemberSettings(group_id=GROUP, instance_pool=pool, conflict_policy=ConflictPolicy.WAIT)
+    processes = [world.start(seat, "a", settings=settings) for seat in range(40)]
+    world.settle(within_s=30)
+    assert sorted(str(process.member.instance.id) for process in processes) == sorted(pool)
+
+
+@RULES
+def test_pool_s_released_id_goes_to_the_next_process(rules: Rules) -> None:
+    """A Deployment's pod is replaced by one of another name: the same id, the same partitions, nobody else's move."""
+    world = World(5, rules=rules)
+    world.create_topic("a", 4)
+    settings = MemberSettings(group_id=GROUP, instance_pool=("x", "y", "z"), conflict_policy=ConflictPolicy.WAIT)
+    one, _ = [world.start(seat, "a", settings=settings) for seat in range(2)]
+    world.settle(within_s=8)
+    before, epoch, mine = one.application.fetchable, world.coordinator.groups[GROUP].epoch, one.member.instance.id
+    one.application.leave(LeaveOption.DEFAULT, closes=True)
+    world.run_for(1)
+    new = world.start(2, "a", settings=settings)
+    world.settle(within_s=2)
+    assert (new.member.instance.id, new.application.fetchable) == (mine, before)
+    assert world.coordinator.groups[GROUP].epoch == epoch
+
+
+@RULES
+def test_stopped_process_that_goes_on_does_not_take_its_place_back(rules: Rules) -> None:
+    """SIGSTOP, SIGCONT: its session is over and a newer process has the id: it ends, the newer one goes on."""
+    world, (one, _) = group_of(2, rules)
+    new = world.start(2, "a", settings=static(0))
+    one.break_connections("stopped")
+    world.run_for(2 * rules.session_timeout_s)
+    one.application.poll_after(0.01, is_in_poll=False)
+    world.run_for(5)
+    assert (one.member.state, new.member.state) == (MemberState.FATAL, MemberState.STABLE)
 
 
 @RULES
@@ -105,14 +203,30 @@ def test_c14_close_of_a_static_member_rebalances_only_with_leave(rules: Rules, o
 
 
 @RULES
-def test_admin_removal_of_a_live_static_member_is_transient(rules: Rules) -> None:
-    """Protocol rules 3.5: the removed member hears UNKNOWN_MEMBER_ID, loses what it had and joins anew."""
+def test_removed_static_member_ends_and_a_dynamic_one_comes_back(rules: Rules) -> None:
+    """Protocol rules 3.5: both hear UNKNOWN_MEMBER_ID; what was removed as an instance is removed for good."""
     world, (one, _) = group_of(2, rules)
+    dynamic = world.start(2, "a", settings=MemberSettings(group_id=GROUP))
+    world.settle(within_s=8)
+    world.run_for(2)
     assert world.coordinator.remove_member(GROUP, instance_id="i0")
     assert world.coordinator.journal[-1] == Removed(member_id=one.member.member_id, reason="removed")
-    world.run_for(2)
-    world.settle(within_s=8)
-    assert (one.application.called(Step.LOSE) != [], one.member.state) == (True, MemberState.STABLE)
+    assert world.coordinator.remove_member(GROUP, member_id=dynamic.member.member_id)
+    world.run_for(3)
+    assert (one.member.state, one.application.held, dynamic.member.state) == (MemberState.FATAL, {}, MemberState.STABLE)
+
+
+@RULES
+def test_group_that_is_gone_is_joined_anew(rules: Rules) -> None:
+    """GROUP_ID_NOT_FOUND with an epoch above 0: lose, then join at epoch 0."""
+    world = World(6, rules=rules)
+    world.create_topic("a", 2)
+    one = world.start(0, "a")
+    world.settle(within_s=5)
+    del world.coordinator.groups[GROUP]
+    world.run_for(3)
+    world.settle(within_s=5)
+    assert (len(one.application.called(Step.LOSE)), one.member.state) == (1, MemberState.STABLE)
 
 
 @RULES

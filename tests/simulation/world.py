@@ -49,6 +49,8 @@ class World:
         self.inbox_delay_s = 0.0
         #: Whether there are no records to hand out.
         self.is_idle = False
+        #: Whether members have the right to describe their group.
+        self.may_describe = True
         self.member_class = member_class
         self.processes: list[Process] = []
         self.ledger = Ledger(self)

@@ -24,8 +24,16 @@ from tests.simulation.rules import Refused, Rules
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker, Topic
 
 #: One version of each API that carries a group, so that the script need not know several.
-VERSIONS: Mapping[int, tuple[int, int]] = {**NEWEST, 2: (7, 7), 8: (9, 9), 9: (9, 9), 68: (1, 1)}
-HEARTBEAT, OFFSET_COMMIT, OFFSET_FETCH, LIST_OFFSETS = 68, 8, 9, 2
+VERSIONS: Mapping[int, tuple[int, int]] = {
+    **NEWEST,
+    2: (7, 7),
+    8: (9, 9),
+    9: (9, 9),
+    32: (4, 4),
+    68: (1, 1),
+    69: (1, 1),
+}
+HEARTBEAT, OFFSET_COMMIT, OFFSET_FETCH, LIST_OFFSETS, DESCRIBE_CONFIGS, DESCRIBE = 68, 8, 9, 2, 32, 69
 NOTHING = timedelta(0)
 
 Fault = Callable[[Received], Answer]
@@ -46,6 +54,8 @@ class CoordinatorScript:
             OFFSET_COMMIT: self._commit,
             OFFSET_FETCH: self._fetch,
             LIST_OFFSETS: self._list_offsets,
+            DESCRIBE: self._describe,
+            DESCRIBE_CONFIGS: self._describe_configs,
         }
         with self._lock:
             # A fault that lets the coordinator act and then hides its answer calls `answer` itself.
@@ -127,6 +137,54 @@ class CoordinatorScript:
             heartbeat_interval=timedelta(seconds=said.heartbeat_interval_s),
             assignment=assignment,
         )
+
+    def _describe(self, request: Received) -> Answer:
+        module: Any = sys.modules[request.response.__module__]
+        (group_id,) = request.entity.group_ids
+        found = self.coordinator.describe(group_id, time.monotonic(), node_id=request.node_id)
+        nothing = module.Assignment(topic_partitions=())
+        members = () if isinstance(found, Refused) else found.items()
+        group = module.DescribedGroup(
+            error_code=ErrorCode(found.code) if isinstance(found, Refused) else ErrorCode.none,
+            group_id=group_id,
+            group_state="Stable",
+            group_epoch=1,
+            assignment_epoch=1,
+            assignor_name="uniform",
+            members=tuple(
+                module.Member(
+                    member_id=holder.member_id,
+                    instance_id=instance_id,
+                    member_epoch=holder.member_epoch,
+                    client_id=holder.client_id,
+                    client_host=f"/{holder.host}",
+                    assignment=nothing,
+                    target_assignment=nothing,
+                )
+                for instance_id, holder in members
+            ),
+        )
+        return request.response(throttle_time=NOTHING, groups=(group,))
+
+    def _describe_configs(self, request: Received) -> Answer:
+        module: Any = sys.modules[request.response.__module__]
+        (asked,) = request.entity.resources
+        setting = module.DescribeConfigsResourceResult(
+            name="consumer.session.timeout.ms",
+            value=str(round(self.coordinator.rules.session_timeout_s * 1000)),
+            read_only=False,
+            is_sensitive=False,
+            synonyms=(),
+            documentation=None,
+        )
+        result = module.DescribeConfigsResult(
+            error_code=ErrorCode.none,
+            error_message=None,
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+            configs=(setting,),
+        )
+        return request.response(throttle_time=NOTHING, results=(result,))
 
     def _commit(self, request: Received) -> Answer:
         entity = request.entity
