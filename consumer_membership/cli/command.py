@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from consumer_membership import __version__
+from consumer_membership.cli.asking import Asking
 from consumer_membership.cli.consume import ConsumeOptions, consume
+from consumer_membership.cli.describe import DescribeOptions, describe
+from consumer_membership.cli.removal import RemovalOptions, remove_members
 from consumer_membership.demo.cluster import WAYS
 from consumer_membership.demo.run import DemoOptions, run_demo
 from consumer_membership.devbroker import DEFAULT_VERSION, SUPPORTED_VERSIONS, Way
@@ -26,6 +29,26 @@ group and exits with 0.
 examples:
   consumer-membership consume -b localhost:9092 -g look -t orders
   consumer-membership consume -b localhost:9092 -g look -t '^order.*' --json
+"""
+_DESCRIBE = """\
+Shows what a group is, who its members are and what they have, and how far the
+group is in each partition; groups of the consumer protocol (KIP-848) and
+classic ones. Needs the ACL operation DESCRIBE on the group and its topics.
+
+examples:
+  consumer-membership describe -b localhost:9092 -g orders
+  consumer-membership describe -b localhost:9092 -g orders --json | jq .lag
+"""
+_REMOVE = """\
+Removes members from a group on their behalf, static and dynamic ones, of both
+protocols: their partitions go to the others at once. A member whose process
+still runs may come back at its next heartbeat: stop the process first. Asks
+nothing; --dry-run shows who is meant. Needs the ACL operation READ on the
+group. Exits with 1 if any of them could not be removed.
+
+examples:
+  consumer-membership remove-members -b localhost:9092 -g orders --instance-id orders-3 --dry-run
+  consumer-membership remove-members -b localhost:9092 -g orders --all --reason 'moving to another cluster'
 """
 _DEMO = """\
 Starts a real Kafka, a stream of numbered records and members as processes of
@@ -54,6 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_demo(_command(commands, "demo", "show a group at work on a real broker, and check it", _DEMO))
     _add_consume(_command(commands, "consume", "print records, and what happens to the membership", _CONSUME))
+    _add_describe(_command(commands, "describe", "show a group, its members and its lag", _DESCRIBE))
+    _add_removal(_command(commands, "remove-members", "remove members from a group", _REMOVE))
     _add_broker(_command(commands, "broker", "run a real Kafka until Ctrl-C", _BROKER))
     return parser
 
@@ -83,7 +108,8 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_demo)
 
 
-def _add_consume(parser: argparse.ArgumentParser) -> None:
+def _add_group(parser: argparse.ArgumentParser) -> None:
+    """Which group, of which cluster, and how to get there."""
     add = parser.add_argument
     servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
     add(
@@ -94,8 +120,6 @@ def _add_consume(parser: argparse.ArgumentParser) -> None:
         help="several with commas (default: $KAFKA_BOOTSTRAP_SERVERS)",
     )
     add("-g", "--group", required=True, help="group.id")
-    add("-t", "--topic", action="append", required=True, help="a name, or a regular expression that begins with ^")
-    add("--instance-id", metavar="I", help="group.instance.id: be a static member")
     add(
         "-c",
         "--config",
@@ -105,6 +129,13 @@ def _add_consume(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="any other configuration key; may be repeated",
     )
+
+
+def _add_consume(parser: argparse.ArgumentParser) -> None:
+    _add_group(parser)
+    add = parser.add_argument
+    add("-t", "--topic", action="append", required=True, help="a name, or a regular expression that begins with ^")
+    add("--instance-id", metavar="I", help="group.instance.id: be a static member")
     add("--json", action="store_true", help="one JSON object per record; bytes that are not UTF-8 as base64")
     add(
         "--from-beginning",
@@ -115,6 +146,36 @@ def _add_consume(parser: argparse.ArgumentParser) -> None:
     add("--timeout", type=_at_least(0, float), metavar="S", help="leave after so many seconds without a record")
     add("-v", "--verbose", action="count", default=0, help="the log on stderr too; twice: heartbeats as well")
     parser.set_defaults(run=_consume)
+
+
+def _add_asking(parser: argparse.ArgumentParser) -> None:
+    _add_group(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    parser.add_argument(
+        "--timeout",
+        type=_at_least(0.001, float),
+        metavar="S",
+        help="seconds for it all, attempts included (default 30)",
+    )
+
+
+def _add_describe(parser: argparse.ArgumentParser) -> None:
+    _add_asking(parser)
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--members", action="store_true", help="the members only; asks for no offsets")
+    part.add_argument("--offsets", action="store_true", help="the partitions only: committed, end, lag, owner")
+    parser.set_defaults(run=_describe)
+
+
+def _add_removal(parser: argparse.ArgumentParser) -> None:
+    _add_asking(parser)
+    add = parser.add_argument
+    add("--instance-id", action="append", default=[], metavar="I", help="of a static member; may be repeated")
+    add("--member-id", action="append", default=[], metavar="M", help="of any member; may be repeated")
+    add("--all", action="store_true", help="every member")
+    add("--dry-run", action="store_true", help="remove nobody, show who is meant")
+    add("--reason", metavar="TEXT", help="for the coordinator's log")
+    parser.set_defaults(run=lambda options: _remove_members(options, parser))
 
 
 def _add_broker(parser: argparse.ArgumentParser) -> None:
@@ -147,10 +208,43 @@ def _demo(options: argparse.Namespace) -> int:
     return run_demo(chosen, sys.stdout)
 
 
-def _consume(options: argparse.Namespace) -> int:
+def _config(options: argparse.Namespace) -> dict[str, object]:
     config: dict[str, object] = dict(options.config)
     if options.bootstrap_servers is not None and "bootstrap.servers" not in config:
         config["bootstrap.servers"] = options.bootstrap_servers
+    return config
+
+
+def _asking(options: argparse.Namespace) -> Asking:
+    return Asking(config=_config(options), group=options.group, is_json=options.json, timeout_s=options.timeout)
+
+
+def _describe(options: argparse.Namespace) -> int:
+    chosen = DescribeOptions(
+        asking=_asking(options), shows_members=not options.offsets, shows_offsets=not options.members
+    )
+    return describe(chosen, sys.stdout, sys.stderr)
+
+
+def _remove_members(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    named = bool(options.instance_id or options.member_id)
+    if options.all and named:
+        parser.error("argument --all: not allowed with --instance-id or --member-id")
+    if not options.all and not named:
+        parser.error("one of the arguments --instance-id --member-id --all is required")
+    chosen = RemovalOptions(
+        asking=_asking(options),
+        instance_ids=tuple(options.instance_id),
+        member_ids=tuple(options.member_id),
+        everyone=options.all,
+        reason=options.reason,
+        is_dry_run=options.dry_run,
+    )
+    return remove_members(chosen, sys.stdout, sys.stderr)
+
+
+def _consume(options: argparse.Namespace) -> int:
+    config = _config(options)
     config["group.id"] = options.group
     if options.instance_id is not None:
         config["group.instance.id"] = options.instance_id

@@ -24,7 +24,7 @@ from consumer_membership.wire.group_requests import MemberIdentity
 from consumer_membership.wire.verdicts import is_retriable
 from consumer_membership.wire.versions import BrokerVersions
 
-__all__ = ["GroupClient", "GroupDescription", "MemberDescription", "MemberIdentity"]
+__all__ = ["BrokerRefusal", "GroupClient", "GroupDescription", "MemberDescription", "MemberIdentity"]
 
 AnswerT = TypeVar("AnswerT")
 ResponseT = TypeVar("ResponseT", bound=ResponsePayload)

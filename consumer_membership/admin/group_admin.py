@@ -1,0 +1,109 @@
+"""`GroupAdmin`: groups described and rid of members, for scripts; synchronous and typed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from consumer_membership.admin.inquiry import Inquiry
+from consumer_membership.admin.removal import chosen
+from consumer_membership.admin.reports import GroupReport, Removal
+from consumer_membership.config import ConsumerConfig
+from consumer_membership.errors import ConfigurationError, UseError
+from consumer_membership.runtime.group_client import GroupClient
+
+AnswerT = TypeVar("AnswerT")
+
+#: The configuration is a consumer's, which must have a group; the groups meant here come with each call.
+_NO_GROUP = "-"
+#: As Java's default.api.timeout.ms for its admin client, halved: somebody is waiting at a terminal.
+DEFAULT_TIMEOUT_S = 30.0
+
+
+class GroupAdmin:
+    """Asks a cluster about its consumer groups, of both protocols.
+
+    `config` is the dict of a consumer (`bootstrap.servers`, `client.id`, socket timeouts, ...; environment variables
+    count too); `group.id` is not needed, and keys that concern membership or fetching have no effect. `timeout_s`
+    bounds each call, attempts and backoff together.
+
+    Each call connects, asks and disconnects, so that nothing is to be closed, threads may share the object, and it
+    survives a fork. A call blocks: within an asyncio loop use `asyncio.to_thread`.
+
+    Raises:
+        ConfigurationError: a key that cannot work.
+    """
+
+    def __init__(self, config: Mapping[str, object], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        if not timeout_s > 0:
+            raise ConfigurationError("timeout_s", timeout_s, "give seconds, more than 0")
+        self._settings = ConsumerConfig.from_mapping({**config, "group.id": _NO_GROUP}).connection_settings()
+        self._timeout_s = timeout_s
+
+    def describe(self, group_id: str, *, with_offsets: bool = True) -> GroupReport:
+        """The group: what it is, its members, and how far it is in each partition.
+
+        Without offsets the report has no partitions, and needs no rights on topics in a classic group.
+
+        Raises:
+            GroupError: the coordinator refused; the group does not exist, a right is missing, ... (`code`).
+            UnsupportedProtocolError: the brokers cannot be asked this.
+            TransportError: no answer in time.
+            UseError: called within a running asyncio loop.
+        """
+        return self._ask(group_id, lambda inquiry: inquiry.report(with_offsets=with_offsets))
+
+    def remove_members(
+        self,
+        group_id: str,
+        *,
+        instance_ids: Sequence[str] = (),
+        member_ids: Sequence[str] = (),
+        everyone: bool = False,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> tuple[Removal, ...]:
+        """Remove members by instance id, by member id, or all of them (KIP-345); what became of each.
+
+        One member's failure does not keep the others: each has its own result, in the order given, instance ids first.
+        A member whose process still runs may come back at its next heartbeat; the result says so. `reason` goes into
+        the coordinator's log. A dry run removes nobody and says who is meant.
+
+        Raises:
+            ConfigurationError: nobody is asked for, or both ids and everyone.
+            GroupError: the coordinator refused all of it; the group does not exist, a right is missing, ... (`code`).
+            UnsupportedProtocolError: the brokers cannot be asked this.
+            TransportError: no answer in time; any of them may have been removed.
+            UseError: called within a running asyncio loop.
+        """
+        asked = chosen(instance_ids, member_ids, everyone=everyone)
+        return self._ask(
+            group_id, lambda inquiry: inquiry.remove(asked, everyone=everyone, reason=reason, dry_run=dry_run)
+        )
+
+    def _ask(self, group_id: str, ask: Callable[[Inquiry], Awaitable[AnswerT]]) -> AnswerT:
+        if not group_id:
+            raise ConfigurationError("group_id", group_id, "it must not be empty; name a group")
+
+        async def run() -> AnswerT:
+            client = GroupClient(self._settings)
+            try:
+                return await ask(Inquiry(client, group_id, self._timeout_s))
+            finally:
+                await client.close()
+
+        if _is_in_a_loop():
+            raise UseError(
+                "this call blocks, and an asyncio loop runs in this thread; use "
+                "`await asyncio.to_thread(admin.describe, group_id)`"
+            )
+        return asyncio.run(run())
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""The questions of one call, asked with backoff and within its time; refusals come out as this package's errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from consumer_membership.admin import removal
+from consumer_membership.admin.progress import end_offsets, partitions_of, progress
+from consumer_membership.admin.refusals import (
+    DESCRIBING,
+    NOT_FOUND,
+    NOT_OFFERED,
+    REMOVING,
+    TOPIC_FORBIDDEN,
+    UNKNOWN_MEMBER,
+    translated,
+)
+from consumer_membership.admin.reports import GroupReport, Removal
+from consumer_membership.errors import TransportError
+from consumer_membership.runtime.group_client import BrokerRefusal, GroupClient, GroupDescription, MemberIdentity
+from consumer_membership.types import BrokerAddress
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Inquiry:
+    """What one call asks about one group, within `timeout_s` in all."""
+
+    def __init__(self, client: GroupClient, group_id: str, timeout_s: float) -> None:
+        self._client = client
+        self._group_id = group_id
+        self._clock = asyncio.get_running_loop().time
+        self._deadline = self._clock() + timeout_s
+
+    async def report(self, *, with_offsets: bool) -> GroupReport:
+        """The group, and how far it is.
+
+        Raises:
+            GroupError, UnsupportedProtocolError: the coordinator refused.
+            TransportError: no answer in time.
+        """
+        with self._refusals_of(DESCRIBING):
+            coordinator, group = await self._describe()
+            if not with_offsets:
+                return GroupReport(group=group, coordinator=coordinator, partitions=())
+            # First what is committed, then the ends: nothing read in between makes a lag negative.
+            committed = await self._persist(
+                "committed offsets", lambda at, left_s: self._client.all_committed(at, self._group_id, left_s)
+            )
+            partitions = partitions_of(group, committed)
+            ends = await self._in_time("the ends of partitions", end_offsets(self._client, partitions))
+            return GroupReport(group=group, coordinator=coordinator, partitions=progress(group, committed, ends))
+
+    async def remove(
+        self, asked: Sequence[MemberIdentity], *, everyone: bool, reason: str | None, dry_run: bool
+    ) -> tuple[Removal, ...]:
+        """Remove these members, or everyone; what became of each.
+
+        Raises:
+            GroupError, UnsupportedProtocolError: the coordinator refused all of it, and removed nobody.
+            TransportError: no answer in time; any of them may have been removed.
+        """
+        before = await self._described(is_needed=everyone or dry_run)
+        if everyone and before is not None:
+            asked = [removal.identity_of(member) for member in before.members]
+        if dry_run and before is not None:
+            return tuple(removal.foreseen(one, before) for one in asked)
+        sent = removal.without_doubles(asked, before)
+        members = tuple(dict.fromkeys(sent.values()))
+        if not members:
+            return ()
+        said = removal.full_reason(reason)
+        with self._refusals_of(REMOVING):
+            answers = await self._persist(
+                "the removal of members",
+                lambda at, left_s: self._client.remove_members(at, self._group_id, members, said, left_s),
+            )
+        errors = dict(zip(members, answers, strict=True))
+        # One that is not known to the coordinator left by itself, or was removed by an attempt whose answer was lost,
+        # or is of a kind that this coordinator does not remove: who is there now tells.
+        is_doubtful = any(error is not None and error.name == UNKNOWN_MEMBER for error in answers)
+        after = await self._described(is_needed=False) if is_doubtful else None
+        return tuple(removal.concluded(one, errors[sent[one]], before, after) for one in asked)
+
+    # ---- asking ------------------------------------------------------------------------------------------------------
+
+    async def _described(self, *, is_needed: bool) -> GroupDescription | None:
+        """The group; None where its topics may not be described, unless the description is needed."""
+        try:
+            with self._refusals_of(DESCRIBING, let_through=() if is_needed else (TOPIC_FORBIDDEN,)):
+                return (await self._describe())[1]
+        except BrokerRefusal:
+            return None
+
+    async def _describe(self) -> tuple[BrokerAddress, GroupDescription]:
+        async def ask(coordinator: BrokerAddress, left_s: float) -> tuple[BrokerAddress, GroupDescription]:
+            try:
+                group = await self._client.describe_consumer_group(coordinator, self._group_id, left_s)
+            except BrokerRefusal as refusal:
+                # Not there, or a classic group; or a broker without the consumer protocol.
+                if refusal.error.name not in (NOT_FOUND, NOT_OFFERED):
+                    raise
+                group = await self._client.describe_classic_group(coordinator, self._group_id, self._left_s())
+            return coordinator, group
+
+        return await self._persist("the group", ask)
+
+    async def _persist(self, what: str, ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]]) -> AnswerT:
+        return await self._client.with_coordinator(self._group_id, what, self._left_s(), ask)
+
+    async def _in_time(self, what: str, asking: Awaitable[AnswerT]) -> AnswerT:
+        try:
+            async with asyncio.timeout(self._left_s()):
+                return await asking
+        except TimeoutError as error:
+            raise TransportError(f"No broker answered in time when asked for {what}") from error
+
+    def _left_s(self) -> float:
+        return max(0.0, self._deadline - self._clock())
+
+    @contextmanager
+    def _refusals_of(self, act: str, let_through: Sequence[str] = ()) -> Iterator[None]:
+        try:
+            yield
+        except BrokerRefusal as refusal:
+            if refusal.error.name in let_through:
+                raise
+            raise translated(refusal, self._group_id, act) from refusal

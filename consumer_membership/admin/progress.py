@@ -1,0 +1,134 @@
+"""How far a group is: what it committed, where the partitions end, and who has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_attempt,
+    wait_random_exponential,
+)
+
+from consumer_membership.admin.refusals import TOPIC_FORBIDDEN
+from consumer_membership.admin.reports import PartitionProgress
+from consumer_membership.errors import TransportError
+from consumer_membership.runtime.group_client import BrokerRefusal, GroupClient, GroupDescription, MemberDescription
+from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
+
+Committed = Mapping[TopicPartition, OffsetAndMetadata | BrokerError]
+Ends = Mapping[TopicPartition, int | BrokerRefusal | TransportError]
+
+#: A leader that just moved is found at the second attempt; a topic that was deleted is found at none.
+_ATTEMPTS = 3
+_BACKOFF_S, _BACKOFF_MAX_S = 0.1, 0.5
+
+_NOTHING_COMMITTED = "nothing committed"
+_BEYOND_THE_END = "the committed offset lies beyond the end: the topic was truncated, or made anew"
+
+
+def partitions_of(group: GroupDescription, committed: Committed) -> tuple[TopicPartition, ...]:
+    """Every partition that the group committed, or that a member has or is to have; sorted."""
+    assigned = (partition for member in group.members for partition in (*member.assignment, *(member.target or ())))
+    return tuple(sorted({*committed, *assigned}))
+
+
+async def end_offsets(client: GroupClient, partitions: Sequence[TopicPartition]) -> Ends:
+    """The end of each partition, or why it is not known; asked again where a leader may have moved.
+
+    Raises:
+        BrokerRefusal, TransportError: nobody told who leads what.
+    """
+    found: dict[TopicPartition, int | BrokerRefusal | TransportError] = {}
+
+    async def ask() -> bool:
+        missing = [partition for partition in partitions if not isinstance(found.get(partition), int)]
+        found.update(await client.end_offsets(missing))
+        return any(_may_pass(answer) for answer in found.values())
+
+    retrying = AsyncRetrying(
+        retry=retry_if_result(bool) | retry_if_exception_type(TransportError),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=_BACKOFF_S, max=_BACKOFF_MAX_S),
+        retry_error_callback=_end,
+    )
+    await retrying(ask)
+    return found
+
+
+def _end(state: RetryCallState) -> None:
+    """What is known by now is enough; but if nobody told even who leads what, say so."""
+    if state.outcome is not None:
+        state.outcome.result()
+
+
+def _may_pass(answer: int | BrokerRefusal | TransportError) -> bool:
+    return isinstance(answer, TransportError) or (isinstance(answer, BrokerRefusal) and answer.retriable)
+
+
+def progress(group: GroupDescription, committed: Committed, ends: Ends) -> tuple[PartitionProgress, ...]:
+    """The rows of the report, one for each partition in `ends`."""
+    owners = _holders((member, member.assignment) for member in group.members)
+    heirs = _holders((member, member.target or frozenset()) for member in group.members)
+    return tuple(
+        _row(
+            partition,
+            committed.get(partition),
+            ends[partition],
+            owner=owners.get(partition),
+            heir=heirs.get(partition),
+        )
+        for partition in sorted(ends)
+    )
+
+
+def _holders(held: Iterable[tuple[MemberDescription, frozenset[TopicPartition]]]) -> Mapping[TopicPartition, str]:
+    return {partition: member.member_id for member, partitions in held for partition in partitions}
+
+
+def _row(
+    partition: TopicPartition,
+    committed: OffsetAndMetadata | BrokerError | None,
+    end: int | BrokerRefusal | TransportError,
+    *,
+    owner: str | None,
+    heir: str | None,
+) -> PartitionProgress:
+    known_offset = committed.offset if isinstance(committed, OffsetAndMetadata) else None
+    known_end = end if isinstance(end, int) else None
+    lag = None if known_offset is None or known_end is None else known_end - known_offset
+    return PartitionProgress(
+        topic=partition.topic,
+        partition=partition.partition,
+        committed=known_offset,
+        end=known_end,
+        lag=None if lag is None or lag < 0 else lag,
+        owner=owner,
+        next_owner=None if heir == owner else heir,
+        note=_note(partition.topic, committed, end, lag),
+    )
+
+
+def _note(
+    topic: str,
+    committed: OffsetAndMetadata | BrokerError | None,
+    end: int | BrokerRefusal | TransportError,
+    lag: int | None,
+) -> str:
+    """Why there is no lag; empty where there is one."""
+    if isinstance(end, BrokerRefusal) and end.error.name == TOPIC_FORBIDDEN:
+        # Brokers leave such topics out of what a group committed, without a word.
+        return f"not authorised: the ACL operation DESCRIBE on topic {topic} is needed"
+    reasons = []
+    if committed is None:
+        reasons.append(_NOTHING_COMMITTED)
+    elif isinstance(committed, BrokerError):
+        reasons.append(f"committed offset not told: {committed}")
+    if not isinstance(end, int):
+        reasons.append(f"end not told: {end}")
+    if lag is not None and lag < 0:
+        reasons.append(_BEYOND_THE_END)
+    return "; ".join(reasons)
