@@ -120,7 +120,7 @@ def _ask(will: Will, broker: Address, api_key: int, frames: Frames, read: Callab
             return read(_exchange(sock, frames[version], _SECOND_REQUEST), version)
     except OSError as error:
         raise _TryAgainError(f"{_shown(broker)}: {error.strerror or error}") from error
-    except bare.MalformedAnswerError as error:
+    except (bare.MalformedAnswerError, UnicodeError) as error:
         raise _TryAgainError(f"{_shown(broker)}: {error}") from error
 
 

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -167,12 +169,13 @@ def _spawn(script: Path) -> tuple[_Pipe, int]:
         # It would be the application once more: a frozen one, or a server that embeds Python.
         raise OSError(f"sys.executable={sys.executable!r} is no Python interpreter")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    with ours, theirs:
+    with ours, theirs, _own_pidfd() as pidfd:
         ours.setblocking(False)
         process = subprocess.Popen(  # noqa: S603 - this interpreter, this package's script
-            [str(executable), "-I", "-S", str(script), str(os.getpid())],
+            [str(executable), "-I", "-S", str(script), str(os.getpid()), *map(str, pidfd)],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
+            pass_fds=pidfd,
             start_new_session=True,  # Ctrl-C and a kill of the application's process group are not meant for it.
         )
         # It outlives this process by design and is waited for here, so Popen has nothing to complain of at the end.
@@ -180,6 +183,24 @@ def _spawn(script: Path) -> tuple[_Pipe, int]:
         pipe = _Pipe(descriptor=ours.fileno(), identity=_identity(ours.fileno()))
         ours.detach()
     return pipe, process.pid
+
+
+@contextmanager
+def _own_pidfd() -> Iterator[tuple[int, ...]]:
+    """A pidfd of this process, or nothing where the system has none."""
+    if not hasattr(os, "pidfd_open"):
+        yield ()
+        return
+    try:
+        opened = os.pidfd_open(os.getpid())
+    except OSError:
+        # A kernel before 5.3, or a sandbox that forbids it.
+        yield ()
+        return
+    try:
+        yield (opened,)
+    finally:
+        os.close(opened)
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

@@ -26,14 +26,17 @@ _LOOK_S, _FIRST_LOOK_S = 0.5, 0.01
 _LOG_PATIENCE_S = 1.0
 
 
-def run(parent_pid: int) -> int:
-    """Guard the process with this id, which started this one; the exit code."""
+def run(parent_pid: int, pidfd: int | None) -> int:
+    """Guard the process with this id, which started this one and gave it a pidfd of itself if it could; the exit code.
+
+    The pipe from it is stdin.
+    """
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     _occupy_stderr()
     os.chdir("/")
     ledger = Ledger()
-    _listen(ledger, ParentWatch(parent_pid))
+    _listen(ledger, ParentWatch(parent_pid, pidfd))
     _leave_for(ledger.wills, parent_pid)
     return 0
 

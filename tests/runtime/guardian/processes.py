@@ -1,0 +1,136 @@
+"""Small applications in processes of their own, to be killed, and what becomes of their guardians."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[3]
+#: A bound against hanging, not a measurement.
+PATIENCE_S = 20.0
+_GLANCE_S = 0.005
+
+
+def wait_until(holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    """Return as soon as it holds; `what` is the failure's text."""
+    give_up_at = time.monotonic() + patience_s
+    while not holds():
+        assert time.monotonic() < give_up_at, f"{what}: not within {patience_s} s"
+        time.sleep(_GLANCE_S)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether it runs no more; the init of a container may take its time to bury it."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class Application:
+    """A Python program in a process of its own, killed at the latest when its context is left.
+
+    Its program says things by `say(word)`, one line each, and waits for orders by `order()`.
+    """
+
+    PRELUDE = """
+import os, signal, sys
+def say(*words): os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+def order(): return sys.stdin.readline().strip()
+"""
+
+    def __init__(
+        self, program: str, *words: str, flags: tuple[str, ...] = (), stderr: IO[bytes] | int | None = None
+    ) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *flags, "-c", self.PRELUDE + program, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            cwd=ROOT,
+            start_new_session=True,
+            bufsize=0,
+        )
+        self._others: list[psutil.Process] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+        for other in self._others:
+            if not has_ended(other):
+                other.resume()
+                other.kill()
+
+    def hears(self) -> list[str]:
+        """The next thing it says, by words."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode().split()
+        assert line, f"the application ended: {self.process.poll()}"
+        return line
+
+    def process_named(self, word: str) -> psutil.Process:
+        """The process whose id it says next, with this word."""
+        said, pid = self.hears()
+        assert said == word
+        found = psutil.Process(int(pid))
+        self._others.append(found)
+        return found
+
+    def guardian(self) -> psutil.Process:
+        """The guardian's process as soon as there is one."""
+        itself = psutil.Process(self.process.pid)
+        found: list[psutil.Process] = []
+
+        def is_there() -> bool:
+            found[:] = [child for child in itself.children() if "guardian" in " ".join(child.cmdline())]
+            return bool(found)
+
+        wait_until(is_there, "a guardian")
+        self._others.append(found[0])
+        return found[0]
+
+    def order(self, word: str = "") -> None:
+        """Let it go on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(word.encode() + b"\n")
+
+    def kill(self) -> None:
+        """End it without a goodbye."""
+        self.process.kill()
+        self.process.wait()
+
+
+def sleeps_again(process: psutil.Process) -> Callable[[], bool]:
+    """Holds once the process has woken up since this call, and waits for something again."""
+    before = process.num_ctx_switches().voluntary
+
+    def holds() -> bool:
+        return process.num_ctx_switches().voluntary > before and process.status() == psutil.STATUS_SLEEPING
+
+    return holds
+
+
+def pss_bytes(process: psutil.Process) -> int:
+    """Its share of the memory that it uses (Linux)."""
+    full: int = process.memory_full_info().pss
+    return full
+
+
+def maps(process: psutil.Process) -> str:
+    """What it has mapped, as text (Linux)."""
+    return Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")

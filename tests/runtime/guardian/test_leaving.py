@@ -1,0 +1,219 @@
+"""The leave on behalf of a member over TCP, wherever its coordinator went."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.runtime.guardian.leaving import Level, Outcome, leave
+from consumer_membership.runtime.guardian.wills import Will
+from tests.runtime.guardian.wills import will
+from tests.support.scripted_broker import DISCONNECT, Answer, Raw, Received, ScriptedBroker
+
+HEARTBEAT, FIND = 68, 10
+ZERO = timedelta(0)
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let it pass."""
+        self.now += seconds
+        self.slept.append(seconds)
+
+
+def left(testament: Will, clock: Clock | None = None) -> Outcome:
+    """What became of this leave, in virtual time."""
+    clock = clock or Clock()
+    return leave(testament, clock=clock, sleep=clock.sleep)
+
+
+def said(request: Received, code: ErrorCode = ErrorCode.none, words: str | None = None) -> Answer:
+    """An answer to a heartbeat."""
+    return request.response(
+        throttle_time=ZERO,
+        error_code=code,
+        error_message=words,
+        member_id=None,
+        member_epoch=-1,
+        heartbeat_interval=ZERO,
+        assignment=None,
+    )
+
+
+def script(*codes: ErrorCode) -> Callable[[Received], Answer]:
+    """Answers heartbeats with these codes in turn, the last one again and again."""
+    left_over = list(codes)
+
+    def answer(request: Received) -> Answer:
+        if request.api_key != HEARTBEAT:
+            return None
+        return said(request, left_over.pop(0) if len(left_over) > 1 else left_over[0], "the broker's words")
+
+    return answer
+
+
+@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
+def test_leave_reaches_the_coordinator(instance_id: str | None, epoch: int) -> None:
+    """One connection, one request: the newest version that both know."""
+    with ScriptedBroker(script(ErrorCode.none)) as broker:
+        (place,) = broker.servers
+        outcome = left(will(place, instance_id=instance_id))
+        assert outcome == (Level.INFO, f"left on its behalf (epoch {epoch}) at coordinator {place[0]}:{place[1]}")
+        asked = [(r.api_key, r.version) for r in broker.requests()]
+        assert asked == [(18, 0), (HEARTBEAT, 1)]
+        (request,) = broker.requests(HEARTBEAT)
+        assert (request.entity.member_id, request.entity.member_epoch) == ("m", epoch)
+
+
+def test_older_broker_gets_the_older_version() -> None:
+    """Chosen as the member itself would have."""
+    with ScriptedBroker(script(ErrorCode.none), versions={18: (0, 3), HEARTBEAT: (0, 0)}) as broker:
+        assert left(will(broker.servers[0])).level is Level.INFO
+        assert broker.requests(HEARTBEAT)[0].version == 0
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.unknown_member_id,
+        ErrorCode.fenced_instance_id,
+        ErrorCode.fenced_member_epoch,
+        ErrorCode.group_id_not_found,
+    ],
+)
+def test_member_that_is_gone_already_is_an_end(code: ErrorCode) -> None:
+    """It had left, another one has its place, or its group is no more."""
+    with ScriptedBroker(script(code)) as broker:
+        outcome = left(will(broker.servers[0]))
+        assert outcome.level is Level.INFO
+        assert code.name.upper() in outcome.text
+        assert len(broker.requests(HEARTBEAT)) == 1
+
+
+def test_refusal_is_an_end_with_the_brokers_words() -> None:
+    """Asking again would not help."""
+    with ScriptedBroker(script(ErrorCode.group_authorization_failed)) as broker:
+        outcome = left(will(broker.servers[0]))
+        assert outcome.level is Level.WARNING
+        assert "error code 30 (the broker's words)" in outcome.text
+
+
+def test_loading_coordinator_is_asked_again() -> None:
+    """It is the right one; nobody else is asked."""
+    with ScriptedBroker(script(ErrorCode.coordinator_load_in_progress, ErrorCode.none)) as broker:
+        assert left(will(broker.servers[0])).level is Level.INFO
+        assert len(broker.requests(HEARTBEAT)) == 2
+        assert broker.requests(FIND) == []
+
+
+@pytest.mark.parametrize("code", [ErrorCode.not_coordinator, ErrorCode.coordinator_not_available])
+def test_moved_coordinator_is_looked_up(code: ErrorCode) -> None:
+    """Through the bootstrap servers."""
+
+    def answer(request: Received) -> Answer:
+        if request.api_key != HEARTBEAT:
+            return None
+        return said(request, code if request.node_id == 1 else ErrorCode.none)
+
+    with ScriptedBroker(answer, nodes=2) as broker:
+        broker.coordinator = 2
+        first, second = broker.servers
+        outcome = left(will(first, [first]))
+        assert outcome.text.endswith(f"at coordinator {second[0]}:{second[1]}")
+        assert [request.node_id for request in broker.requests(HEARTBEAT)] == [1, 2]
+
+
+def test_stopped_coordinator_is_looked_up() -> None:
+    """By a bootstrap server that is up; the first of them is not."""
+    with ScriptedBroker(script(ErrorCode.none), nodes=2) as broker:
+        broker.coordinator = 2
+        first, second = broker.servers
+        broker.stop_node(1)
+        assert left(will(first, [first, second])).text.endswith(f"at coordinator {second[0]}:{second[1]}")
+
+
+def test_lookup_by_the_older_version() -> None:
+    """The mock cluster of librdkafka knows FindCoordinator 3 at most."""
+    with ScriptedBroker(
+        script(ErrorCode.not_coordinator, ErrorCode.none), versions={18: (0, 3), FIND: (0, 3), HEARTBEAT: (0, 1)}
+    ) as broker:
+        assert left(will(broker.servers[0], broker.servers)).level is Level.INFO
+        assert broker.requests(FIND)[0].version == 3
+
+
+def test_lost_connection_is_tried_again() -> None:
+    """The leave may have been heard or not; a second one harms nobody."""
+    losses = [DISCONNECT]
+
+    def answer(request: Received) -> Answer:
+        if request.api_key != HEARTBEAT:
+            return None
+        return losses.pop() if losses else said(request, ErrorCode.unknown_member_id)
+
+    with ScriptedBroker(answer) as broker:
+        assert left(will(broker.servers[0], broker.servers)).level is Level.INFO
+
+
+@pytest.mark.parametrize("noise", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x50", b"\0\0\0\2ab"])
+def test_peer_that_is_no_broker_is_given_up_in_time(noise: bytes) -> None:
+    """Waits grow, and end with the patience: after the session everything is over anyway."""
+    clock = Clock()
+    with ScriptedBroker(lambda _: Raw(noise)) as broker:
+        outcome = left(will(broker.servers[0]), clock)
+        assert outcome.level is Level.WARNING
+        assert "could not leave on its behalf within 30 s" in outcome.text
+        assert 30 <= clock.now < 33
+        assert 0.025 <= clock.slept[0] <= 0.05
+        assert max(clock.slept) <= 2.0
+
+
+def test_unreachable_cluster_is_given_up_with_the_reason() -> None:
+    """Nobody listens any more."""
+    with ScriptedBroker() as broker:
+        place = broker.servers[0]
+    outcome = left(will(place, [place]))
+    assert outcome.level is Level.WARNING
+    assert f"127.0.0.1:{place[1]}: Connection refused" in outcome.text
+
+
+@pytest.mark.parametrize("name", ["no host", "kafka..ü"])
+def test_name_without_address_is_a_reason(name: str) -> None:
+    """The resolver's words, or those of the codec for international names."""
+    nowhere = (name, 9092)
+    outcome = left(will(nowhere, [nowhere]))
+    assert f"{name}:9092" in outcome.text
+
+
+def test_hanging_peer_is_left_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that takes connections and says nothing must not hold the guardian."""
+    monkeypatch.setattr("consumer_membership.runtime.guardian.leaving._ANSWER_S", 0.02)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = server.getsockname()
+        outcome = leave(will(place), patience_s=0.0)
+        assert "timed out" in outcome.text
+
+
+def test_members_do_not_wait_for_each_other() -> None:
+    """Each has its own thread: nothing of a leave is shared."""
+    with ScriptedBroker(script(ErrorCode.none)) as broker:
+        wills = [will(broker.servers[0], member_id=f"m{number}") for number in range(20)]
+        threads = [threading.Thread(target=leave, args=(one,)) for one in wills]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert sorted(r.entity.member_id for r in broker.requests(HEARTBEAT)) == sorted(one.member_id for one in wills)

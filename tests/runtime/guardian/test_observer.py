@@ -1,0 +1,100 @@
+"""Which pictures of a member change what the guardian is to do for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.config import AddressFamily, ConnectionSettings
+from consumer_membership.membership.events import TimePassed
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.guardian.observer import GUARDED, GuardianObserver
+from consumer_membership.wire.versions import SPOKEN, Api
+from tests.runtime.guardian.wills import NotedGuardian, view
+from tests.support.scripted_broker import _parse
+
+SETTINGS = ConnectionSettings(
+    bootstrap_servers=(("kafka", 9092),), client_id="app", address_family=AddressFamily.V4, crash_guardian=True
+)
+
+
+def told_of(*views: MembershipView) -> NotedGuardian:
+    """A guardian that was told of these pictures of one member."""
+    noted = NotedGuardian()
+    observer = GuardianObserver(noted, SETTINGS)
+    for picture in views:
+        observer.observed(TimePassed(), (), picture)
+    return noted
+
+
+@pytest.mark.parametrize(
+    "state",
+    [MemberState.JOINING, MemberState.RECONCILE, MemberState.ACK, MemberState.STABLE, MemberState.UNSUBSCRIBING],
+)
+def test_member_that_the_coordinator_may_know_has_a_will(state: MemberState) -> None:
+    """A join may be on its way, and a leave not yet."""
+    assert state in GUARDED
+    ((_, will),) = told_of(view(state)).told
+    assert will is not None
+    assert (will.group_id, will.member_id, will.coordinator) == ("orders", "m", ("127.0.0.1", 9092))
+    assert will.bootstrap_servers == (("kafka", 9092),)
+
+
+@pytest.mark.parametrize("state", sorted(set(MemberState) - GUARDED, key=str))
+def test_member_out_of_its_group_has_none_any_more(state: MemberState) -> None:
+    """UNSUBSCRIBED, FENCED, STALE, FATAL: there is nothing to leave."""
+    noted = told_of(view(), view(state), view(state))
+    assert [will is None for _, will in noted.told] == [False, True]
+    assert told_of(view(state)).told == []
+
+
+def test_nothing_is_said_while_nothing_changes() -> None:
+    """Epochs and states within the group are not the guardian's; it is looked after all the same."""
+    noted = told_of(view(MemberState.JOINING, epoch=0), view(MemberState.RECONCILE, epoch=3), view(epoch=4))
+    assert (len(noted.told), noted.tended) == (1, 2)
+
+
+def test_member_without_coordinator_is_unknown_to_it() -> None:
+    """No heartbeat was sent yet."""
+    assert told_of(view(MemberState.JOINING, None)).told == []
+
+
+def test_lost_coordinator_is_the_last_one_known() -> None:
+    """The guardian begins there, and looks it up where it is gone."""
+    assert len(told_of(view(), view(coordinator=None)).told) == 1
+
+
+@pytest.mark.parametrize(
+    "changed", [view(coordinator=("127.0.0.1", 9093)), view(member_id="another"), view(instance_id="another")]
+)
+def test_change_of_what_the_leave_says_is_told(changed: MembershipView) -> None:
+    """The coordinator moved; the member took another id; it claimed another instance id."""
+    noted = told_of(view(), changed)
+    assert len(noted.told) == 2
+    assert noted.told[0][0] == noted.told[1][0]
+
+
+@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
+def test_frames_are_the_leave_in_every_version(instance_id: str | None, epoch: int) -> None:
+    """-1 ends a dynamic membership, -2 keeps a static member's partitions for its replacement."""
+    ((_, will),) = told_of(view(instance_id=instance_id)).told
+    assert will is not None
+    assert will.member_epoch == epoch
+    assert tuple(will.leave) == SPOKEN[Api.CONSUMER_GROUP_HEARTBEAT]
+    for version, frame in will.leave.items():
+        request = _parse(1, 1, frame[4:])
+        assert (request.version, request.correlation_id, request.client_id) == (version, 1, "app")
+        entity = request.entity
+        assert (entity.group_id, entity.member_id, entity.member_epoch) == ("orders", "m", epoch)
+        assert entity.instance_id == instance_id
+
+
+def test_other_frames_are_those_of_any_client() -> None:
+    """ApiVersions in version 0, and FindCoordinator for the group in every version."""
+    ((_, will),) = told_of(view()).told
+    assert will is not None
+    hello = _parse(1, 1, will.hello[4:])
+    assert (hello.api_key, hello.version, hello.correlation_id) == (18, 0, 0)
+    found = {version: _parse(1, 1, frame[4:]) for version, frame in will.find_coordinator.items()}
+    assert {version: request.version for version, request in found.items()} == {3: 3, 4: 4}
+    assert (found[3].entity.key, found[4].entity.coordinator_keys) == ("orders", ("orders",))

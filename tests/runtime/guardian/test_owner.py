@@ -1,0 +1,272 @@
+"""The application's side: one guardian per process, started again, never waited for, and forks."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.runtime.guardian.owner import Guardian
+from tests.runtime.guardian.processes import Application, has_ended, wait_until
+from tests.runtime.guardian.test_leaving import HEARTBEAT, script
+from tests.runtime.guardian.wills import will
+from tests.support.scripted_broker import ScriptedBroker
+
+pytestmark = pytest.mark.slow
+
+#: An application whose members are wills: `leaver("m")` has the guardian leave for m.
+PRELUDE = """
+import logging, socket, time
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+from consumer_membership.runtime.guardian.owner import OF_THIS_PROCESS
+from tests.runtime.guardian.wills import will
+place = (sys.argv[1], int(sys.argv[2]))
+guardian = OF_THIS_PROCESS.get()
+def leaver(name, key=None):
+    guardian.tell(key or guardian.new_key(), will(place, member_id=name))
+"""
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    """A broker that accepts every leave."""
+    with ScriptedBroker(script(ErrorCode.none)) as running:
+        yield running
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """The application's stderr."""
+    return tmp_path / "log"
+
+
+def application(broker: ScriptedBroker, log: Path, program: str) -> Application:
+    """An application that does this."""
+    host, port = broker.servers[0]
+    with log.open("ab") as stderr:
+        return Application(PRELUDE + program, host, str(port), stderr=stderr)
+
+
+def leavers(broker: ScriptedBroker, count: int) -> list[str]:
+    """Whose leaves came, as soon as so many did."""
+    return sorted(request.entity.member_id for request in broker.wait_for(HEARTBEAT, count))
+
+
+def test_one_guardian_for_all_members_of_a_process(broker: ScriptedBroker, log: Path) -> None:
+    """Each has its will; the log says when the guardian was started, and what it did."""
+    with application(broker, log, "leaver('one'); leaver('two'); say('guardian', guardian.pid); order()") as app:
+        guardian = app.process_named("guardian")
+        assert psutil.Process(app.process.pid).children(recursive=True) == [guardian]
+        app.kill()
+        assert leavers(broker, 2) == ["one", "two"]
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+    started, *left = log.read_text().splitlines()
+    assert started == (
+        f"INFO consumer_membership.guardian Guardian process {guardian.pid} watches this process {app.process.pid}"
+    )
+    assert len(left) == 2
+
+
+def test_no_guardian_before_there_is_a_member(broker: ScriptedBroker, log: Path) -> None:
+    """Nothing is started for a consumer that never joins."""
+    with application(broker, log, "guardian.tell(1, None); guardian.tend(); say(guardian.pid); order()") as app:
+        assert app.hears() == ["None"]
+        assert psutil.Process(app.process.pid).children() == []
+
+
+def test_dead_guardian_is_started_again_with_all_wills(broker: ScriptedBroker, log: Path) -> None:
+    """At the next event of any member; SIGPIPE does not end an application that lets it."""
+    program = """
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+leaver("one", 1); leaver("gone", 2); leaver("two", 3)
+before = guardian.pid
+say("guardian", before)
+order()
+guardian.tell(2, None)
+while guardian.pid in (None, before):
+    time.sleep(0.01)
+    guardian.tend()
+say("guardian", guardian.pid)
+order()
+"""
+    with application(broker, log, program) as app:
+        app.process_named("guardian").kill()
+        app.order()
+        assert not has_ended(app.process_named("guardian"))
+        app.kill()
+        assert leavers(broker, 2) == ["one", "two"]
+    assert "ended by itself (status 9)" in log.read_text()
+
+
+def test_guardian_that_keeps_dying_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five starts; the application goes on without."""
+    monkeypatch.setattr("consumer_membership.runtime.guardian.owner._RESTART_PAUSE_S", 0.0)
+    marks = tmp_path / "starts"
+    failing = tmp_path / "script.py"
+    failing.write_text(f"open({str(marks)!r}, 'a').write('x')")
+    guardian = Guardian(failing)
+    guardian.tell(1, will(("127.0.0.1", 1)))
+
+    def is_over() -> bool:
+        guardian.tend()
+        return guardian.pid is None and marks.exists() and marks.read_text() == "x" * 5
+
+    wait_until(is_over, "five starts")
+    guardian.tend()
+    assert guardian.pid is None
+
+
+def test_stopped_guardian_blocks_nobody_and_learns_the_latest(broker: ScriptedBroker, log: Path) -> None:
+    """The pipe is full: of each member the last word is kept, and told as soon as there is room."""
+    program = """
+leaver("one", 1)
+say("guardian", guardian.pid)
+order()
+for number in range(2000):
+    leaver(f"two-{number}", 2)
+guardian.tell(1, None)
+say("told")
+order()
+deadline = time.monotonic() + 20
+while guardian._outbox or guardian._unsent:
+    assert time.monotonic() < deadline
+    guardian.tend(); time.sleep(0.01)
+say("told")
+order()
+"""
+    with application(broker, log, program) as app:
+        guardian = app.process_named("guardian")
+        guardian.suspend()
+        app.order()
+        assert app.hears() == ["told"]
+        guardian.resume()
+        app.order()
+        assert app.hears() == ["told"]
+        app.kill()
+        assert leavers(broker, 1) == ["two-1999"]
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        assert len(broker.requests(HEARTBEAT)) == 1
+
+
+def test_number_of_the_pipe_that_the_application_uses_again_is_not_written_to(
+    broker: ScriptedBroker, log: Path, tmp_path: Path
+) -> None:
+    """It closed all descriptors and opened its own: another guardian is started, and the file stays as it is."""
+    program = f"""
+leaver("one", 1)
+first, number = guardian.pid, guardian._pipe.descriptor
+say("guardian", first)
+os.closerange(3, 64)
+opened = os.open({str(tmp_path / "data")!r}, os.O_CREAT | os.O_WRONLY)
+os.dup2(opened, number)
+while guardian.pid in (None, first):
+    leaver("two", 2); time.sleep(0.01)
+say("guardian", guardian.pid)
+order()
+"""
+    with application(broker, log, program) as app:
+        first = app.process_named("guardian")
+        second = app.process_named("guardian")
+        assert not has_ended(first)
+        app.kill()
+        # The first one knows of one member only, and acts as well; that harms nobody.
+        assert leavers(broker, 3) == ["one", "one", "two"]
+        wait_until(lambda: has_ended(first) and has_ended(second), "both ends")
+    assert (tmp_path / "data").read_bytes() == b""
+
+
+def test_forked_child_has_nothing_to_do_with_it(broker: ScriptedBroker, log: Path) -> None:
+    """A worker of multiprocessing: its end means nothing, and its life holds nothing up."""
+    program = """
+leaver("one")
+say("guardian", guardian.pid)
+short = os.fork()
+if short == 0:
+    guardian.tend()
+    sys.exit(0)
+os.waitpid(short, 0)
+child = os.fork()
+if child == 0:
+    assert guardian.pid is None and guardian._pipe is None
+    say("child", os.getpid())
+    while True: signal.pause()
+order()
+"""
+    with application(broker, log, program) as app:
+        guardian, child = app.process_named("guardian"), app.process_named("child")
+        assert (has_ended(guardian), broker.requests()) == (False, [])
+        app.kill()
+        assert leavers(broker, 1) == ["one"]
+        assert not has_ended(child)
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        child.kill()
+
+
+def test_double_forked_daemon_has_a_guardian_of_its_own(broker: ScriptedBroker, log: Path) -> None:
+    """Each guardian belongs to the process whose members it knows."""
+    program = """
+leaver("one")
+say("guardian", guardian.pid)
+child = os.fork()
+if child == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    leaver("two")
+    say("guardian", guardian.pid)
+    say("daemon", os.getpid())
+    while True: signal.pause()
+os.waitpid(child, 0)
+order()
+"""
+    with application(broker, log, program) as app:
+        first, second = app.process_named("guardian"), app.process_named("guardian")
+        daemon = app.process_named("daemon")
+        daemon.kill()
+        assert leavers(broker, 1) == ["two"]
+        wait_until(lambda: has_ended(second), "the end of the daemon's guardian")
+        assert not has_ended(first)
+        app.kill()
+        assert leavers(broker, 2) == ["one", "two"]
+
+
+def test_program_that_is_replaced_lives(broker: ScriptedBroker, log: Path) -> None:
+    """After exec() the pipe is closed and the process goes on: its end is what counts."""
+    program = """
+leaver("one")
+say("guardian", guardian.pid)
+os.execv(sys.executable, [sys.executable, "-S", "-c", "print('replaced', flush=True); input()"])
+"""
+    with application(broker, log, program) as app:
+        guardian = app.process_named("guardian")
+        assert app.hears() == ["replaced"]
+        assert (has_ended(guardian), broker.requests()) == (False, [])
+        app.kill()
+        assert leavers(broker, 1) == ["one"]
+
+
+def test_group_kill_does_not_end_it(broker: ScriptedBroker, log: Path) -> None:
+    """`kill -9 -PGID`: the guardian has a session of its own."""
+    with application(broker, log, "leaver('one'); say('guardian', guardian.pid); order()") as app:
+        app.process_named("guardian")
+        os.killpg(app.process.pid, signal.SIGKILL)
+        assert leavers(broker, 1) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"), [("executable", "/usr/sbin/uwsgi"), ("executable", ""), ("frozen", True)]
+)
+def test_program_that_is_no_interpreter_is_not_started_once_more(
+    attribute: str, value: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A frozen application or a server that embeds Python: the log says so, and the consumer works without."""
+    monkeypatch.setattr(f"sys.{attribute}", value, raising=False)
+    guardian = Guardian()
+    guardian.tell(1, will(("127.0.0.1", 1)))
+    assert guardian.pid is None
+    assert "is no Python interpreter" in caplog.text

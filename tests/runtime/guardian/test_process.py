@@ -1,0 +1,225 @@
+"""The guardian's process: when it acts, when it does not, what it is made of. Its parents here are bare programs."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.runtime.guardian import script as script_module
+from consumer_membership.runtime.guardian.wills import line_of
+from tests.runtime.guardian.processes import Application, has_ended, maps, pss_bytes, sleeps_again, wait_until
+from tests.runtime.guardian.test_leaving import HEARTBEAT, script
+from tests.runtime.guardian.wills import will
+from tests.support.scripted_broker import ScriptedBroker
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = script_module.__file__
+#: A parent that starts the guardian, says what its argument holds, and then does what the test wants.
+PARENT = """
+import base64, socket, subprocess
+ours, theirs = socket.socketpair()
+start = [sys.executable, "-I", "-S", sys.argv[1], str(os.getpid())]
+pidfd = [os.pidfd_open(os.getpid())] if sys.argv[2] == "pidfd" else []
+guardian = subprocess.Popen(start + [str(fd) for fd in pidfd], stdin=theirs.fileno(), pass_fds=pidfd)
+theirs.close()
+ours.sendall(base64.b64decode(sys.argv[3]))
+say("guardian", guardian.pid)
+"""
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    """A broker that accepts every leave."""
+    with ScriptedBroker(script(ErrorCode.none)) as running:
+        yield running
+
+
+@pytest.fixture(params=["pidfd", "getppid"])
+def way(request: pytest.FixtureRequest) -> str:
+    """Both ways in which a parent's death can be seen."""
+    if request.param == "pidfd" and not hasattr(os, "pidfd_open"):
+        pytest.skip("this system has no pidfd")
+    return str(request.param)
+
+
+def parent(broker: ScriptedBroker, what: str = "order()", way: str = "getppid", **more: object) -> Application:
+    """A parent with one member, "m", and one that left, "gone"."""
+    place = broker.servers[0]
+    data = line_of(1, will(place, broker.servers)) + line_of(2, will(place, member_id="gone")) + line_of(2, None)
+    return Application(PARENT + what, SCRIPT, way, base64.b64encode(data).decode(), **more)
+
+
+def leavers(broker: ScriptedBroker) -> list[str]:
+    """Whose leaves came."""
+    return [request.entity.member_id for request in broker.requests(HEARTBEAT)]
+
+
+def listens(guardian: psutil.Process) -> bool:
+    """Whether it is up and waits, so that signals are ignored already."""
+    return guardian.status() == psutil.STATUS_SLEEPING and guardian.cwd() == "/"
+
+
+def test_killed_process_leaves(broker: ScriptedBroker, way: str) -> None:
+    """For the member that had not left, once; then the guardian ends."""
+    with parent(broker, way=way) as application:
+        guardian = application.process_named("guardian")
+        application.kill()
+        broker.wait_for(HEARTBEAT)
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        assert leavers(broker) == ["m"]
+
+
+def test_process_that_left_leaves_nothing_to_do(broker: ScriptedBroker, way: str) -> None:
+    """A clean end: the guardian ends with the application and asks nobody anything."""
+    with parent(broker, "ours.sendall(base64.b64decode(order())); order()", way) as application:
+        guardian = application.process_named("guardian")
+        application.order(base64.b64encode(line_of(1, None)).decode())
+        application.order()
+        assert application.process.wait(10) == 0
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        assert broker.requests() == []
+
+
+def test_closed_pipe_of_a_living_process_means_nothing(broker: ScriptedBroker, way: str) -> None:
+    """An application that closes all its descriptors lives; its death is noticed all the same."""
+    with parent(broker, "order(); os.closerange(3, 256); say('closed'); order()", way) as application:
+        guardian = application.process_named("guardian")
+        wait_until(lambda: listens(guardian), "listening")
+        woke = sleeps_again(guardian)
+        application.order()
+        assert application.hears() == ["closed"]
+        wait_until(woke, "the guardian has seen it")
+        assert broker.requests() == []
+        application.kill()
+        broker.wait_for(HEARTBEAT)
+
+
+@pytest.mark.parametrize("fork", ["os.fork()", "__import__('ctypes').CDLL(None).fork()"])
+def test_living_child_with_the_pipe_holds_nothing_up(broker: ScriptedBroker, way: str, fork: str) -> None:
+    """A forked child inherits the pipe's other end; the parent's death is what counts."""
+    what = f"""
+child = {fork}
+if child == 0:
+    while True: signal.pause()
+say("child", child)
+order()
+"""
+    with parent(broker, what, way) as application:
+        application.process_named("guardian")
+        child = application.process_named("child")
+        application.kill()
+        broker.wait_for(HEARTBEAT)
+        assert not has_ended(child)
+        child.kill()
+
+
+def test_stopped_process_is_not_dead(broker: ScriptedBroker, way: str) -> None:
+    """SIGSTOP, and news that it had sent before: the guardian takes them and waits."""
+    with parent(broker, "order()", way) as application:
+        guardian = application.process_named("guardian")
+        wait_until(lambda: listens(guardian), "listening")
+        stopped = psutil.Process(application.process.pid)
+        stopped.suspend()
+        wait_until(lambda: stopped.status() == psutil.STATUS_STOPPED, "stopped")
+        if way == "getppid":
+            wait_until(sleeps_again(guardian), "the guardian has looked")
+        assert (broker.requests(), has_ended(guardian)) == ([], False)
+        stopped.kill()
+        broker.wait_for(HEARTBEAT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_for_the_application_do_not_end_it(broker: ScriptedBroker, number: int) -> None:
+    """The application may still be killed while it closes."""
+    with parent(broker) as application:
+        guardian = application.process_named("guardian")
+        wait_until(lambda: listens(guardian), "listening")
+        guardian.send_signal(number)
+        application.kill()
+        broker.wait_for(HEARTBEAT)
+
+
+def test_parent_that_died_before_it_was_up(broker: ScriptedBroker, way: str) -> None:
+    """What it had said counts; the guardian finds another parent, and the pipe closed."""
+    with parent(broker, "os.kill(os.getpid(), signal.SIGKILL)", way):
+        broker.wait_for(HEARTBEAT)
+        assert leavers(broker) == ["m"]
+
+
+@pytest.mark.parametrize("what", ["os.close(2)", "a, b = os.pipe(); os.dup2(b, 2); os.close(a)"])
+def test_leave_needs_no_log(broker: ScriptedBroker, what: str) -> None:
+    """Stderr is closed, or a pipe that nobody reads any more."""
+    before_start = PARENT.replace("ours, theirs", f"{what}\nours, theirs")
+    line = line_of(1, will(broker.servers[0]))
+    with Application(before_start + "order()", SCRIPT, "getppid", base64.b64encode(line).decode()) as application:
+        guardian = application.process_named("guardian")
+        application.kill()
+        broker.wait_for(HEARTBEAT)
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        assert leavers(broker) == ["m"]
+
+
+def test_what_it_did_stands_in_the_log(broker: ScriptedBroker, tmp_path: Path) -> None:
+    """On the application's stderr, in one line: who, why, what, where."""
+    log = tmp_path / "log"
+    with log.open("wb") as stderr, parent(broker, stderr=stderr) as application:
+        guardian = application.process_named("guardian")
+        application.kill()
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        pid, (host, port) = application.process.pid, broker.servers[0]
+    (line,) = log.read_text().splitlines()
+    assert line.split(" ", 2)[2] == (
+        f"INFO consumer_membership.guardian: member m of group orders: its process {pid} died; "
+        f"left on its behalf (epoch -1) at coordinator {host}:{port}"
+    )
+
+
+def test_what_it_is_made_of(broker: ScriptedBroker) -> None:
+    """Under 25 MB (resident set size), no librdkafka, no port, no connection while it waits."""
+    with parent(broker) as application:
+        guardian = application.process_named("guardian")
+        wait_until(lambda: listens(guardian), "listening")
+        assert guardian.net_connections("inet") == []
+        assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
+        assert "rdkafka" not in maps(guardian)
+        assert [name for name in ("kio", "pydantic", "asyncio", "confluent") if name in maps(guardian)] == []
+
+
+def test_its_modules_are_the_standard_library_and_a_few_of_ours() -> None:
+    """Whoever imports more there makes it large and slow."""
+    code = (
+        "import sys, atexit;"
+        "sys.argv=[sys.argv[1], '1'];"
+        "known = sys.stdlib_module_names | {'__main__'};"
+        "atexit.register(lambda: print(*sorted(n for n in sys.modules if n.partition('.')[0] not in known)));"
+        "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, SCRIPT],
+        check=True,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    ours = "consumer_membership"
+    assert done.stdout.split() == [
+        ours,
+        f"{ours}.runtime",
+        f"{ours}.runtime.guardian",
+        f"{ours}.runtime.guardian.leaving",
+        f"{ours}.runtime.guardian.process",
+        f"{ours}.runtime.guardian.watch",
+        f"{ours}.runtime.guardian.wills",
+        f"{ours}.wire",
+        f"{ours}.wire.bare",
+    ]

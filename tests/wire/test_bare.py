@@ -1,0 +1,113 @@
+# ruff: noqa: ANN401  # entities of many versions, which share no type
+"""The answers that are read without kio say what kio's own writers wrote."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kio.index import load_response_schema
+from kio.schema.api_versions.v0.response import ApiVersion, ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v4.response import Coordinator
+
+from consumer_membership.wire import bare
+from consumer_membership.wire.versions import SPOKEN, Api
+from tests.support.scripted_broker import frame
+
+ZERO = timedelta(0)
+LONG = "a message that is longer than the 127 bytes which fit a length of one byte " * 3
+
+
+def answer(entity: Any, correlation_id: int = 7) -> bytes:
+    """A response as the readers get it: without its size."""
+    return frame(entity, correlation_id)[4:]
+
+
+def heartbeat(version: int, code: ErrorCode = ErrorCode.none, message: str | None = None) -> bytes:
+    """An answer to a heartbeat."""
+    kind = load_response_schema(Api.CONSUMER_GROUP_HEARTBEAT.value, version)
+    entity = kind(
+        throttle_time=timedelta(milliseconds=3),
+        error_code=code,
+        error_message=message,
+        member_id="m",
+        member_epoch=-1,
+        heartbeat_interval=ZERO,
+        assignment=None,
+    )
+    return answer(entity)
+
+
+def found(version: int, code: ErrorCode = ErrorCode.none) -> bytes:
+    """An answer to FindCoordinator."""
+    kind = load_response_schema(Api.FIND_COORDINATOR.value, version)
+    place: dict[str, Any] = {"node_id": 3, "host": "kafka-3.example", "port": 9093}
+    words = {"error_code": code, "error_message": None}
+    if version < 4:
+        return answer(kind(throttle_time=ZERO, **words, **place))
+    return answer(kind(throttle_time=ZERO, coordinators=(Coordinator(key="orders", **words, **place),)))
+
+
+def test_offered_versions_are_those_of_the_broker() -> None:
+    """ApiVersions 0, which every broker answers."""
+    keys = tuple(
+        ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in [(10, 0, 6), (68, 0, 1)]
+    )
+    offered = bare.offered_versions(answer(ApiVersionsResponse(error_code=ErrorCode.none, api_keys=keys)))
+    assert offered == {10: (0, 6), 68: (0, 1)}
+
+
+def test_refused_api_versions_are_malformed() -> None:
+    """Nothing can be asked of such a peer."""
+    with pytest.raises(bare.MalformedAnswerError, match="error code 35"):
+        bare.offered_versions(answer(ApiVersionsResponse(error_code=ErrorCode.unsupported_version, api_keys=())))
+
+
+@pytest.mark.parametrize("version", SPOKEN[Api.CONSUMER_GROUP_HEARTBEAT])
+@pytest.mark.parametrize(
+    ("code", "message", "expected"),
+    [
+        (ErrorCode.none, None, (0, "")),
+        (
+            ErrorCode.unknown_member_id,
+            "Member m is not a member of group g.",
+            (25, "Member m is not a member of group g."),
+        ),
+        (ErrorCode.not_coordinator, LONG, (16, LONG)),
+    ],
+)
+def test_heartbeat_verdict(version: int, code: ErrorCode, message: str | None, expected: tuple[int, str]) -> None:
+    """In every version that this package speaks."""
+    assert bare.consumer_group_heartbeat(heartbeat(version, code, message)) == expected
+
+
+@pytest.mark.parametrize("version", SPOKEN[Api.FIND_COORDINATOR])
+def test_coordinator_and_refusal(version: int) -> None:
+    """In every version that this package speaks."""
+    assert bare.find_coordinator(found(version), version) == ((0, ""), "kafka-3.example", 9093)
+    assert bare.find_coordinator(found(version, ErrorCode.coordinator_not_available), version).verdict.code == 15
+
+
+@pytest.mark.parametrize("version", SPOKEN[Api.FIND_COORDINATOR])
+def test_answer_that_was_cut_is_malformed(version: int) -> None:
+    """Wherever it was cut: the guardian tries again instead of reading what is not there."""
+    whole = found(version)
+    # The tagged fields at the end, one byte on each level, are not read.
+    needed = len(whole) - (1 if version < 4 else 2)
+    bare.find_coordinator(whole[:needed], version)
+    for size in range(needed):
+        with pytest.raises(bare.MalformedAnswerError):
+            bare.find_coordinator(whole[:size], version)
+
+
+def test_number_without_end_is_malformed() -> None:
+    """Five bytes hold every length; more are noise."""
+    with pytest.raises(bare.MalformedAnswerError, match="does not end"):
+        bare.consumer_group_heartbeat(b"\0\0\0\7" + b"\xff" * 9)
+
+
+def test_correlation_id_is_the_first_number() -> None:
+    """The same in every header."""
+    assert bare.correlation_id(heartbeat(1)) == 7
