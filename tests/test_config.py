@@ -8,6 +8,7 @@ from consumer_membership.config import AddressFamily, ConnectionSettings, Consum
 from consumer_membership.config.endpoints import parse_endpoints
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.types import ConflictPolicy
 
 LEAST: dict[str, object] = {"bootstrap.servers": "broker:9092", "group.id": "orders"}
 
@@ -276,3 +277,64 @@ def test_both_names_of_the_bootstrap_list_are_read() -> None:
 def test_endpoints_are_read_as_librdkafka_reads_them(text: str, endpoints: object) -> None:
     """Protocol and port may be left out, an IPv6 address stands in brackets."""
     assert parse_endpoints(text) == endpoints
+
+
+# ---- instance ids ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "ids"),
+    [
+        ("orders-{0..3}", ("orders-0", "orders-1", "orders-2", "orders-3")),
+        ("a-{08..10}-z", ("a-08-z", "a-09-z", "a-10-z")),
+        ("r{1..2}-s{0..1}", ("r1-s0", "r1-s1", "r2-s0", "r2-s1")),
+        ("one, two,x-{0..1}", ("one", "two", "x-0", "x-1")),
+        (["one", "two-{0..1}"], ("one", "two-0", "two-1")),
+    ],
+)
+def test_pool_of_instance_ids_is_expanded(given: object, ids: tuple[str, ...]) -> None:
+    """A range as in a shell, names with commas between them, or a list."""
+    assert accepted(group_instance_id_pool=given).member_settings().instance_pool == ids
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("", "empty id"),
+        ("a,,b", "empty id"),
+        ([], "no id"),
+        (7, "list of names"),
+        (["a", 7], "list of names"),
+        ("a-{3..1}", "runs backwards"),
+        ("a-{x}", "no range"),
+        ("a-{0..20000}", "more than 10000 ids"),
+        ("a,b,a", "names 'a' twice"),
+    ],
+)
+def test_pool_that_cannot_work_is_refused(given: object, words: str) -> None:
+    """Key, value, remedy."""
+    refusal = refused(group_instance_id_pool=given)
+    assert (refusal.key, refusal.value) == ("group.instance.id.pool", given)
+    assert words in str(refusal)
+
+
+def test_conflict_policy_depends_on_where_the_id_comes_from() -> None:
+    """Takeover for an id of one's own; a pool's member waits, because it cannot know which holder is dead."""
+    assert accepted(group_instance_id="i").member_settings().conflict_policy is ConflictPolicy.TAKEOVER
+    assert accepted(group_instance_id_pool="a,b").member_settings().conflict_policy is ConflictPolicy.WAIT
+    chosen = accepted(group_instance_id_pool="a,b", group_instance_id_conflict_policy="Fail")
+    assert chosen.member_settings().conflict_policy is ConflictPolicy.FAIL
+
+
+def test_contradicting_instance_ids_are_refused() -> None:
+    """An id beside a pool, a pool that takes over, and a policy that does not exist."""
+    assert "beside group.instance.id" in str(refused(group_instance_id_pool="a,b", group_instance_id="i"))
+    robs = refused(group_instance_id_pool="a,b", group_instance_id_conflict_policy="takeover")
+    assert (robs.key, "might rob" in str(robs)) == ("group.instance.id.conflict.policy", True)
+    assert "takeover, wait, fail" in str(refused(group_instance_id_conflict_policy="steal"))
+
+
+def test_fetcher_sees_nothing_of_instance_ids() -> None:
+    """Librdkafka's handle is no member."""
+    config = accepted(group_instance_id_pool="a,b", group_instance_id_conflict_policy="wait").fetcher_config()
+    assert not [key for key in config if key.startswith("group.instance")]

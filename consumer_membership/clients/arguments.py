@@ -17,7 +17,7 @@ from consumer_membership.clients.faults import (
     InvalidCallError,
 )
 from consumer_membership.runtime.handle import HandleCallbacks
-from consumer_membership.types import Subscription
+from consumer_membership.types import LeaveOption, Subscription
 
 #: What RE2/J reads and Python's `re` does not; a pattern with one of these is left for the broker to judge.
 _RE2_ONLY = re.compile(r"\\[pPQEzC]|\[\[:|\(\?[a-zA-Z]*U|\(\?<(?![=!])")
@@ -194,3 +194,12 @@ def seconds(given: object) -> float:
     if hasattr(given, "__float__"):
         return float(given)
     raise TypeError(f"must be real number, not {type(given).__name__}")
+
+
+def leave_option(membership: str) -> LeaveOption:
+    """The option of this name; ValueError names the three."""
+    try:
+        return LeaveOption(membership)
+    except ValueError:
+        words = ", ".join(repr(option.value) for option in LeaveOption)
+        raise ValueError(f"membership={membership!r}: expected one of {words}") from None

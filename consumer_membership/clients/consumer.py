@@ -10,7 +10,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias
 
 from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 from confluent_kafka import Consumer as Handle
@@ -35,6 +35,8 @@ from consumer_membership.types import TopicPartition as Partition
 if TYPE_CHECKING:  # importing confluent_kafka.admin takes time, and its users import it themselves
     from confluent_kafka.admin._metadata import ClusterMetadata
 
+#: What becomes of a member's place in its group.
+Membership: TypeAlias = Literal["default", "leave", "remain"]
 RebalanceCallback: TypeAlias = Callable[["Consumer", list[TopicPartition]], object]
 
 #: confluent-kafka's own bound.
@@ -145,19 +147,24 @@ class Consumer:
         session.subscribe(arguments.subscription_of(topics), listener)
 
     @at_the_door
-    def unsubscribe(self) -> None:
-        """Leave the group; the revocation callback is served by the next polls, or by close."""
-        self._use().unsubscribe()
+    def unsubscribe(self, *, membership: Membership = "default") -> None:
+        """Leave the group, as `close` does; the revocation callback is served by the next polls, or by close."""
+        self._use().unsubscribe(arguments.leave_option(membership))
 
     @at_the_door
-    def close(self) -> None:
+    def close(self, *, membership: Membership = "default") -> None:
         """Commit (if that is automatic), call on_revoke, leave the group, let everything go; a second close is nothing.
+
+        `membership` says what becomes of the place in the group (KIP-1092): "leave" gives it up for good, so that the
+        others have the partitions at once; "remain" keeps it until the session ends, for whoever comes with the same
+        group.instance.id; "default" is "leave" for a dynamic member and "remain" for a static one.
 
         Inside a callback, or in a signal handler that interrupts a poll of its own thread, it takes place when that
         call ends. What callbacks raise during it is raised at its end.
         """
+        option = arguments.leave_option(membership)
         if self._session is not None:
-            self._session.close()
+            self._session.close(option)
 
     # ---- assignment ----
 

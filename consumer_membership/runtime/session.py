@@ -38,7 +38,14 @@ from consumer_membership.runtime.ports import PortFactory
 from consumer_membership.runtime.statistics import rewritten
 from consumer_membership.runtime.steps import Steps
 from consumer_membership.runtime.turnstile import Turnstile
-from consumer_membership.types import ASSIGNMENT_LOST_CODE, BrokerError, Offsets, Subscription, TopicPartition
+from consumer_membership.types import (
+    ASSIGNMENT_LOST_CODE,
+    BrokerError,
+    LeaveOption,
+    Offsets,
+    Subscription,
+    TopicPartition,
+)
 
 _LOG = logging.getLogger("consumer_membership.session")
 
@@ -99,6 +106,7 @@ class Session:
         self._announced: MembershipView | None = None
         self._frozen_at: MembershipView | None = None
         self._closing = Duty()
+        self._leave_option = LeaveOption.DEFAULT
         #: The thread that closes when its poll ends.
         self._closes_later: int | None = None
 
@@ -136,11 +144,11 @@ class Session:
         self._post(Subscribed(subscription=subscription))
         self._announced = None
 
-    def unsubscribe(self) -> None:
+    def unsubscribe(self, option: LeaveOption) -> None:
         """Leave the group; on_revoke is called by the next polls, or by close."""
         self.life.check()
         self.partitions.is_subscribed = False
-        self._post(LeaveRequested())
+        self._post(LeaveRequested(option=option))
 
     # ---- polling ----
 
@@ -296,8 +304,8 @@ class Session:
 
     # ---- the end ----
 
-    def close(self) -> None:
-        """Give up everything in good order, leave the group, and let the handle go.
+    def close(self, option: LeaveOption) -> None:
+        """Give up everything in good order, leave the group as `option` says, and let the handle go.
 
         A close from inside a callback, or from a signal handler that interrupts a poll of its own thread, takes place
         when that call ends. What callbacks raise meanwhile is raised at the end.
@@ -307,6 +315,7 @@ class Session:
         self.life.check()
         if self._closing.holder == threading.get_ident():
             return
+        self._leave_option = option
         if is_running(self, POLLS, caller(1)):
             self._close_later(threading.get_ident())
             return
@@ -361,7 +370,7 @@ class Session:
         # A leave would overtake commits on their way, and the coordinator refuses those of a member that is gone.
         self._perform_until(lambda: not self._commits.has_outstanding, errors, self._settings.leave_timeout_s / 2)
         leaves = self._performer.leaves
-        self._post(LeaveRequested())
+        self._post(LeaveRequested(option=self._leave_option))
         if not self._perform_until(lambda: self._performer.leaves > leaves, errors, self._patience_s):
             _LOG.error("The member did not confirm its leave in time; the session's end removes it from the group")
 

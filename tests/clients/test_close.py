@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Wanted
 from consumer_membership import Consumer, MembershipError, UseError
 from consumer_membership.membership.effects import LosePartitions, PausePartitions, RevokePartitions
 from consumer_membership.membership.events import CommitRequested, LeaveRequested, Step, StepFinished
-from consumer_membership.types import TopicPartition
+from consumer_membership.types import LeaveOption, TopicPartition
 from tests.clients.application import Called, held, offset, record, subscribed
 from tests.clients.conftest import ConsumerFactory
 from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
@@ -53,6 +53,42 @@ def test_close_revokes_on_the_calling_thread_leaves_and_ends_everything(consumer
     ]
     assert consumer.member.of(LeaveRequested) == [LeaveRequested()]
     assert consumer.member.is_stopped
+
+
+@pytest.mark.parametrize("option", LeaveOption)
+def test_close_says_what_becomes_of_the_place(consumers: ConsumerFactory, topic: str, option: LeaveOption) -> None:
+    """C14: KIP-1092's options, by name."""
+    consumer = member_of(consumers, topic, [])
+    consumer.close(membership=option.value)
+    assert consumer.member.of(LeaveRequested) == [LeaveRequested(option=option)]
+
+
+@pytest.mark.parametrize("option", LeaveOption)
+def test_unsubscribe_says_what_becomes_of_the_place(
+    consumers: ConsumerFactory, topic: str, option: LeaveOption
+) -> None:
+    """The same choice for unsubscribe."""
+    consumer = member_of(consumers, topic, [])
+    consumer.unsubscribe(membership=option.value)
+    assert consumer.member.of(LeaveRequested) == [LeaveRequested(option=option)]
+
+
+def test_close_inside_a_callback_keeps_its_option(consumers: ConsumerFactory, topic: str) -> None:
+    """A close that takes place later is the one that was asked for."""
+    consumer = subscribed(consumers, topic, [], lambda _, given: given.close(membership="leave"))
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    consumer.poll(PATIENCE_S)
+    assert consumer.member.of(LeaveRequested) == [LeaveRequested(option=LeaveOption.LEAVE)]
+
+
+def test_unknown_option_is_refused(consumers: ConsumerFactory, topic: str) -> None:
+    """The text names the three; nothing is closed."""
+    consumer = member_of(consumers, topic, [])
+    with pytest.raises(ValueError, match="membership='stay': expected one of 'default', 'leave', 'remain'"):
+        consumer.close(membership="stay")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="expected one of"):
+        consumer.unsubscribe(membership=None)  # type: ignore[arg-type]
+    assert consumer.member.of(LeaveRequested) == []
 
 
 def test_closing_twice_is_nothing(consumers: ConsumerFactory, topic: str) -> None:
