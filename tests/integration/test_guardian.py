@@ -1,0 +1,122 @@
+"""Applications that die without a goodbye, with and without a guardian, on a real broker."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
+
+from consumer_membership.devbroker import Broker
+from tests.runtime.guardian.consumers import ConsumerProcess
+from tests.runtime.guardian.processes import PATIENCE_S, has_ended, pss_bytes, wait_until
+from tests.support.kafka import create_topic, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+#: group.consumer.session.timeout.ms of a broker by default.
+SESSION_S = 45.0
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    """A topic of twelve partitions."""
+    return create_topic(broker.bootstrap_servers, unique("topic"), 12)
+
+
+@pytest.fixture
+def group() -> str:
+    """A new group."""
+    return unique("group")
+
+
+def members(broker: Broker, group: str) -> int:
+    """How many members the coordinator counts."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    described = admin.describe_consumer_groups([group])[group].result()
+    assert described.state is not ConsumerGroupState.UNKNOWN
+    return len(described.members)
+
+
+def test_killed_members_partitions_go_to_the_others_long_before_its_session_ends(
+    broker: Broker, topic: str, group: str, tmp_path: Path
+) -> None:
+    """-1 on its behalf: the coordinator forgets it, and the other owns everything at its next heartbeats."""
+    servers = broker.bootstrap_servers
+    with (
+        ConsumerProcess(servers, group, topic, tmp_path / "one") as one,
+        ConsumerProcess(servers, group, topic, tmp_path / "two") as two,
+    ):
+        two.settled(6)
+        member_id = one.settled(6).member_id
+        guardian = one.guardian()
+        assert guardian.net_connections("inet") == []
+        assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
+        killed_at = time.monotonic()
+        one.kill()
+        two.settled(12)
+        assert time.monotonic() - killed_at < PATIENCE_S < SESSION_S / 2
+        assert members(broker, group) == 1
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        (line,) = one.guardian_lines()
+        assert f"member {member_id} of group {group}: its process {one.process.pid} died; left on its behalf" in line
+
+
+def test_killed_static_member_returns_to_its_partitions_without_a_takeover(
+    broker: Broker, topic: str, group: str, tmp_path: Path
+) -> None:
+    """-2 on its behalf: the replacement joins as after a clean close, and the other member sees nothing of it."""
+    servers = broker.bootstrap_servers
+    with (
+        ConsumerProcess(servers, group, topic, tmp_path / "other", group_instance_id="other") as other,
+        ConsumerProcess(servers, group, topic, tmp_path / "first", group_instance_id="i") as first,
+    ):
+        owned = first.settled(6).owned
+        other.settled(6)
+        before = other.log.read_text().count("assigned partitions")
+        guardian = first.guardian()
+        first.kill()
+        with ConsumerProcess(servers, group, topic, tmp_path / "again", group_instance_id="i") as again:
+            assert again.settled(6).owned == owned
+            log = again.log.read_text()
+        assert "UNRELEASED_INSTANCE_ID" not in log
+        assert "Took over" not in log
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        assert "(epoch -2)" in first.guardian_lines()[0]
+        assert other.log.read_text().count("assigned partitions") == before
+
+
+def test_member_that_closes_needs_no_guardian(broker: Broker, topic: str, group: str, tmp_path: Path) -> None:
+    """It leaves by itself; the guardian says nothing and ends with the process."""
+    with ConsumerProcess(broker.bootstrap_servers, group, topic, tmp_path / "one") as one:
+        one.settled(12)
+        guardian = one.guardian()
+        one.order("close")
+        assert one.process.wait(PATIENCE_S) == 0
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        assert one.guardian_lines() == []
+    assert members(broker, group) == 0
+
+
+def test_stopped_member_stays(broker: Broker, topic: str, group: str, tmp_path: Path) -> None:
+    """SIGSTOP for ten of the other's heartbeats: both keep what they own, before and after."""
+    servers = broker.bootstrap_servers
+    with (
+        ConsumerProcess(servers, group, topic, tmp_path / "one") as one,
+        ConsumerProcess(servers, group, topic, tmp_path / "two") as two,
+    ):
+        owned = one.settled(6).owned
+        others = two.settled(6)
+        stopped = psutil.Process(one.process.pid)
+        stopped.suspend()
+        wait_until(lambda: two.standing().heartbeats >= others.heartbeats + 10, "ten heartbeats of the other")
+        assert two.standing().owned == others.owned
+        assert members(broker, group) == 2
+        stopped.resume()
+        beats = one.standing().heartbeats
+        wait_until(lambda: one.standing().heartbeats >= beats + 3, "three heartbeats more")
+        assert one.standing().owned == owned
+        assert one.guardian_lines() == []

@@ -1,0 +1,85 @@
+"""A consumer in a process of its own, with its guardian: what a user's application is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.runtime.guardian.processes import Application, wait_until
+
+_PROGRAM = """
+import json, logging, select
+logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+from consumer_membership import Consumer
+consumer = Consumer(json.loads(sys.argv[1]))
+consumer.subscribe([sys.argv[2]])
+beats = set()
+while True:
+    consumer.poll(0.05)
+    view = consumer.membership()
+    beats.add(view.last_heartbeat_at)
+    if not select.select([0], [], [], 0)[0]:
+        continue
+    match order():
+        case "close":
+            consumer.close()
+            break
+        case "exit":
+            sys.exit(0)
+        case _:
+            say(view.member_id, len(beats), view.state, *sorted(p.partition for p in view.owned))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a consumer says of itself."""
+
+    member_id: str
+    heartbeats: int
+    state: str
+    owned: tuple[int, ...]
+
+
+class ConsumerProcess(Application):
+    """One consumer; its log is in `log`."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, log: Path, **config: object) -> None:
+        settings: dict[str, object] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "heartbeat.interval.ms": 200,
+            "crash.guardian.enable": True,
+        }
+        settings |= {key.replace("_", "."): value for key, value in config.items()}
+        self.log = log
+        with log.open("ab") as stderr:
+            super().__init__(_PROGRAM, json.dumps(settings), topic, stderr=stderr)
+
+    def standing(self) -> Standing:
+        """What it says of itself now."""
+        self.order("report")
+        member_id, beats, state, *owned = self.hears()
+        return Standing(member_id, int(beats), state, tuple(map(int, owned)))
+
+    def settled(self, count: int) -> Standing:
+        """Its standing as soon as it is STABLE and owns so many partitions."""
+        latest: list[Standing] = []
+
+        def is_settled() -> bool:
+            latest[:] = [self.standing()]
+            return latest[0].state == "STABLE" and len(latest[0].owned) == count
+
+        wait_until(is_settled, f"STABLE with {count} partitions")
+        return latest[0]
+
+    def guardian_lines(self) -> list[str]:
+        """What its guardian wrote into the log."""
+        return [line for line in self.log.read_text().splitlines() if "its process" in line]
+
+    def children(self) -> list[psutil.Process]:
+        """All processes below it."""
+        return psutil.Process(self.process.pid).children(recursive=True)
