@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from consumer_membership.devbroker import Way, start
 from tests.benchmarks import plots, report
 from tests.benchmarks.bench import Bench, tell
-from tests.benchmarks.figures import handoffs, idle, memory, scale_out, standstill, throughput
+from tests.benchmarks.figures import guardian, handoffs, idle, memory, scale_out, standstill, throughput
 from tests.benchmarks.figures import start as start_figure
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _RESULTS = Path(__file__).parent / "results"
 
 FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
-    module.NAME: module.run for module in (start_figure, throughput, memory, idle, scale_out, standstill, handoffs)
+    module.NAME: module.run
+    for module in (start_figure, throughput, memory, idle, scale_out, standstill, handoffs, guardian)
 }
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a run: bars of throughput, the distribution of standstills, every scale-out as a point."""
+"""Pictures of a run: bars of throughput, the distribution of standstills, scale-outs and kills as points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, MultipleLocator, ScalarFormatter
 
-from tests.benchmarks.figures import scale_out, standstill, throughput
+from tests.benchmarks.figures import guardian, scale_out, standstill, throughput
 from tests.benchmarks.samples import ecdf
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def draw(figure: Figure, folder: Path) -> Path | None:
         throughput.NAME: _throughput,
         standstill.NAME: _standstill,
         scale_out.NAME: _scale_out,
+        guardian.NAME: _guardian,
     }
     if figure.name not in drawers or not any(series.samples for series in figure.series):
         return None
@@ -128,19 +129,39 @@ def _scale_out(figure: Figure) -> None:
     """Every scale-out as a point, a row for each side and circumstance."""
     rows = [series for series in figure.series if series.samples]
     _, axes = plt.subplots(figsize=(9.5, 0.55 * len(rows) + 1.6))
-    for place, series in enumerate(rows):
-        colour = _OURS if series.is_ours else _RAW
-        spread = [place + 0.12 * ((number % 5) - 2) / 2 for number in range(len(series.samples))]
-        axes.scatter(series.values, spread, s=26, color=colour, alpha=0.75, edgecolors="none")
-        axes.plot([series.summary.median] * 2, [place - 0.3, place + 0.3], color="black", lw=2)
-        text = f"median {series.summary.median:.2f}  p90 {series.summary.p90:.2f}"
-        axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", color="#333333")
+    _rows_of_points(axes, rows, [f"p90 {series.summary.p90:.2f}" for series in rows])
     axes.axvline(scale_out.QUICK_CADENCE_S, color=_BOUND, ls="--", lw=1)
     text = f" {scale_out.QUICK_CADENCE_S} s: bound at heartbeat.interval.ms=200"
     axes.annotate(text, (scale_out.QUICK_CADENCE_S, -0.75), color=_BOUND, fontsize=8.5)
-    axes.set_yticks(range(len(rows)), [series.label for series in rows])
-    axes.set_ylim(len(rows) - 0.5, -1)
     axes.set_xlim(left=0)
     axes.set_xlabel("seconds from subscribe until both own 6 of 12 (bar: median)")
     axes.set_title(figure.title.partition(":")[0])
     plt.tight_layout()
+
+
+def _guardian(figure: Figure) -> None:
+    """Every orphaned partition as a point, a row for each side."""
+    rows = [series for series in figure.series if series.samples]
+    _, axes = plt.subplots(figsize=(9.5, 0.6 * len(rows) + 1.6))
+    _rows_of_points(axes, rows, [f"most {series.summary.most:.2f}" for series in rows])
+    for limit_s in (guardian.LIMIT_S, guardian.QUICK_LIMIT_S):
+        axes.axvline(limit_s, color=_BOUND, ls="--", lw=1)
+        axes.annotate(f" {limit_s:.0f} s", (limit_s, -0.75), color=_BOUND, fontsize=8.5)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set_xlabel("seconds from the kill to the first record at another member (logarithmic; bar: median)")
+    axes.set_title(figure.title.partition(":")[0])
+    plt.tight_layout()
+
+
+def _rows_of_points(axes: Axes, rows: list[Series], words: list[str]) -> None:
+    """A row for each series: its samples as points, its median as a bar, and words at the end."""
+    for place, (series, more) in enumerate(zip(rows, words, strict=True)):
+        colour = _OURS if series.is_ours else _RAW
+        spread = [place + 0.12 * ((number % 5) - 2) / 2 for number in range(len(series.samples))]
+        axes.scatter(series.values, spread, s=26, color=colour, alpha=0.75, edgecolors="none")
+        axes.plot([series.summary.median] * 2, [place - 0.3, place + 0.3], color="black", lw=2)
+        text = f"median {series.summary.median:.2f}  {more}"
+        axes.annotate(text, (1.01, place), xycoords=("axes fraction", "data"), va="center", color="#333333")
+    axes.set_yticks(range(len(rows)), [series.label for series in rows])
+    axes.set_ylim(len(rows) - 0.5, -1)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.benchmarks import report
 from tests.benchmarks.bench import Bench, Figure, counted_in
+from tests.benchmarks.figures.guardian import waits_after
 from tests.benchmarks.figures.throughput import paired_ratios
 from tests.benchmarks.groups import Record, Tally, handovers, is_balanced, owned_by, tally
 from tests.benchmarks.processes import Said, WorkerFailedError
@@ -315,3 +316,15 @@ def test_report_shows_bounds_and_failures() -> None:
 def bench(rounds: int | None) -> Bench:
     """A run that reaches no broker."""
     return Bench(bootstrap="127.0.0.1:1", subject="ours_module", is_quick=True, rounds=rounds, seed=1)
+
+
+def test_waits_after_a_kill_are_those_of_the_first_records_behind_it() -> None:
+    """Of the orphaned partitions only, at whichever survivor."""
+    handled = [record(0, 1, 9.9), record(0, 2, 10.7), record(0, 1, 10.5), record(1, 1, 12.0), record(2, 1, 10.1)]
+    assert waits_after(10.0, [0, 1], handled) == {0: 0.5, 1: 2.0}
+
+
+def test_orphaned_partition_that_nobody_handled_is_a_failure() -> None:
+    """Not a short wait."""
+    with pytest.raises(WorkerFailedError, match=r"partitions \[1\]"):
+        waits_after(10.0, [0, 1], [record(0, 1, 10.5), record(1, 1, 9.5)])

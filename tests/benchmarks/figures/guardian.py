@@ -1,0 +1,130 @@
+"""How long the partitions of a killed process stand still, with a guardian and without."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.bench import HEARTBEAT_S, Figure, counted_in, tell
+from tests.benchmarks.figures.scale_out import BALANCE_S, STREAM_BEATS_PER_S
+from tests.benchmarks.groups import Group, balanced_at
+from tests.benchmarks.processes import WorkerFailedError
+from tests.benchmarks.samples import Check, Series, at_most
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Mapping
+
+    from tests.benchmarks.bench import Bench, Side
+    from tests.benchmarks.groups import Record
+
+NAME = "guardian"
+
+MEMBERS = 3
+#: One heartbeat interval, and a second for everything else.
+LIMIT_S = HEARTBEAT_S + 1.0
+QUICK_LIMIT_S = 2.0
+#: A session (45 s), the others' next heartbeats, and patience.
+_TAKEN_S = 90.0
+_FLOWING_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contest:
+    """One side, its series, and how often it is measured."""
+
+    side: Side
+    series: Series
+    rounds: int
+    chance: random.Random
+
+
+def run(bench: Bench) -> Figure:
+    """Kill one of three members at a random moment, again and again; all sides at the same time."""
+    began_load = os.getloadavg()[0]
+    topic = bench.topic("guardian")
+    guarded = {"crash_guardian_enable": "true"}
+    # A round without a guardian takes a session of 45 s and more, and all of them say the same.
+    often, seldom = bench.count(12, 4), bench.rounds or (1 if bench.is_quick else 4)
+    contests = [
+        _Contest(
+            side=side,
+            series=Series(label=side.label, unit="s", is_ours=side.is_ours),
+            rounds=rounds,
+            chance=bench.chance_of_own(bench.chance.random()),
+        )
+        for side, rounds in (
+            (bench.ours("ours, guardian", **guarded), often),
+            (bench.ours("ours, guardian, heartbeat.interval.ms=200", heartbeat_interval_ms="200", **guarded), often),
+            (bench.ours("ours, no guardian"), seldom),
+            (bench.raw(), seldom),
+        )
+    ]
+    with bench.streaming(topic, STREAM_BEATS_PER_S), ThreadPoolExecutor(len(contests)) as lanes:
+        for lane in [lanes.submit(_lane, bench, contest, topic) for contest in contests]:
+            lane.result()
+    default, quick, *_ = (contest.series for contest in contests)
+    return Figure(
+        name=NAME,
+        title="kill -9 of one of three members: the kill to the others' first record from each of its partitions",
+        series=tuple(contest.series for contest in contests),
+        checks=(
+            _check(f"default settings: at most one heartbeat interval + 1 s = {LIMIT_S:.0f} s", default, LIMIT_S),
+            _check(f"heartbeat.interval.ms=200: at most {QUICK_LIMIT_S:.0f} s", quick, QUICK_LIMIT_S),
+        ),
+        notes=(
+            f"{often} kills on each guarded side, {seldom} on each other one; a killed member owned 4 partitions",
+            f"{STREAM_BEATS_PER_S:.0f} records a second for each partition: every member's heartbeats are active ones",
+            f"before each kill nothing happened for {bench.settle_s:.0f} s and up to {HEARTBEAT_S:.0f} s more",
+        ),
+        began_load=began_load,
+    )
+
+
+def _check(bound: str, series: Series, limit_s: float) -> Check:
+    return at_most(f"guardian, {bound}", max(series.values, default=None), limit_s, "s at most", [series])
+
+
+def _lane(bench: Bench, contest: _Contest, topic: str) -> None:
+    """One new group for each kill: what the survivors handled is known only at their end."""
+    for _ in range(contest.rounds):
+        with counted_in(contest.series), Group(bench, contest.side, topic) as group:
+            spares = [group.spare() for _ in range(MEMBERS)]
+            for spare in spares:
+                spare.prepare()
+                spare.subscribe()
+            balanced_at(spares, BALANCE_S)
+            time.sleep(bench.settle_s + contest.chance.uniform(0, HEARTBEAT_S))
+            victim, *survivors = spares
+            orphans, _ = victim.owned()
+            killed_at = time.monotonic()
+            os.kill(victim.worker.pid, signal.SIGKILL)
+            balanced_at(survivors, _TAKEN_S)
+            time.sleep(_FLOWING_S)
+            for survivor in survivors:
+                survivor.leave()
+            handled = [record for survivor in survivors for record in survivor.handled]
+            waits = waits_after(killed_at, orphans, handled)
+            for partition, wait_s in sorted(waits.items()):
+                contest.series.add(wait_s, partition=partition)
+            tell(f"guardian: {contest.side.label} {max(waits.values()):.3f} s (the longest of {len(waits)})")
+
+
+def waits_after(killed_at: float, orphans: Iterable[int], handled: Iterable[Record]) -> Mapping[int, float]:
+    """For each orphaned partition: the kill to the first record that a survivor handled.
+
+    Raises:
+        WorkerFailedError: nobody handled anything of one of them.
+    """
+    first: dict[int, float] = {}
+    for record in handled:
+        if record.handled_at >= killed_at:
+            first[record.partition] = min(record.handled_at, first.get(record.partition, record.handled_at))
+    silent = sorted(set(orphans) - first.keys())
+    if silent:
+        raise WorkerFailedError(f"nobody handled a record of partitions {silent} after the kill")
+    return {partition: first[partition] - killed_at for partition in orphans}
