@@ -1,0 +1,301 @@
+"""Groups described and rid of members on the real broker, of both protocols, by the API and by the command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer as PlainConsumer
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from consumer_membership.admin import GroupAdmin, GroupDescription, RemovalOutcome
+from consumer_membership.cli import main
+from consumer_membership.devbroker import Broker, start
+from consumer_membership.errors import GroupError
+from consumer_membership.types import GroupProtocol
+from tests.integration.test_refusals import AUTHORIZER, forbid
+from tests.integration.worker import PATIENCE_S, Worker
+from tests.support.kafka import create_topic, delete_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+REMOVED, UNKNOWN = RemovalOutcome.REMOVED, RemovalOutcome.UNKNOWN
+WOULD = RemovalOutcome.WOULD_BE_REMOVED
+
+
+def admin(broker: Broker) -> GroupAdmin:
+    """Who asks this broker."""
+    return GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
+
+
+def members(broker: Broker, name: str) -> dict[str, str | None]:
+    """The group's members with their instance ids."""
+    described = admin(broker).describe(name, with_offsets=False).group
+    return {member.member_id: member.instance_id for member in described.members}
+
+
+def settled(broker: Broker, name: str, count: int) -> GroupDescription:
+    """The group as soon as it is stable with this many members."""
+
+    def described() -> GroupDescription | None:
+        group = admin(broker).describe(name, with_offsets=False).group
+        return group if (group.state, len(group.members)) == ("Stable", count) else None
+
+    return Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE_S))(described)
+
+
+@contextmanager
+def classic_member(broker: Broker, name: str, topic: str, **config: object) -> Iterator[PlainConsumer]:
+    """A member of a classic group that has its partitions: confluent-kafka's own."""
+    consumer = PlainConsumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": name,
+            "group.protocol": "classic",
+            "auto.offset.reset": "earliest",
+            **config,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + PATIENCE_S
+        while not consumer.assignment():
+            assert time.monotonic() < deadline, "the classic group gave it no partitions"
+            consumer.poll(0.1)
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def commit(broker: Broker, name: str, *partitions: Partition) -> None:
+    """Commit these offsets as nobody of the group."""
+    consumer = PlainConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": name})
+    try:
+        consumer.commit(offsets=list(partitions), asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def test_consumer_group_is_described(broker: Broker) -> None:
+    """A static and a dynamic member of KIP-848, with their partitions and the lag of what they committed."""
+    topic, name, instance = create_topic(broker.bootstrap_servers, unique("topic"), 4), unique("group"), unique("i")
+    produce(broker.bootstrap_servers, topic, 40)
+    commit(broker, name, Partition(topic, 0, 3))
+    config: dict[str, object] = {"enable_auto_commit": False, "client_id": "app"}
+    with (
+        Worker(broker.bootstrap_servers, name, [topic], group_instance_id=instance, **config) as static,
+        Worker(broker.bootstrap_servers, name, [topic], **config) as dynamic,
+    ):
+        static.settled(2)
+        dynamic.settled(2)
+        report = admin(broker).describe(name)
+        views = {worker.consumer.membership().member_id: worker for worker in (static, dynamic)}
+    group = report.group
+    assert (group.protocol, group.state, group.assignor) == (GroupProtocol.CONSUMER, "Stable", "uniform")
+    assert group.epoch == group.assignment_epoch == max(member.epoch or 0 for member in group.members)
+    assert {member.member_id: member.instance_id for member in group.members} == {
+        worker_id: instance if worker is static else None for worker_id, worker in views.items()
+    }
+    assert {(member.client_id, member.host) for member in group.members} == {("app", "127.0.0.1")}
+    assert [len(member.assignment) for member in group.members] == [2, 2]
+    assert all(member.target == member.assignment and not member.is_away for member in group.members)
+    owners = {number: member.member_id for member in group.members for _, number in member.assignment}
+    assert [(one.partition, one.committed, one.end, one.lag, one.owner) for one in report.partitions] == [
+        (number, 3 if number == 0 else None, 10, 7 if number == 0 else None, owners[number]) for number in range(4)
+    ]
+    assert report.lag == 7
+
+
+def test_member_that_is_away_is_shown_and_removed(broker: Broker) -> None:
+    """A static member that closed keeps its place (epoch -2); removing it lets its partitions go to others at once."""
+    topic, name, instance = create_topic(broker.bootstrap_servers, unique("topic"), 4), unique("group"), unique("i")
+    with Worker(broker.bootstrap_servers, name, [topic], group_instance_id=instance) as static:
+        static.settled(4)
+    (away,) = admin(broker).describe(name).group.members
+    assert (away.is_away, len(away.assignment)) == (True, 4)
+    with Worker(broker.bootstrap_servers, name, [topic]) as heir:
+        heir.wait(lambda w: w.consumer.membership().member_epoch > 0, "in the group")
+        (removal,) = admin(broker).remove_members(name, instance_ids=[instance])
+        assert (removal.outcome, removal.member is not None and removal.member.is_away) == (REMOVED, True)
+        heir.settled(4)
+
+
+def test_classic_group_is_described_and_rid_of_members(broker: Broker) -> None:
+    """Its partitions are in the leader's bytes; a static member goes by its instance id, a dynamic one by its id."""
+    topic, name, instance = create_topic(broker.bootstrap_servers, unique("topic"), 3), unique("group"), unique("i")
+    produce(broker.bootstrap_servers, topic, 30)
+    with classic_member(broker, name, topic, **{"group.instance.id": instance}) as consumer:
+        consumer.commit(offsets=[Partition(topic, 1, 4)], asynchronous=False)
+        report = admin(broker).describe(name)
+        group = report.group
+        assert (group.protocol, group.state, group.epoch) == (GroupProtocol.CLASSIC, "Stable", None)
+        assert (group.assignor, group.protocol_type) == ("range", "consumer")
+        (member,) = group.members
+        assert (member.instance_id, member.epoch, member.target, member.note) == (instance, None, None, "")
+        assert member.topics == {topic}
+        assert [(one.partition, one.lag, one.owner) for one in report.partitions] == [
+            (number, 6 if number == 1 else None, member.member_id) for number in range(3)
+        ]
+        (removal,) = admin(broker).remove_members(name, instance_ids=[instance])
+        assert removal.outcome is REMOVED
+        assert members(broker, name) == {}
+    other = unique("group")
+    with classic_member(broker, other, topic):
+        (member,) = admin(broker).describe(other).group.members
+        (removal,) = admin(broker).remove_members(other, member_ids=[member.member_id])
+        assert (removal.outcome, removal.member) == (REMOVED, member)
+        assert "comes back by itself" in removal.message
+
+
+def test_group_without_members_shows_what_it_committed(broker: Broker) -> None:
+    """Also of a topic that is gone: it does not hold the rest back."""
+    topic, gone = (create_topic(broker.bootstrap_servers, unique(name), 2) for name in ("topic", "gone"))
+    name = unique("group")
+    produce(broker.bootstrap_servers, topic, 20)
+    commit(broker, name, Partition(topic, 0, 10), Partition(topic, 1, 2))
+    report = admin(broker).describe(name)
+    assert (report.group.state, report.group.members, report.lag) == ("Empty", (), 8)
+    assert [(one.partition, one.committed, one.lag, one.owner) for one in report.partitions] == [
+        (0, 10, 0, None),
+        (1, 2, 8, None),
+    ]
+    commit(broker, name, Partition(gone, 0, 1))
+    delete_topic(broker.bootstrap_servers, gone)
+    # The coordinator forgets such offsets by and by: until then they are shown without an end.
+    assert admin(broker).describe(name).lag == 8
+
+
+def test_unknown_group_is_refused_with_the_remedy(broker: Broker) -> None:
+    """For a description and for a removal."""
+    name = unique("nobody")
+    for ask in (lambda: admin(broker).describe(name), lambda: admin(broker).remove_members(name, everyone=True)):
+        with pytest.raises(GroupError, match="the cluster has no such group; check the spelling") as refusal:
+            ask()
+        assert refusal.value.code == 69
+
+
+def test_several_members_are_removed_each_with_its_result(broker: Broker) -> None:
+    """By instance id and by member id, one of them wrong; the members are closed, so that none comes back."""
+    topic, name = create_topic(broker.bootstrap_servers, unique("topic"), 3), unique("group")
+    ids = [unique("i") for _ in range(3)]
+    for instance in ids:
+        with Worker(broker.bootstrap_servers, name, [topic], group_instance_id=instance) as static:
+            static.wait(lambda w: w.consumer.membership().member_epoch > 0, "in the group")
+    by_instance = {instance: member for member, instance in members(broker, name).items()}
+    assert set(by_instance) == set(ids)
+    second = by_instance[ids[1]]
+    asked = {"instance_ids": [ids[0], "wrong"], "member_ids": [second]}
+    dry = admin(broker).remove_members(name, **asked, dry_run=True)  # type: ignore[arg-type]
+    assert [one.outcome for one in dry] == [WOULD, UNKNOWN, WOULD]
+    assert len(members(broker, name)) == 3
+    done = admin(broker).remove_members(name, **asked, reason="a test")  # type: ignore[arg-type]
+    assert [one.outcome for one in done] == [REMOVED, UNKNOWN, REMOVED]
+    assert f"its instance ids: {', '.join(sorted(ids))}" in dry[1].message
+    assert members(broker, name) == {by_instance[ids[2]]: ids[2]}
+    assert [one.outcome for one in admin(broker).remove_members(name, everyone=True)] == [REMOVED]
+    assert members(broker, name) == {}
+    assert admin(broker).remove_members(name, everyone=True) == ()
+
+
+def test_removed_dynamic_member_comes_back_by_itself(broker: Broker) -> None:
+    """As the result says: its next heartbeat is refused, it loses its partitions and joins again."""
+    topic, name = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
+    with Worker(broker.bootstrap_servers, name, [topic]) as worker:
+        worker.settled(2)
+        (member,) = settled(broker, name, 1).members
+        (removal,) = admin(broker).remove_members(name, member_ids=[member.member_id])
+        assert (removal.outcome, removal.member is not None) == (REMOVED, True)
+        worker.wait(lambda w: len(w.notes.named("lost")) == 1, "the loss")
+        worker.settled(2)
+        (again,) = settled(broker, name, 1).members
+        assert (again.epoch or 0) > (member.epoch or 0)
+
+
+def test_commands_on_the_real_broker(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands `describe` and `remove-members` as people and programs call them."""
+    topic, name, instance = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group"), unique("i")
+    with Worker(broker.bootstrap_servers, name, [topic], group_instance_id=instance) as static:
+        static.settled(2)
+    where = ["-b", broker.bootstrap_servers, "-g", name]
+    assert main(["describe", *where]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"Group {name}: consumer protocol (KIP-848), ")
+    assert f"{topic}[0-1]" in said
+    assert main(["describe", *where, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["members"][0]["instance_id"] == instance
+    assert main(["remove-members", *where, "--instance-id", instance, "--dry-run"]) == 0
+    assert main(["remove-members", *where, "--instance-id", instance, "--instance-id", "wrong"]) == 1
+    assert main(["remove-members", *where, "--all"]) == 0
+    assert "1 of 2 removed" in capsys.readouterr().out
+    assert main(["describe", *where[:2], "-g", unique("nobody")]) == 1
+    assert "the cluster has no such group" in capsys.readouterr().err
+
+
+def allow_to_describe(bootstrap: str, name: str) -> None:
+    """Allow everybody to describe this group, and with that nothing else."""
+    rule = AclBinding(
+        ResourceType.GROUP,
+        name,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermissionType.ALLOW,
+    )
+    rules = AdminClient({"bootstrap.servers": bootstrap})
+    rules.create_acls([rule], request_timeout=20)[rule].result()
+
+
+def refusal_of(ask: Callable[[], object]) -> str:
+    """The refusal's text, as soon as the broker goes by the new rules."""
+
+    def text() -> str:
+        try:
+            ask()
+        except GroupError as refusal:
+            return str(refusal)
+        return ""
+
+    return Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE_S))(text)
+
+
+def test_missing_rights_are_named() -> None:
+    """Describing needs DESCRIBE on group and topics, removing READ on the group; each refusal says which."""
+    with start("4.3.1", properties=AUTHORIZER) as broker:
+        bootstrap = broker.bootstrap_servers
+        topic, hidden = create_topic(bootstrap, unique("topic"), 2), create_topic(bootstrap, unique("hidden"), 2)
+        names = no_describe, no_read, no_topic = unique("undescribed"), unique("unread"), unique("untold")
+        for name in names:
+            subscribed = hidden if name == no_topic else topic
+            with Worker(bootstrap, name, [subscribed], group_instance_id="i") as static:
+                static.settled(2)
+        classic = unique("classic")
+        with classic_member(broker, classic, hidden, **{"group.instance.id": "i"}) as consumer:
+            consumer.commit(offsets=[Partition(hidden, 0, 0)], asynchronous=False)
+        forbid(bootstrap, ResourceType.GROUP, no_describe, AclOperation.DESCRIBE)
+        allow_to_describe(bootstrap, no_read)
+        forbid(bootstrap, ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
+        undescribed = refusal_of(lambda: admin(broker).describe(no_describe))
+        assert "the ACL operation DESCRIBE on the group" in undescribed
+        unread = refusal_of(lambda: admin(broker).remove_members(no_read, instance_ids=["i"]))
+        assert "the ACL operation READ on the group" in unread
+        assert "DESCRIBE on every topic" in refusal_of(lambda: admin(broker).describe(no_topic))
+        # The right to remove is on the group: it works, and says what it could not know.
+        (removal,) = admin(broker).remove_members(no_topic, instance_ids=["i"])
+        assert (removal.outcome, removal.member) == (REMOVED, None)
+        assert "describing the group is not allowed" in removal.message
+        # Of a classic group the coordinator tells everything but what was committed, and that without a word.
+        notes = {one.note for one in admin(broker).describe(classic).partitions}
+        assert notes == {f"not authorised: the ACL operation DESCRIBE on topic {hidden} is needed"}
