@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
+from consumer_membership.clients.consumer import Membership
 from consumer_membership.membership.states import MemberState
 
 #: Generous: a bound against hanging, not a measurement.
@@ -60,6 +61,7 @@ class Worker:
         self._polls = threading.Event()
         self._polls.set()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._membership: Membership = "default"
         self._orders: list[Callable[[Consumer], None]] = []
 
     def __enter__(self) -> Self:
@@ -69,8 +71,10 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def stop(self) -> None:
-        """Close the consumer and wait for the thread's end."""
+    def stop(self, membership: Membership = "default") -> None:
+        """Close the consumer and wait for the thread's end; a second time only wait."""
+        if not self._stopping.is_set():
+            self._membership = membership
         self._polls.set()
         self._stopping.set()
         self._thread.join(PATIENCE_S)
@@ -128,7 +132,7 @@ class Worker:
                 self._orders.pop(0)(self.consumer)
             self._poll()
         try:
-            self.consumer.close()
+            self.consumer.close(membership=self._membership)
         except Exception as error:  # noqa: BLE001 - whatever an application sees is what the test looks at
             self.notes.raised.append(error)
 

@@ -1,0 +1,354 @@
+"""Static members on real brokers: takeover, wait, fail, pools, and what becomes of the place (KIP-345, KIP-1092)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from time import monotonic
+
+import pytest
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker, start
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.membership.states import MemberState
+from tests.integration.conftest import SHORT_SESSIONS
+from tests.integration.test_refusals import AUTHORIZER, forbid
+from tests.integration.worker import Worker
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+FOUR_VERSIONS = ["4.3.1", "4.2.1", "4.1.1", "4.0.0"]
+
+
+@pytest.fixture(scope="module", params=FOUR_VERSIONS)
+def any_broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+    """One broker of each version that the package is for, with Kafka's own group settings: sessions of 45 s."""
+    return broker_pool.shared(request.param)
+
+
+@pytest.fixture(scope="module", params=["4.3.1", "4.0.0"])
+def quick_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker whose sessions end after 3 s."""
+    with start(request.param, properties=SHORT_SESSIONS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    """A topic of this test's own, with 12 partitions."""
+    return create_topic(broker.bootstrap_servers, unique("topic"), 12)
+
+
+def static(broker: Broker, group: str, topic: str, instance_id: str = "a", **config: object) -> Worker:
+    """A static member in a thread."""
+    return Worker(broker.bootstrap_servers, group, [topic], group_instance_id=instance_id, **config)
+
+
+_CRASHES = """
+import os, sys
+from consumer_membership import Consumer
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "group.instance.id": sys.argv[3],
+    "auto.offset.reset": "earliest"})
+consumer.subscribe([sys.argv[4]], on_assign=lambda _, partitions: print(len(partitions), flush=True))
+while True:
+    consumer.poll(0.1)
+"""
+
+
+def crashed(broker: Broker, group: str, topic: str, instance_id: str = "a") -> None:
+    """Leave a static member behind that was killed while it held partitions."""
+    words = [sys.executable, "-c", _CRASHES, broker.bootstrap_servers, group, instance_id, topic]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() in (b"", b"0"):
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)
+
+
+# ---- takeover -------------------------------------------------------------------------------------------------------
+
+
+def test_replacement_of_a_crashed_member_has_its_partitions_at_once(any_broker: Broker) -> None:
+    """DESIGN 6: within the 45 s of the ghost's session, the same partitions, and nobody else's move."""
+    topic, group = create_topic(any_broker.bootstrap_servers, unique("topic"), 6), unique("group")
+    with static(any_broker, group, topic, "b") as other:
+        other.settled(6)
+        crashed(any_broker, group, topic)
+        other.settled(3)
+        calls = list(other.notes.calls)
+        with static(any_broker, group, topic) as again:
+            again.settled(3)
+            assert not again.owned & other.owned
+            assert (other.notes.calls, again.notes.errors) == (calls, [])
+
+
+def test_newest_holder_wins_and_the_former_one_ends(any_broker: Broker) -> None:
+    """KIP-345: on_lost, the fatal error that names the newcomer, no commit; close says nothing to the group."""
+    topic, group = create_topic(any_broker.bootstrap_servers, unique("topic"), 6), unique("group")
+    produce(any_broker.bootstrap_servers, topic, 60)
+    with static(any_broker, group, topic, enable_auto_commit=False) as former:
+        former.wait(lambda w: len(w.notes.records) == 60, "60 records")
+        with static(any_broker, group, topic) as newcomer:
+            newcomer.settled(6)
+            former.wait(lambda w: bool(w.notes.errors), "the fatal error")
+            error = former.notes.errors[0]
+            assert (error.code(), error.fatal()) == (KafkaError.FENCED_INSTANCE_ID, True)
+            assert newcomer.consumer.memberid() in error.str()
+            assert (former.state, former.owned, len(former.notes.named("lost"))) == (MemberState.FATAL, frozenset(), 1)
+            with pytest.raises(KafkaException):
+                former.consumer.commit(asynchronous=False)
+            former.stop()
+            assert newcomer.state is MemberState.STABLE
+            newcomer.settled(6)
+            assert (len(newcomer.notes.named("assign")), newcomer.notes.named("revoke")) == (1, [])
+
+
+def test_of_newcomers_at_the_same_time_one_wins(any_broker: Broker) -> None:
+    """A holder and two newcomers: one has the partitions, the others end fatally, nobody comes back."""
+    topic, group = create_topic(any_broker.bootstrap_servers, unique("topic"), 6), unique("group")
+    with ExitStack() as stack:
+        holder = stack.enter_context(static(any_broker, group, topic))
+        holder.settled(6)
+        everybody = [holder, *(static(any_broker, group, topic) for _ in range(2))]
+        for newcomer in everybody[1:]:
+            stack.enter_context(newcomer)
+        holder.wait(lambda _: sum(w.state is MemberState.FATAL for w in everybody) == 2, "two that end")
+        (winner,) = [w for w in everybody if w.state is not MemberState.FATAL]
+        winner.settled(6)
+        assert winner is not holder
+        codes = {error.code() for w in everybody for error in w.notes.errors}
+        assert codes <= {KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID}
+
+
+def test_takeover_where_the_group_cannot_be_described() -> None:
+    """A member's topic that the asker may not see refuses the description: the coordinator's words name the holder."""
+    with start("4.3.1", properties=AUTHORIZER) as broker:
+        topic, secret = (create_topic(broker.bootstrap_servers, unique(name), 3) for name in ("topic", "secret"))
+        group = unique("group")
+        with Worker(broker.bootstrap_servers, group, [secret]) as other, static(broker, group, topic) as former:
+            other.settled(3)
+            former.settled(3)
+            forbid(broker.bootstrap_servers, ResourceType.TOPIC, secret, AclOperation.DESCRIBE)
+            with static(broker, group, topic) as newcomer:
+                newcomer.settled(3)
+                former.wait(lambda w: w.state is MemberState.FATAL, "its end")
+
+
+# ---- fail and wait --------------------------------------------------------------------------------------------------
+
+
+def test_fail_ends_the_newcomer_and_leaves_the_holder_alone(broker: Broker, topic: str) -> None:
+    """S05: KIP-848's rule; the error names holder and remedy."""
+    group = unique("group")
+    with static(broker, group, topic) as holder:
+        holder.settled(12)
+        with static(broker, group, topic, group_instance_id_conflict_policy="fail") as newcomer:
+            newcomer.wait(lambda w: bool(w.notes.errors), "the fatal error")
+            error = newcomer.notes.errors[0]
+            assert (error.code(), error.fatal()) == (KafkaError.UNRELEASED_INSTANCE_ID, True)
+            assert holder.consumer.memberid() in error.str()
+            assert "group.instance.id.conflict.policy" in error.str()
+        assert (holder.state, holder.notes.errors) == (MemberState.STABLE, [])
+
+
+def test_wait_joins_when_the_session_of_a_crashed_holder_ends(quick_broker: Broker) -> None:
+    """Visible meanwhile: whom it waits for, and until when at most."""
+    topic, group = create_topic(quick_broker.bootstrap_servers, unique("topic"), 4), unique("group")
+    crashed(quick_broker, group, topic)
+    with static(quick_broker, group, topic, group_instance_id_conflict_policy="wait") as again:
+        again.wait(lambda w: w.consumer.membership().waits_until is not None, "a bound")
+        assert "held by member" in str(again.consumer.membership().waits_for)
+        again.settled(4)
+        assert (again.notes.errors, again.consumer.membership().waits_until) == ([], None)
+
+
+def test_wait_ends_where_the_holder_lives(quick_broker: Broker) -> None:
+    """Bounded by a session."""
+    topic, group = create_topic(quick_broker.bootstrap_servers, unique("topic"), 4), unique("group")
+    with (
+        static(quick_broker, group, topic) as holder,
+        static(quick_broker, group, topic, group_instance_id_conflict_policy="wait") as newcomer,
+    ):
+        newcomer.wait(lambda w: bool(w.notes.errors), "the fatal error")
+        assert "the holder lives" in newcomer.notes.errors[0].str()
+        holder.settled(4)
+
+
+# ---- pools ----------------------------------------------------------------------------------------------------------
+
+
+def test_pool_s_ids_survive_a_rolling_restart(broker: Broker, topic: str) -> None:
+    """A Deployment with a pool: pods of other names, the same ids, nobody else's partitions move."""
+    group, config = unique("group"), {"group_instance_id_pool": "orders-{0..2}"}
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Worker(broker.bootstrap_servers, group, [topic], **config)) for _ in range(3)]
+        for worker in workers:
+            worker.settled(4)
+        for old in workers:
+            owned, instance = old.owned, old.consumer.membership().instance_id
+            others = [worker for worker in workers if worker is not old]
+            calls = [list(worker.notes.calls) for worker in others]
+            old.stop()
+            new = stack.enter_context(Worker(broker.bootstrap_servers, group, [topic], **config))
+            new.settled(4)
+            assert (new.owned, new.consumer.membership().instance_id) == (owned, instance)
+            assert [worker.notes.calls for worker in others] == calls
+            workers = [*others, new]
+
+
+def test_exhausted_pool_fails_or_waits_as_the_policy_says(broker: Broker, topic: str) -> None:
+    """`wait` takes the id that is released first; `fail` says that the pool is exhausted."""
+    group, pool = unique("group"), ["x", "y"]
+    with ExitStack() as stack:
+
+        def member(**config: object) -> Worker:
+            config |= {"group_instance_id_pool": pool}
+            return stack.enter_context(Worker(broker.bootstrap_servers, group, [topic], **config))
+
+        one, two = member(), member()
+        one.settled(6)
+        two.settled(6)
+        refused = member(group_instance_id_conflict_policy="fail")
+        refused.wait(lambda w: bool(w.notes.errors), "the fatal error")
+        assert "every one of the 2 ids of group.instance.id.pool is held" in refused.notes.errors[0].str()
+        waits = member()
+        waits.wait(lambda w: w.consumer.membership().waits_for is not None, "that it waits")
+        instance, owned = one.consumer.membership().instance_id, one.owned
+        one.stop()
+        waits.settled(6)
+        assert (waits.consumer.membership().instance_id, waits.owned) == (instance, owned)
+
+
+# ---- what becomes of the place --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("instance_id", "membership", "is_kept"),
+    [
+        ("a", "default", True),
+        ("a", "remain", True),
+        ("a", "leave", False),
+        (None, "default", False),
+        (None, "leave", False),
+        (None, "remain", True),
+    ],
+)
+def test_close_options(broker: Broker, topic: str, instance_id: str | None, membership: str, *, is_kept: bool) -> None:
+    """C14: who keeps its place is in the group still; who leaves is not, and the others get its partitions."""
+    group = unique("group")
+    with Worker(broker.bootstrap_servers, group, [topic], group_instance_id="stays") as other:
+        with Worker(broker.bootstrap_servers, group, [topic], group_instance_id=instance_id) as goes:
+            goes.settled(6)
+            other.settled(6)
+            member_id = goes.consumer.memberid()
+            goes.stop(membership)
+        if not is_kept:
+            other.settled(12)
+        described = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}).describe(group, with_offsets=False)
+        members = {member.member_id for member in described.group.members}
+        assert (member_id in members) is is_kept
+        assert len(other.owned) == (6 if is_kept else 12)
+
+
+def test_unsubscribe_of_a_static_member_for_good(broker: Broker, topic: str) -> None:
+    """The same choice for unsubscribe; the consumer may subscribe again."""
+    group = unique("group")
+    with static(broker, group, topic, "stays") as other, static(broker, group, topic) as goes:
+        goes.settled(6)
+        other.settled(6)
+        goes.order(lambda consumer: consumer.unsubscribe(membership="leave"))
+        other.settled(12)
+        goes.order(lambda consumer: consumer.subscribe([topic]))
+        goes.settled(6)
+
+
+# ---- removed, and gone ----------------------------------------------------------------------------------------------
+
+
+def test_removed_members_end_or_come_back(broker: Broker, topic: str) -> None:
+    """An administrator's removal: the static member ends with a clear error, the dynamic one comes back by itself."""
+    group = unique("group")
+    with static(broker, group, topic) as fixed, Worker(broker.bootstrap_servers, group, [topic]) as moving:
+        fixed.settled(6)
+        moving.settled(6)
+        admin = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
+        admin.remove_members(group, instance_ids=["a"], member_ids=[moving.consumer.memberid()])
+        fixed.wait(lambda w: bool(w.notes.errors), "the fatal error")
+        error = fixed.notes.errors[0]
+        assert (error.code(), error.fatal()) == (KafkaError.UNKNOWN_MEMBER_ID, True)
+        assert "removed from the group for good" in error.str()
+        moving.settled(12)
+        assert (len(moving.notes.named("lost")), moving.notes.errors) == (1, [])
+
+
+def test_member_of_a_group_that_turned_classic_ends_with_the_broker_s_words(broker: Broker, topic: str) -> None:
+    """GROUP_ID_NOT_FOUND with an epoch above 0: lose, then join at epoch 0; the classic group takes it or refuses."""
+    group = unique("group")
+    with Worker(broker.bootstrap_servers, group, [topic], heartbeat_interval_ms=5000) as member:
+        member.settled(12)
+        # Between two heartbeats of a calm member there is time for what follows.
+        member.wait(lambda w: monotonic() - (w.consumer.membership().last_heartbeat_at or 0) > 2, "a calm member")
+        GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}).remove_members(group, everyone=True)
+        classic = RawConsumer(
+            {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "group.protocol": "classic"}
+        )
+        try:
+            classic.subscribe([topic])
+            classic.poll(0.1)
+            member.wait(lambda w: bool(w.notes.named("lost")), "on_lost")
+            member.wait(lambda w: classic.poll(0) is None and w.state in _ENDS, "an end")
+            assert member.notes.raised == []
+        finally:
+            classic.close()
+
+
+_ENDS = (MemberState.STABLE, MemberState.FATAL)
+
+
+# ---- what a static member knows, and limits -------------------------------------------------------------------------
+
+
+def test_view_tells_the_session_timeout(any_broker: Broker) -> None:
+    """How long a static member may be away, from the group's configuration as the broker has it."""
+    topic, group = create_topic(any_broker.bootstrap_servers, unique("topic"), 2), unique("group")
+    with static(any_broker, group, topic) as member:
+        member.wait(lambda w: w.consumer.membership().session_timeout_s == 45.0, "45 s")
+
+
+def test_session_timeout_that_may_not_be_read_is_none() -> None:
+    """Without DESCRIBE_CONFIGS on the group the view has no number, and nothing else suffers."""
+    with start("4.3.1", properties=AUTHORIZER) as broker:
+        topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
+        forbid(broker.bootstrap_servers, ResourceType.GROUP, group, AclOperation.DESCRIBE_CONFIGS)
+        with static(broker, group, topic) as member:
+            member.settled(2)
+            assert member.consumer.membership().session_timeout_s is None
+
+
+def test_full_group_lets_a_returning_static_member_in() -> None:
+    """KIP-389 with KAFKA-20601 (4.3): its place counts already; a stranger is refused, and nobody is disturbed."""
+    with start("4.3.1", properties={"group.consumer.max.size": "2"}) as broker:
+        topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 4), unique("group")
+        with static(broker, group, topic, "stays") as stays:
+            with static(broker, group, topic) as first:
+                first.settled(2)
+                stays.settled(2)
+            calls = list(stays.notes.calls)
+            with static(broker, group, topic, "stranger") as stranger:
+                stranger.wait(lambda w: bool(w.notes.errors), "the fatal error")
+                assert stranger.notes.errors[0].code() == KafkaError.GROUP_MAX_SIZE_REACHED
+            with static(broker, group, topic) as again:
+                again.settled(2)
+            crashed(broker, group, topic)
+            with static(broker, group, topic) as replacement:
+                replacement.settled(2)
+            assert stays.notes.calls == calls
