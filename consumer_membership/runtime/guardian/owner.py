@@ -24,7 +24,7 @@ from consumer_membership.runtime.guardian.wills import Will, line_of
 _LOG = logging.getLogger("consumer_membership.guardian")
 
 _SCRIPT = Path(__file__).with_name("script.py")
-#: A guardian that keeps dying is ended by somebody; each start costs 5 ms.
+#: A guardian that keeps dying is ended by somebody, who had better not have to go on.
 _STARTS = 5
 _RESTART_PAUSE_S = 1.0
 #: The init of a PID namespace: everything in it ends with it.
@@ -137,7 +137,8 @@ class Guardian:
             ended, status = self._pid, 0
         if not ended:
             return True
-        _LOG.warning("The guardian process %d ended by itself (status %d)", self._pid, status)
+        left = _STARTS - self._starts
+        _LOG.warning("The guardian process %d ended by itself (status %d); %d starts left", self._pid, status, left)
         self._pipe.close()
         self._pipe = self._pid = None
         return False
@@ -150,7 +151,8 @@ class Guardian:
         self._started_at = now
         try:
             self._pipe, self._pid = _spawn(self._script)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
+            # The latter from Python 3.12 on, where the interpreter is about to end.
             _LOG.warning("The guardian could not be started (start %d of %d): %s", self._starts, _STARTS, error)
             return
         self._unsent, self._outbox = b"", dict(self._wills)

@@ -100,7 +100,7 @@ order()
         assert not has_ended(app.process_named("guardian"))
         app.kill()
         assert leavers(broker, 2) == ["one", "two"]
-    assert "ended by itself (status 9)" in log.read_text()
+    assert "ended by itself (status 9); 4 starts left" in log.read_text()
 
 
 def test_guardian_that_keeps_dying_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,3 +270,17 @@ def test_program_that_is_no_interpreter_is_not_started_once_more(
     guardian.tell(1, will(("127.0.0.1", 1)))
     assert guardian.pid is None
     assert "is no Python interpreter" in caplog.text
+
+
+def test_init_of_a_container_is_told_that_it_has_no_guard(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel kills everything in a PID namespace whose init ends."""
+    monkeypatch.setattr("consumer_membership.runtime.guardian.owner._INIT", os.getpid())
+    guardian = Guardian()
+    guardian.tell(1, will(broker.servers[0]))
+    assert "This process is PID 1" in caplog.text
+    assert guardian.pid is not None
+    os.kill(guardian.pid, signal.SIGKILL)
+    os.waitpid(guardian.pid, 0)
+    guardian.begin_anew()
