@@ -57,6 +57,9 @@ class Answers(Lifecycle):
         if event.member_epoch != self.member_epoch:
             self.member_epoch = event.member_epoch
             self.heartbeats.stir()
+            if event.assignment is None and not self.ownership.owned:
+                # The answer with the assignment may have gone to a join that was given up: ask for the whole of it.
+                self.heartbeats.restate()
         if self.heartbeats.joined_at is None:
             self.heartbeats.joined_at = self._now
             self.instance.returned(self._now)

@@ -138,6 +138,10 @@ class Heartbeats:
         self._sent = _Sent()
         self._not_before = now + self._backoff.next_delay() if back_off else now
 
+    def restate(self) -> None:
+        """Say everything with the next heartbeat, so that its answer has the complete assignment."""
+        self._sent = _Sent()
+
     def forget(self) -> None:
         """The membership ended: drop what is in flight, and say everything when a new one begins."""
         self.in_flight = None

@@ -43,6 +43,8 @@ from consumer_membership.types import (
 #: The longest session timeout that a broker allows by default (group.consumer.max.session.timeout.ms): how long a
 #: holder is waited for where the group's own cannot be read.
 LONGEST_SESSION_S = 60.0
+#: librdkafka's max.poll.interval.ms: who left it alone did not choose it, and is not warned of it.
+DEFAULT_POLL_S = 300.0
 #: Beyond the session: the coordinator removes a member at the end of its timer, not before.
 GRACE_S = 5.0
 #: Between two claims of one member, spread by a half to either side: many that start together come apart.
@@ -70,6 +72,7 @@ class InstanceId:
         self.waits_for: Holder | None = None
         self.waits_since: Instant | None = None
         self._is_newest = False
+        self._has_taken_over = False
         self._named: str | None = None
         self._tried: set[str] = set()
         self._last_request_id = 0
@@ -84,10 +87,14 @@ class InstanceId:
     # ---- the way into the group ----
 
     def begin(self, *, is_newest: bool) -> None:
-        """A join begins; `is_newest`: because the application just asked for it, not because of a fence or a pause."""
+        """A join begins; `is_newest`: because the application just asked for it, not because of a fence or a pause.
+
+        Who was never let in stays the newest, whatever interrupted it.
+        """
         self.ghost, self._named, self._awaited = None, None, None
         self.waits_for, self.waits_since = None, None
-        self._is_newest = is_newest
+        self._is_newest |= is_newest
+        self._has_taken_over = False
         self._tried.clear()
         self._notes.clear()
         self._choose_at = 0.0
@@ -158,7 +165,8 @@ class InstanceId:
         if self._settings.instance_pool:
             self._let_go(now)
             return None
-        takes_over = self._settings.conflict_policy is ConflictPolicy.TAKEOVER and self._is_newest
+        may_take_over = self._is_newest and not self._has_taken_over
+        takes_over = self._settings.conflict_policy is ConflictPolicy.TAKEOVER and may_take_over
         if takes_over and (holder is not None or not self.is_waiting):
             self._named = holder
             self._wants_description, self._choose_at = True, now
@@ -231,7 +239,7 @@ class InstanceId:
             self._take_over_from(found)
 
     def _take_over_from(self, holder: Holder) -> None:
-        self.ghost, self._is_newest, self._own_releases = holder, False, 0
+        self.ghost, self._has_taken_over, self._own_releases = holder, True, 0
 
     def not_described(self, event: GroupDescribeFailed, now: Instant) -> None:
         """Who holds what cannot be learnt: the coordinator's words have to do, and a pool is tried at random."""
@@ -318,8 +326,19 @@ class InstanceId:
     # ---- how long one may be away ----
 
     def learned(self, session_timeout_s: float | None) -> None:
-        """Note the group's session timeout."""
-        self.session_timeout_s = session_timeout_s or self.session_timeout_s
+        """Note the group's session timeout; warn where the member's own patience was chosen longer."""
+        limit, self.session_timeout_s = self.session_timeout_s, session_timeout_s or self.session_timeout_s
+        poll_s = self._settings.max_poll_interval_s
+        if session_timeout_s is None or session_timeout_s == limit or poll_s in (DEFAULT_POLL_S, session_timeout_s):
+            return
+        if poll_s > session_timeout_s:
+            words = (
+                f"Static member '{self.id}': max.poll.interval.ms={poll_s * 1000:.0f} is longer than the group's "
+                f"session timeout of {session_timeout_s:g} s, for which its place is kept: its partitions stand still "
+                "until a missed poll is noticed, and for up to a session more; lower it, or raise "
+                "consumer.session.timeout.ms of the group"
+            )
+            self._notes.append(Warned(words=words))
 
     def left(self, now: Instant) -> None:
         """The member gave its place back for a while."""

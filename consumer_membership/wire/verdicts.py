@@ -68,8 +68,9 @@ _FETCH: Mapping[int, FetchVerdict] = MappingProxyType(
         _E.unstable_offset_commit: FetchVerdict.RETRY,
         # The member's epoch moved on while the request was under way.
         _E.stale_member_epoch: FetchVerdict.RETRY,
-        # The member was removed: its next heartbeat says so, and is what it rejoins by. No reason to end here.
+        # The member was removed, or its group: its next heartbeat says so, and is what it rejoins by.
         _E.unknown_member_id: FetchVerdict.RETRY,
+        _E.group_id_not_found: FetchVerdict.RETRY,
         _E.unknown_topic_or_partition: FetchVerdict.RETRY,
         _E.unknown_topic_id: FetchVerdict.RETRY,
         _E.coordinator_not_available: FetchVerdict.REDISCOVER,

@@ -574,3 +574,10 @@ def test_member_without_coordinator_sends_nothing(build: Callable[[], Scene]) ->
     """Nothing is sent where nobody knows whereto."""
     scene = build().feed(CoordinatorLost(reason="closed")).after(4.0)
     assert (scene.new_beats, scene.all(LosePartitions)) == ([], [])
+
+
+def test_epoch_that_moves_on_without_an_assignment_makes_an_empty_member_ask_for_all_of_it() -> None:
+    """A join that was given up may have swallowed the answer that had the assignment."""
+    scene = stable().in_touch().answer(2)
+    assert [(beat.is_full, beat.member_epoch) for beat in scene.new_beats] == [(True, 2)]
+    assert stable(A0).in_touch().answer(2).new_beats == []

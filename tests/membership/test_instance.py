@@ -165,6 +165,17 @@ def test_member_that_missed_its_poll_never_takes_over() -> None:
     assert (scene.state, scene.new(DescribeGroup)) == (S.FATAL, [])
 
 
+def test_member_that_was_never_let_in_stays_the_newest() -> None:
+    """A replacement that misses a poll before its first answer still takes the dead one's place."""
+    scene = joining(instance_id="i").after(MAX_POLL_S)
+    assert scene.state is S.STALE
+    held(scene.poll(), "ghost")
+    assert scene.kinds == ["DescribeGroup"]
+    describe(scene).drop().found().after(MAX_POLL_S)
+    held(scene.poll(), "ghost")
+    assert (scene.state, scene.kinds) == (S.JOINING, ["DescribeGroup"])
+
+
 def test_member_that_subscribes_anew_takes_over() -> None:
     """A join that the application asks for is the newest."""
     scene = stable(A0, instance_id="i").leave().settle().subscribe("orders").poll()
@@ -290,8 +301,8 @@ def test_claim_that_another_member_won_tries_another_id() -> None:
     scene = pooled(i0=living("m"))
     first = scene.beats[-1].instance_id
     held(scene, "quicker")
-    assert (scene.kinds, scene.state) == (["DescribeGroup"], S.JOINING)
-    describe(scene, i0=living("m"))
+    assert (scene.kinds, scene.state) == ([], S.JOINING)
+    describe(scene.until(lambda s: bool(s.new(DescribeGroup))), i0=living("m"))
     assert {first, scene.beats[-1].instance_id} == {"i1", "i2"}
 
 
@@ -323,10 +334,10 @@ def test_pool_without_the_right_to_describe_tries_each_id() -> None:
     scene = not_described(joining(instance_pool=POOL, conflict_policy=ConflictPolicy.WAIT))
     tried = [scene.beats[-1].instance_id]
     for _ in range(2):
-        not_described(held(scene, "m"))
+        not_described(held(scene, "m").until(lambda s: bool(s.new(DescribeGroup))))
         tried.append(scene.beats[-1].instance_id)
     assert sorted(filter(None, tried)) == list(POOL)
-    not_described(held(scene, "m"))
+    not_described(held(scene, "m").until(lambda s: bool(s.new(DescribeGroup))))
     assert (sent(scene), len(scene.new(Warned))) == ([], 1)
 
 
@@ -419,6 +430,15 @@ def test_missed_poll_counts_as_absence() -> None:
         "other members meanwhile; come back sooner, or raise consumer.session.timeout.ms of the group"
     )
     assert scene.all(Warned) == [Warned(words=words)]
+
+
+@pytest.mark.parametrize(("poll_s", "warnings"), [(300.0, 0), (45.0, 0), (30.0, 0), (60.0, 1)])
+def test_poll_interval_that_was_chosen_longer_than_the_session_is_warned_of(poll_s: float, warnings: int) -> None:
+    """Once; the default of 300 s is nobody's choice."""
+    scene = stable(A0, instance_id="i", max_poll_interval_s=poll_s)
+    for _ in range(2):
+        scene.feed(SessionTimeoutLearned(session_timeout_s=45.0))
+    assert len(scene.all(Warned)) == warnings
 
 
 def test_leave_for_good_is_no_absence() -> None:

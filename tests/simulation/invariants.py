@@ -127,7 +127,7 @@ class _Record:
     is_searching: bool = False
     wakes: tuple[Instant, int] = (0.0, 0)
     leave_since: Instant | None = None
-    #: Whether the application itself made it join, and whom it released since.
+    #: Whether the application itself made it join and it was not let in yet, and whom it released in this join.
     is_newest: bool = False
     released: set[str] = field(default_factory=set)
 
@@ -308,6 +308,8 @@ class Invariants:
             record.in_flight = None
             record.owed_commit = None
             record.step = None
+        if effect.new is _S.RECONCILE:
+            record.is_newest = False
         if effect.new is _S.UNSUBSCRIBING:
             record.owed_commit = None
             record.step = None
@@ -321,7 +323,7 @@ class Invariants:
             held = sorted(process.application.held)
             check(not held, f"{process.name} joins anew while its application holds {held}")
             record.is_excused = False
-            record.is_newest = effect.old in (_S.UNSUBSCRIBED, _S.FATAL)
+            record.is_newest |= effect.old in (_S.UNSUBSCRIBED, _S.FATAL)
             record.released.clear()
 
     def _ordered(

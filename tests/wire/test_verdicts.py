@@ -48,6 +48,7 @@ FETCH = {
     16: FetchVerdict.REDISCOVER,
     # Protocol rules 1.11 and 2.4: a removed member hears of it by its heartbeat and rejoins; OffsetFetch ends nothing.
     25: FetchVerdict.RETRY,
+    69: FetchVerdict.RETRY,
     88: FetchVerdict.RETRY,
     100: FetchVerdict.RETRY,
     113: FetchVerdict.RETRY,
