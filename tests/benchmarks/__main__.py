@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 from consumer_membership.devbroker import Way, start
 from tests.benchmarks import plots, report
 from tests.benchmarks.bench import Bench, tell
-from tests.benchmarks.figures import guardian, handoffs, idle, memory, scale_out, standstill, throughput
+from tests.benchmarks.figures import (
+    bounce,
+    crash,
+    crash_rounds,
+    guardian,
+    handoffs,
+    idle,
+    memory,
+    scale_out,
+    standstill,
+    throughput,
+)
 from tests.benchmarks.figures import start as start_figure
 
 if TYPE_CHECKING:
@@ -25,7 +36,10 @@ _RESULTS = Path(__file__).parent / "results"
 
 FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
     module.NAME: module.run
-    for module in (start_figure, throughput, memory, idle, scale_out, standstill, handoffs, guardian)
+    for module in (
+        *(start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
+        *(crash, bounce, crash_rounds, guardian),
+    )
 }
 
 

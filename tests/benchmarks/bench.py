@@ -15,7 +15,7 @@ from tests.benchmarks.workers import bulk, stream
 from tests.support.kafka import create_topic, unique
 
 PARTITIONS = 12
-"""Of every topic here, as the bounds say."""
+"""Of every topic here that is not said to have more, as the bounds say."""
 
 HEARTBEAT_S = 5.0
 """The broker's group.consumer.heartbeat.interval.ms, by default; phases are drawn from it."""
@@ -117,9 +117,9 @@ class Bench:
             **side.config,
         }
 
-    def topic(self, name: str) -> str:
+    def topic(self, name: str, partitions: int = PARTITIONS) -> str:
         """A new topic."""
-        return create_topic(self.bootstrap, unique(f"bench-{name}"), PARTITIONS)
+        return create_topic(self.bootstrap, unique(f"bench-{name}"), partitions)
 
     def filled_topic(self, name: str, records: int, value_bytes: int = 100) -> str:
         """A new topic that holds so many records, evenly spread.
@@ -139,14 +139,16 @@ class Bench:
         return topic
 
     @contextmanager
-    def streaming(self, topic: str, beats_per_s: float, total: int = 0) -> Iterator[Worker]:
+    def streaming(
+        self, topic: str, beats_per_s: float, total: int = 0, partitions: int = PARTITIONS
+    ) -> Iterator[Worker]:
         """A steady stream into a topic; it ends with its context, which fails where a record was not acknowledged.
 
         Raises:
             WorkerFailedError: A record was not acknowledged.
         """
         job = stream.Job(
-            bootstrap=self.bootstrap, topic=topic, partitions=PARTITIONS, beats_per_s=beats_per_s, total=total
+            bootstrap=self.bootstrap, topic=topic, partitions=partitions, beats_per_s=beats_per_s, total=total
         )
         with Worker("stream", job) as worker:
             worker.expect("streaming", 30.0)

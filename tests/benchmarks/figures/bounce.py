@@ -1,0 +1,171 @@
+"""How long each member is away when static members are closed and started again one after the other."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.figures.crash import FROM_CONSTRUCTOR, FROM_START, Away, most
+from tests.benchmarks.instances import StaticGroup
+from tests.benchmarks.samples import Check, Series, at_most, median_of
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from tests.benchmarks.bench import Bench, Side
+
+NAME = "bounce"
+
+FACTOR = 1.3
+_GIVE_UP_S = 30.0
+_CALM_S = (0.5, 1.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a group is, how much flows, and how often each member is bounced."""
+
+    members: int
+    partitions: int
+    beats_per_s: float
+    rounds: int
+    quick: int
+
+    def __str__(self) -> str:
+        """Its name in tables."""
+        return f"{self.members} members"
+
+
+SIZES = (
+    Size(members=3, partitions=12, beats_per_s=40.0, rounds=12, quick=3),
+    Size(members=20, partitions=60, beats_per_s=10.0, rounds=20, quick=4),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounced:
+    """The series of one side in a group of one size."""
+
+    away: Away
+    out_of_service: Series
+
+    @classmethod
+    def of(cls, side: Side, size: Size) -> Bounced:
+        """No measurement yet."""
+        label = f"close to first record, {size}, {side.label}"
+        return cls(
+            away=Away.of(side, f", {size}"),
+            out_of_service=Series(label=label, unit="s", is_ours=side.is_ours),
+        )
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """All of them."""
+        return (*self.away.series, self.out_of_service)
+
+
+def run(bench: Bench) -> Figure:
+    """Bounce one member after the other in groups of both sides, in turns."""
+    began_load = os.getloadavg()[0]
+    sides = (bench.ours(), bench.raw())
+    notes: list[str] = []
+    series: list[Series] = []
+    checks: list[Check] = []
+    for size in SIZES:
+        bounced = [Bounced.of(side, size) for side in sides]
+        complaints = _one_size(bench, size, bounced)
+        series += [one for both in zip(*(each.series for each in bounced), strict=True) for one in both]
+        checks += _checks(size, *bounced)
+        notes += [each.away.timeline() for each in bounced] + complaints
+    return Figure(
+        name=NAME,
+        title="Rolling bounce: each static member is closed and started again at once, one after the other",
+        series=tuple(series),
+        checks=tuple(checks),
+        notes=(
+            *(
+                f"{size}: {size.partitions} partitions, {size.partitions * size.beats_per_s:.0f} records a second"
+                for size in SIZES
+            ),
+            "both groups are there all the time; default settings, automatic commits; close keeps the member's place",
+            "imports are part of the start; the workers hide hypothesis, which users do not have",
+            *notes,
+        ),
+        began_load=began_load,
+    )
+
+
+def _checks(size: Size, ours: Bounced, raw: Bounced) -> list[Check]:
+    pairs = (
+        (FROM_START, ours.away.from_start, raw.away.from_start),
+        (FROM_CONSTRUCTOR, ours.away.from_constructor, raw.away.from_constructor),
+    )
+    ratios = [
+        at_most(
+            f"{size}, {what}: {name} at most {FACTOR} x raw",
+            _quotient(of(mine), of(theirs)),
+            FACTOR,
+            "x raw",
+            [mine, theirs],
+        )
+        for what, mine, theirs in pairs
+        for name, of in (("median", median_of), ("worst", most))
+    ]
+    return [*ours.away.nothing_moved(str(size)), *ratios]
+
+
+def _quotient(left: float | None, right: float | None) -> float | None:
+    return None if left is None or not right else left / right
+
+
+def _one_size(bench: Bench, size: Size, bounced: list[Bounced]) -> list[str]:
+    """What the members of both groups complained of."""
+    topic = bench.topic("bounce", size.partitions)
+    seed = bench.chance.random()
+    with ExitStack() as stack:
+        stack.enter_context(bench.streaming(topic, size.beats_per_s, partitions=size.partitions))
+        groups = [
+            stack.enter_context(StaticGroup(bench, each.away.side, topic, size.members, partitions=size.partitions))
+            for each in bounced
+        ]
+        for group in groups:
+            group.begin()
+        tell(f"bounce: {size}: both groups are balanced")
+        time.sleep(bench.settle_s)
+        turns = [
+            _turns_of(each, group, size, bench.chance_of_own(seed)) for each, group in zip(bounced, groups, strict=True)
+        ]
+        bench.in_turns(bench.count(size.rounds, size.quick), *turns)
+        return [
+            f"{each.away.side.label}, {size}: {error}"
+            for each, group in zip(bounced, groups, strict=True)
+            for error in group.errors()
+        ]
+
+
+def _turns_of(bounced: Bounced, group: StaticGroup, size: Size, chance: random.Random) -> Callable[[], None]:
+    """A turn that bounces the next member each time."""
+    numbers = iter(range(10**6))
+    return lambda: _bounce(bounced, group, next(numbers) % size.members, size, chance)
+
+
+def _bounce(bounced: Bounced, group: StaticGroup, number: int, size: Size, chance: random.Random) -> None:
+    instance = group.instances[number]
+    calm_s = chance.uniform(*_CALM_S)
+    with counted_in(*bounced.series):
+        before = group.picture(instance)
+        leaving_at = instance.life.leave()
+        life = instance.start()
+        steps = life.steps(_GIVE_UP_S)
+        out_s = life.started_at + steps.first_record - leaving_at
+        time.sleep(calm_s)
+        movement = group.movement(before)
+        bounced.away.back(steps, movement)
+        bounced.out_of_service.add(out_s)
+        words = f"{steps.first_record:.3f} s, from the constructor {steps.from_constructor:.3f} s"
+        tell(f"bounce: {size}, {bounced.away.side.label} {words}, {len(movement.partitions)} moved")

@@ -1,0 +1,245 @@
+"""How long a static member that was killed is away, if it is started again at once."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.bench import HEARTBEAT_S, PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.groups import owned_by
+from tests.benchmarks.instances import Instance, Movement, StaticGroup, Steps
+from tests.benchmarks.processes import WorkerFailedError
+from tests.benchmarks.samples import Check, Series, at_most, median_of
+
+if TYPE_CHECKING:
+    import random
+
+    from tests.benchmarks.bench import Bench, Side
+
+NAME = "crash"
+
+MEMBERS = 3
+RECORDS_PER_S = 500
+MEDIAN_S, WORST_S = 0.6, 1.3
+CONSTRUCTOR_MEDIAN_S = 0.25
+FROM_START = "process start to first record"
+FROM_CONSTRUCTOR = "constructor to first record"
+
+_GIVE_UP_S = 30.0
+_BETWEEN_S = 1.0
+_FLOOR_S = 10.0
+"""How long the replacement of a raw member is given for a record."""
+
+_MOVED_S = 90.0
+"""A session (45 s), the others' next heartbeats, and patience."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """The series of one side."""
+
+    side: Side
+    from_start: Series
+    from_constructor: Series
+    moved: Series
+    callbacks: Series
+    steps: list[Steps]
+
+    @classmethod
+    def of(cls, side: Side, circumstances: str = "") -> Away:
+        """No measurement yet."""
+
+        def series(what: str, unit: str) -> Series:
+            return Series(label=f"{what}{circumstances}, {side.label}", unit=unit, is_ours=side.is_ours)
+
+        return cls(
+            side=side,
+            from_start=series(FROM_START, "s"),
+            from_constructor=series(FROM_CONSTRUCTOR, "s"),
+            moved=series("partitions that moved", "partitions"),
+            callbacks=series("others' rebalance callbacks", "calls"),
+            steps=[],
+        )
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """All of them."""
+        return (self.from_start, self.from_constructor, self.moved, self.callbacks)
+
+    def back(self, steps: Steps, movement: Movement) -> None:
+        """Take the way back of one instance, and what it meant to the others."""
+        self.steps.append(steps)
+        self.from_start.add(steps.first_record, **asdict(steps))
+        self.from_constructor.add(steps.from_constructor)
+        self.moved.add(len(movement.partitions), partitions=sorted(movement.partitions))
+        self.callbacks.add(movement.callbacks)
+
+    def nothing_moved(self, what: str) -> tuple[Check, Check]:
+        """The bounds on what the others may notice."""
+        return (
+            at_most(f"{what}: others' partitions that moved: 0", most(self.moved), 0, "partitions", [self.moved]),
+            at_most(f"{what}: others' rebalance callbacks: 0", most(self.callbacks), 0, "calls", [self.callbacks]),
+        )
+
+    def timeline(self) -> str:
+        """The medians of the steps on the way back."""
+        names = ("running", "constructing", "constructed", "assigned", "first_record")
+        medians = []
+        for name in names:
+            one = Series(label=name, unit="s")
+            for steps in self.steps:
+                one.add(getattr(steps, name))
+            median = median_of(one)
+            medians.append(f"{name.replace('_', ' ')} {'?' if median is None else format(median, '.3f')}")
+        return f"{self.from_start.label}: medians in seconds since the process was started: {', '.join(medians)}"
+
+
+def most(series: Series) -> float | None:
+    """The largest value, if there is one."""
+    return max(series.values, default=None)
+
+
+def run(bench: Bench) -> Figure:
+    """Kill one of three members at a random moment, again and again; then see what raw does under this protocol."""
+    began_load = os.getloadavg()[0]
+    topic = bench.topic("crash")
+    ours, classic = (Away.of(side) for side in (bench.ours(), bench.raw("raw classic", group_protocol="classic")))
+    raw = _Refusal.of(bench.raw())
+    with bench.streaming(topic, RECORDS_PER_S / PARTITIONS):
+        complaints = _in_turns(bench, topic, ours, classic)
+        rounds = min(bench.count(3, 1), 3)
+        # At the same time: each of them waits and does nothing else.
+        with ThreadPoolExecutor(rounds) as lanes:
+            for done in [lanes.submit(_raw_crash, bench, raw, topic) for _ in range(rounds)]:
+                done.result()
+    return Figure(
+        name=NAME,
+        title="Crash: kill -9 of one of three static members, started again at once",
+        series=(*ours.series, *classic.series, raw.record, raw.error, raw.taken),
+        checks=_checks(ours),
+        notes=(
+            f"{RECORDS_PER_S} records a second into {PARTITIONS} partitions, automatic commits, default settings",
+            f"each kill {_BETWEEN_S:.0f} to {_BETWEEN_S + HEARTBEAT_S:.0f} s after the last member was back",
+            "moved: the replacement has it and the killed one had not, or the reverse, or another's callback names it",
+            "imports are part of the start; the workers hide hypothesis, which users do not have",
+            ours.timeline(),
+            classic.timeline(),
+            *raw.notes(),
+            *complaints,
+        ),
+        began_load=began_load,
+    )
+
+
+def _checks(ours: Away) -> tuple[Check, ...]:
+    start, constructor = ours.from_start, ours.from_constructor
+    return (
+        at_most(f"{FROM_START}: median at most {MEDIAN_S} s", median_of(start), MEDIAN_S, "s", [start]),
+        at_most(f"{FROM_START}: at worst {WORST_S} s", most(start), WORST_S, "s", [start]),
+        at_most(
+            f"{FROM_CONSTRUCTOR}: median at most {CONSTRUCTOR_MEDIAN_S} s",
+            median_of(constructor),
+            CONSTRUCTOR_MEDIAN_S,
+            "s",
+            [constructor],
+        ),
+        *ours.nothing_moved("crash"),
+    )
+
+
+def _in_turns(bench: Bench, topic: str, *sides: Away) -> list[str]:
+    """Both groups are there all the time, so that each meets the same machine; what their members complained of."""
+    seed = bench.chance.random()
+    with ExitStack() as stack:
+        groups = [stack.enter_context(StaticGroup(bench, away.side, topic, MEMBERS)) for away in sides]
+        for group in groups:
+            group.begin()
+        time.sleep(bench.settle_s)
+        turns = [
+            partial(_crash, away, group, bench.chance_of_own(seed)) for away, group in zip(sides, groups, strict=True)
+        ]
+        bench.in_turns(bench.count(20, 4), *turns)
+        return [
+            f"{away.side.label}: {error}" for away, group in zip(sides, groups, strict=True) for error in group.errors()
+        ]
+
+
+def _crash(away: Away, group: StaticGroup, chance: random.Random) -> None:
+    victim = chance.choice(group.instances)
+    pause_s = _BETWEEN_S + chance.uniform(0, HEARTBEAT_S)
+    with counted_in(*away.series):
+        before = group.picture(victim)
+        victim.life.kill()
+        steps = victim.start().steps(_GIVE_UP_S)
+        time.sleep(pause_s)
+        movement = group.movement(before)
+        away.back(steps, movement)
+        words = f"{steps.first_record:.3f} s, from the constructor {steps.from_constructor:.3f} s"
+        tell(f"crash: {away.side.label} {words}, {len(movement.partitions)} moved")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """What becomes of raw's replacement under the same protocol."""
+
+    side: Side
+    record: Series
+    error: Series
+    taken: Series
+    words: list[str]
+
+    @classmethod
+    def of(cls, side: Side) -> _Refusal:
+        """Nothing happened yet."""
+        return cls(
+            side=side,
+            record=Series(label=f"{FROM_START}, {side.label}", unit="s"),
+            error=Series(label=f"constructor to fatal error, {side.label}", unit="s"),
+            taken=Series(label=f"kill until the others own everything, {side.label}", unit="s"),
+            words=[],
+        )
+
+    def notes(self) -> list[str]:
+        """In words what happened."""
+        return [f"{self.side.label}, {self.words.count(words)} x: {words}" for words in sorted(set(self.words))]
+
+
+def _raw_crash(bench: Bench, refusal: _Refusal, topic: str) -> None:
+    """One crash in a group of its own, since none is left in order afterwards."""
+    with counted_in(refusal.record), StaticGroup(bench, refusal.side, topic, MEMBERS) as group:
+        group.begin()
+        time.sleep(bench.settle_s)
+        victim, *others = group.instances
+        killed_at = victim.life.kill()
+        life = victim.start()
+        time.sleep(_FLOOR_S)
+        fatal = life.fatal()
+        if fatal:
+            refusal.error.add(fatal[0].at - life.constructing_at)
+            refusal.words.append(f"{fatal[0].facts['name']}: {fatal[0].facts['words']}")
+            tell(f"crash: {refusal.side.label} {refusal.words[-1]}")
+        if not bench.is_quick:
+            taken_at = _all_taken_at(others)
+            refusal.taken.add(taken_at - killed_at)
+            tell(f"crash: {refusal.side.label} others have its partitions after {taken_at - killed_at:.1f} s")
+        refusal.record.add(life.steps(0.0).first_record)
+
+
+def _all_taken_at(others: list[Instance]) -> float:
+    """The moment since which these own everything.
+
+    Raises:
+        WorkerFailedError: They never do.
+    """
+    give_up_at = time.monotonic() + _MOVED_S
+    while time.monotonic() < give_up_at:
+        shares = [owned_by(one.life.callbacks()) for one in others]
+        if sum(len(partitions) for partitions, _ in shares) == PARTITIONS:
+            return max(since for _, since in shares)
+        time.sleep(0.1)
+    raise WorkerFailedError(f"the others have not all partitions after {_MOVED_S:.0f} s")

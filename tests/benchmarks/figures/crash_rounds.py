@@ -1,0 +1,219 @@
+"""What is lost and what is done twice when static members are killed again and again under load."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
+from tests.benchmarks.figures.crash import MEMBERS, most
+from tests.benchmarks.instances import StaticGroup
+from tests.benchmarks.ledgers import Account, Chapter, account, read
+from tests.benchmarks.samples import Check, Series, at_most
+
+if TYPE_CHECKING:
+    import random
+
+    from tests.benchmarks.bench import Bench
+    from tests.benchmarks.instances import Instance, Picture
+
+NAME = "crash-rounds"
+
+RECOVERY = "kill to first record at the replacement"
+TWICE = "records handled twice because of a kill"
+BATCH = 100
+_RECORDS_PER_S = 5_000
+_PAUSE_S = (0.2, 2.0)
+_STARTING_S = (0.0, 0.8)
+"""About as long as a start takes: some replacements are killed on their way."""
+
+_CHANCE_TO_STRIKE_TWICE = 0.15
+_GIVE_UP_S = 30.0
+_QUIET_S = 2.0
+_SILENCE_S = 20.0
+"""Longer than it takes to get over anything here: what has not come by then will not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """The series of the figure, in the order of the table."""
+
+    recovery: Series
+    everything: Series
+    lost: Series
+    twice: Series
+    unexplained: Series
+    in_flight: Series
+    moved: Series
+
+    @classmethod
+    def of(cls) -> _Counted:
+        """No measurement yet."""
+
+        def series(label: str, unit: str) -> Series:
+            return Series(label=label, unit=unit, is_ours=True)
+
+        return cls(
+            recovery=series(RECOVERY, "s"),
+            everything=series("kill to first records of all its partitions", "s"),
+            lost=series("records lost", "records"),
+            twice=series(TWICE, "records"),
+            unexplained=series("records handled twice that no killed member had in flight", "records"),
+            in_flight=series("records in flight at a kill", "records"),
+            moved=series("partitions that moved", "partitions"),
+        )
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """All of them."""
+        return (
+            self.recovery,
+            self.everything,
+            self.lost,
+            self.twice,
+            self.unexplained,
+            self.in_flight,
+            self.moved,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What the rounds share."""
+
+    group: StaticGroup
+    counted: _Counted
+    chance: random.Random
+
+
+def run(bench: Bench) -> Figure:
+    """Kill and restart at random moments while records flow and each batch is committed, then count by number."""
+    began_load = os.getloadavg()[0]
+    topic = bench.topic("crash-rounds")
+    counted = _Counted.of()
+    rounds = bench.count(50, 5)
+    notes: list[str] = []
+    with (
+        counted_in(counted.lost, counted.unexplained),
+        StaticGroup(bench, bench.ours(), topic, MEMBERS, kind="committer", batch=BATCH) as group,
+    ):
+        shared = _Run(group=group, counted=counted, chance=bench.chance_of_own(bench.chance.random()))
+        with bench.streaming(topic, _RECORDS_PER_S / PARTITIONS) as stream:
+            group.begin()
+            time.sleep(bench.settle_s)
+            _rounds(shared, rounds)
+        streamed = stream.said("streamed")[-1].facts
+        _count(counted, *_audit(group, int(streamed["count"])))
+        kills = sum(life.killed_at is not None for life in group.lives())
+        notes += [
+            f"{streamed['count']:,} records, {streamed['count'] / streamed['wall_s']:,.0f} a second; {kills} kills",
+            *(f"complaint: {error}" for error in group.errors()),
+        ]
+        for instance in group.instances:
+            instance.life.leave()
+    return Figure(
+        name=NAME,
+        title=f"Crash rounds: {rounds} x kill -9 of one of three static members under {_RECORDS_PER_S:,} records/s",
+        series=counted.series,
+        checks=_checks(counted, rounds),
+        notes=(
+            f"consume({BATCH}), the batch is written down, commit(asynchronous=False); default settings",
+            (
+                f"the next kill: {_PAUSE_S[0]} to {_PAUSE_S[1]} s after the last member was back; or, once in"
+                f" {1 / _CHANCE_TO_STRIKE_TWICE:.0f} rounds, of the replacement itself, up to {_STARTING_S[1]} s after"
+                " its start: its round has no time of recovery"
+            ),
+            *notes,
+        ),
+        began_load=began_load,
+    )
+
+
+def _checks(counted: _Counted, rounds: int) -> tuple[Check, ...]:
+    what = f"{rounds} crashes"
+    return (
+        at_most(f"{what}: 0 lost", most(counted.lost), 0, "records", [counted.lost, counted.recovery]),
+        at_most(f"{what}: each repeats at most its batch", most(counted.twice), BATCH, "records", [counted.twice]),
+        at_most(
+            f"{what}: handled twice but not from a killed member's uncommitted batch: 0",
+            most(counted.unexplained),
+            0,
+            "records",
+            [counted.unexplained],
+        ),
+        at_most(f"{what}: others' partitions that moved: 0", most(counted.moved), 0, "partitions", [counted.moved]),
+    )
+
+
+def _rounds(shared: _Run, rounds: int) -> None:
+    """Kill and restart so many times; most victims have come back before the next kill, some have not."""
+    counted, chance = shared.counted, shared.chance
+    done = 0
+    while done < rounds:
+        victim = chance.choice(shared.group.instances)
+        pause_s = chance.uniform(*_PAUSE_S)
+        with counted_in(counted.recovery, counted.everything, counted.moved):
+            before = shared.group.picture(victim)
+            killed_at = _strike(victim)
+            done += 1
+            while done < rounds and chance.random() < _CHANCE_TO_STRIKE_TWICE:
+                time.sleep(chance.uniform(*_STARTING_S))
+                killed_at = _strike(victim)
+                done += 1
+                tell(f"crash-rounds: {done}/{rounds} {victim.name} killed again while it starts")
+            recovery_s = _recovered(shared, before, killed_at, done)
+            time.sleep(pause_s)
+            movement = shared.group.movement(before)
+            counted.moved.add(len(movement.partitions), partitions=sorted(movement.partitions))
+            moved = f"{len(movement.partitions)} moved"
+            tell(f"crash-rounds: {done}/{rounds} {victim.name} back after {recovery_s:.3f} s, {moved}")
+
+
+def _strike(victim: Instance) -> float:
+    killed_at = victim.life.kill()
+    victim.start()
+    return killed_at
+
+
+def _recovered(shared: _Run, before: Picture, killed_at: float, number: int) -> float:
+    """How long it took; returns when all partitions of the killed member flow again."""
+    life = before.instance.life
+    steps = life.steps(_GIVE_UP_S)
+    recovery_s = life.started_at + steps.first_record - killed_at
+    shared.counted.recovery.add(recovery_s, round=number, instance=before.instance.name, **asdict(steps))
+    life.worker.until(lambda: life.firsts().keys() >= before.owned, _GIVE_UP_S, f"records of {sorted(before.owned)}")
+    last_at = max(life.firsts()[partition] for partition in before.owned)
+    shared.counted.everything.add(last_at - killed_at, round=number)
+    return recovery_s
+
+
+def _audit(group: StaticGroup, total: int) -> tuple[list[Chapter], Account]:
+    """The ledgers and what they say, as soon as everything was handled or nothing more comes."""
+    size, changed_at = -1, time.monotonic()
+    while True:
+        time.sleep(0.2)
+        now_size = sum(path.stat().st_size for path in group.ledgers.iterdir())
+        if now_size != size:
+            size, changed_at = now_size, time.monotonic()
+        quiet_s = time.monotonic() - changed_at
+        if quiet_s > _QUIET_S:
+            chapters = [read(Path(life.job.ledger), life.killed_at) for life in group.lives()]
+            result = account(chapters, total)
+            if result.lost <= 0 or quiet_s > _SILENCE_S:
+                return chapters, result
+
+
+def _count(counted: _Counted, chapters: list[Chapter], result: Account) -> None:
+    counted.lost.add(result.lost)
+    counted.unexplained.add(result.unexplained)
+    killed = sorted(
+        (chapter.killed_at, chapter.in_flight, twice)
+        for chapter, twice in zip(chapters, result.twice, strict=True)
+        if chapter.killed_at is not None
+    )
+    for number, (_, in_flight, twice) in enumerate(killed, 1):
+        counted.in_flight.add(in_flight, round=number)
+        counted.twice.add(twice, round=number)

@@ -1,0 +1,88 @@
+"""What members wrote down before they were killed, and what it says about loss and repetition. Arithmetic only."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.workers.committer import COMMITTED, ENTRY, HANDLED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """What one life did.
+
+    Attributes:
+        handled: The moment and the number of each record, in the order of handling.
+        committed: How many of them, from the first on, the broker has confirmed as committed.
+        killed_at: When it was killed; None for a life that closed its consumer.
+    """
+
+    handled: tuple[tuple[float, int], ...]
+    committed: int
+    killed_at: float | None
+
+    @property
+    def in_flight(self) -> int:
+        """How many records its replacement may handle again."""
+        return len(self.handled) - self.committed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What all lives together did with the records 0 to total - 1.
+
+    Attributes:
+        lost: How many records nobody handled.
+        twice: For each life how many records that it had in flight when it was killed were handled once more.
+        unexplained: How many times a record was handled again that no killed life had in flight.
+    """
+
+    lost: int
+    twice: tuple[int, ...]
+    unexplained: int
+
+
+def read(path: Path, killed_at: float | None) -> Chapter:
+    """One life's ledger; an entry that a kill cut off was not made, and a life without a ledger did nothing."""
+    content = path.read_bytes() if path.exists() else b""
+    handled: list[tuple[float, int]] = []
+    committed = 0
+    for kind, _, _, number, at in ENTRY.iter_unpack(content[: len(content) // ENTRY.size * ENTRY.size]):
+        if kind == HANDLED:
+            handled.append((at, number))
+        elif kind == COMMITTED:
+            committed = len(handled)
+        else:
+            raise ValueError(f"{path} holds an entry of the unknown kind {kind!r}")
+    return Chapter(handled=tuple(handled), committed=committed, killed_at=killed_at)
+
+
+def account(chapters: Sequence[Chapter], total: int) -> Account:
+    """What became of each record.
+
+    A repetition is explained by the life that handled the record last before, if that one was killed by then and had
+    not committed the record.
+    """
+    twice = [0] * len(chapters)
+    unexplained = 0
+    last: dict[int, tuple[int, int]] = {}
+    entries = itertools.chain.from_iterable(
+        ((at, number, place, position) for position, (at, number) in enumerate(chapter.handled))
+        for place, chapter in enumerate(chapters)
+    )
+    for at, number, place, position in sorted(entries, key=lambda entry: (entry[0], entry[2], entry[3])):
+        if number in last:
+            before, where = last[number]
+            killed_at = chapters[before].killed_at
+            if killed_at is not None and killed_at <= at and where >= chapters[before].committed:
+                twice[before] += 1
+            else:
+                unexplained += 1
+        last[number] = (place, position)
+    return Account(lost=total - len(last), twice=tuple(twice), unexplained=unexplained)
