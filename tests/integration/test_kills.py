@@ -1,0 +1,241 @@
+"""A static member's process killed at each point of the protocol and restarted at once, on a real broker (SIGKILL).
+
+What each test shows: the restarted member has what the coordinator meant for its instance id, no partition of another
+member moves for the kill or the restart, no record is lost, and those that come twice are exactly those that the killed
+process had been given and had not committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.devbroker.pool import BrokerPool
+from tests.integration.world import DEPTH, PARTITIONS, World, a_world, partitions_of
+from tests.support.victim import Order, Point
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+OLDEST, NEWEST = "4.0.0", "4.3.1"
+
+
+def on_versions(*points: Point, also_on_oldest: tuple[Point, ...]) -> list[object]:
+    """Each point on the newest broker, some on the oldest one, too."""
+    return [
+        pytest.param(version, point, id=f"{point.replace(' ', '-')}-{version}")
+        for version, chosen in ((NEWEST, points), (OLDEST, also_on_oldest))
+        for point in chosen
+    ]
+
+
+@pytest.fixture
+def world(broker_pool: BrokerPool, version: str, tmp_path: Path) -> Iterator[World]:
+    """A new group on the broker of the parameter `version`, with Kafka's own settings: sessions of 45 s."""
+    with a_world(broker_pool.shared(version), tmp_path) as world:
+        yield world
+
+
+# ---- STABLE ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
+@pytest.mark.parametrize("commits", [True, False], ids=["committed", "uncommitted"])
+def test_killed_when_stable(world: World, *, commits: bool) -> None:
+    """The same partitions, nobody else's move, the group's epoch stays; uncommitted records come again, no others."""
+    other, victim = world.worker("other"), world.victim()
+    owned = victim.settled(6)
+    other.settled(6)
+    world.leave_uncommitted(victim, held=6)
+    if commits:
+        victim.commit()
+    before, calls = world.describe(), list(other.notes.calls)
+    victim.kill()
+    world.bury(victim)
+    assert world.excused.total() == (0 if commits else 6 * DEPTH)
+    world.produce()
+    again = world.victim()
+    assert again.settled(6) == owned
+    world.everything_seen(again)
+    world.check()
+    assert (other.notes.calls, world.describe().epoch) == (calls, before.epoch)
+    assert again.account.calls == [("assign", tuple(sorted(owned)))]
+
+
+# ---- JOINING ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "point"),
+    on_versions(Point.JOIN_UNSENT, Point.JOIN_UNHEARD, also_on_oldest=(Point.JOIN_UNHEARD,)),
+)
+def test_killed_in_its_first_join(world: World, point: Point) -> None:
+    """The others give up once, whether the coordinator knew of the killed process or not."""
+    other = world.worker("other")
+    other.settled(PARTITIONS)
+    world.produce()
+    before = world.describe()
+    victim = world.victim(point, is_armed=True)
+    victim.died()
+    world.bury(victim)
+    after = world.describe()
+    assert (before.epoch, after.epoch).count(None) == 0
+    knows = point is Point.JOIN_UNHEARD
+    assert after.epoch == (before.epoch or 0) + knows
+    again = world.victim()
+    owned = again.settled(6)
+    other.settled(6)
+    world.produce()
+    world.everything_seen(again)
+    world.check()
+    if knows:
+        assert owned == world.target(after)
+    assert world.describe().epoch == (before.epoch or 0) + 1
+    # The first assignment of a member is told even if it is empty: the coordinator has just heard of the topic.
+    calls = [(name, frozenset(p for _, p in partitions)) for name, partitions in other.notes.calls if partitions]
+    assert calls == [("assign", frozenset(range(PARTITIONS))), ("revoke", owned)]
+
+
+@pytest.mark.parametrize(
+    ("version", "point"),
+    on_versions(Point.JOIN_UNSENT, Point.HOLDER_RELEASED, Point.JOIN_UNHEARD, also_on_oldest=(Point.HOLDER_RELEASED,)),
+)
+def test_killed_on_its_way_back(world: World, point: Point) -> None:
+    """Killed while STABLE, then in the middle of the takeover; the third process has the first one's partitions."""
+    other, victim = world.worker("other"), world.victim()
+    owned = victim.settled(6)
+    other.settled(6)
+    world.leave_uncommitted(victim, held=6)
+    before, calls = world.describe(), list(other.notes.calls)
+    victim.kill()
+    world.bury(victim)
+    assert world.excused.total() == 6 * DEPTH
+    second = world.victim(point, is_armed=True)
+    second.died()
+    assert second.account.records == []
+    world.produce()
+    third = world.victim()
+    assert third.settled(6) == owned
+    world.everything_seen(third)
+    world.check()
+    assert (other.notes.calls, world.describe().epoch) == (calls, before.epoch)
+
+
+# ---- RECONCILE, ACK --------------------------------------------------------------------------------------------------
+
+
+#: How many partitions' worth of records were not committed: those that are kept, or all six.
+KEPT, ALL = 4, 6
+WHEN_REVOKING = {
+    Point.COMMIT_UNSENT: ALL,
+    Point.COMMITTED: KEPT,
+    Point.IN_ON_REVOKE: KEPT,
+    Point.REVOKED: KEPT,
+    Point.ACK_UNSENT: KEPT,
+    Point.ACK_UNHEARD: KEPT,
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "point"),
+    on_versions(*WHEN_REVOKING, also_on_oldest=(Point.COMMIT_UNSENT, Point.IN_ON_REVOKE)),
+)
+def test_killed_while_it_gives_partitions_up(world: World, point: Point) -> None:
+    """A third member joins: the restarted one has what it was to keep, and the others move for the newcomer only."""
+    other, victim = world.worker("other"), world.victim(point)
+    former = victim.settled(6)
+    other.settled(6)
+    world.leave_uncommitted(victim, held=6)
+    victim.arm()
+    calls = list(other.notes.calls)
+    newcomer = world.worker("newcomer")
+    victim.died()
+    world.bury(victim)
+    assert world.excused.total() == WHEN_REVOKING[point] * DEPTH
+    after = world.describe()
+    kept = world.target(after)
+    assert kept < former
+    world.produce()
+    again = world.victim()
+    assert again.settled(4) == kept
+    other.settled(4)
+    newcomer.settled(4)
+    world.everything_seen(again)
+    world.check()
+    assert again.account.calls == [("assign", tuple(sorted(kept)))]
+    (given_up,) = other.notes.calls[len(calls) :]
+    assert given_up[0] == "revoke"
+    assert len(given_up[1]) == 2
+    assert {name for name, _ in newcomer.notes.calls} == {"assign"}
+    assert sum(len(partitions) for partitions in newcomer.notes.named("assign")) == 4
+    assert world.describe().epoch == after.epoch
+
+
+WHEN_ASSIGNING = (Point.IN_ON_ASSIGN, Point.ACK_UNSENT, Point.ACK_UNHEARD)
+
+
+@pytest.mark.parametrize(("version", "point"), on_versions(*WHEN_ASSIGNING, also_on_oldest=(Point.IN_ON_ASSIGN,)))
+def test_killed_while_it_takes_partitions(world: World, point: Point) -> None:
+    """A third member leaves for good: the restarted one has its own and what it was about to take."""
+    other, victim, leaver = world.worker("other"), world.victim(point), world.worker("leaver")
+    former = victim.settled(4)
+    other.settled(4)
+    leaver.settled(4)
+    world.leave_uncommitted(victim, held=4)
+    leaver.wait(lambda w: not world.missing_of(partitions_of(w)), "its records")
+    victim.arm()
+    calls = list(other.notes.calls)
+    leaver.stop("leave")
+    victim.died()
+    world.bury(victim)
+    assert world.excused.total() == 4 * DEPTH
+    after = world.describe()
+    target = world.target(after)
+    assert former < target
+    world.produce()
+    again = world.victim()
+    assert again.settled(6) == target
+    other.settled(6)
+    world.everything_seen(again)
+    world.check()
+    assert again.account.calls == [("assign", tuple(sorted(target)))]
+    assert {name for name, _ in other.notes.calls[len(calls) :]} == {"assign"}
+    assert sum(len(partitions) for _, partitions in other.notes.calls[len(calls) :]) == 2
+    assert world.describe().epoch == after.epoch
+
+
+# ---- UNSUBSCRIBING ---------------------------------------------------------------------------------------------------
+
+
+WHEN_LEAVING = {
+    Point.LAST_COMMIT_UNSENT: 6,
+    Point.IN_LAST_ON_REVOKE: 0,
+    Point.LEAVE_UNSENT: 0,
+    Point.LEAVE_UNHEARD: 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "point"),
+    on_versions(*WHEN_LEAVING, also_on_oldest=(Point.IN_LAST_ON_REVOKE, Point.LEAVE_UNHEARD)),
+)
+def test_killed_while_it_leaves(world: World, point: Point) -> None:
+    """Its place is kept, whether the coordinator heard of the leave or not; what was committed comes once."""
+    other, victim = world.worker("other"), world.victim(point)
+    owned = victim.settled(6)
+    other.settled(6)
+    world.leave_uncommitted(victim, held=6)
+    victim.arm()
+    before, calls = world.describe(), list(other.notes.calls)
+    victim.order(Order.CLOSE)
+    victim.died()
+    world.bury(victim)
+    assert world.excused.total() == WHEN_LEAVING[point] * DEPTH
+    world.produce()
+    again = world.victim()
+    assert again.settled(6) == owned
+    world.everything_seen(again)
+    world.check()
+    assert (other.notes.calls, world.describe().epoch) == (calls, before.epoch)
+    assert again.account.calls == [("assign", tuple(sorted(owned)))]

@@ -1,0 +1,204 @@
+"""The handle of a member in a process of its own (`tests.support.victim`): started, heard, ordered about, killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Self
+
+from tests.integration.worker import PATIENCE_S
+from tests.support.victim import Life, Order, Point
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(slots=True)
+class Account:
+    """What one process reported so far, in its order; read it under the victim's condition or after its end."""
+
+    #: (partition, offset) -> number, and how often each came.
+    records: list[tuple[int, int, int]] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
+    calls: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    commits: list[dict[int, int]] = field(default_factory=list)
+    refused_commits: list[int] = field(default_factory=list)
+    #: Everything but records, to see what came before what.
+    events: list[str] = field(default_factory=list)
+    member_ids: list[str] = field(default_factory=list)
+    epoch: int = 0
+    state: str = ""
+    owned: frozenset[int] = frozenset()
+    is_armed: bool = False
+    died_at: str | None = None
+    is_closed: bool = False
+
+    def take(self, said: dict[str, Any]) -> None:  # noqa: PLR0912 - one branch a kind of report
+        """Note one report."""
+        if "number" not in said:
+            self.events.append(next(iter(said)))
+        match said:
+            case {"number": number, "partition": partition, "offset": offset}:
+                self.records.append((partition, offset, number))
+            case {"state": state}:
+                self.states.append(state)
+            case {"call": call, "partitions": partitions}:
+                self.calls.append((call, tuple(partitions)))
+            case {"in_state": state, "owned": owned, "epoch": epoch, "member_id": member_id}:
+                self.state, self.owned, self.epoch = state, frozenset(owned), epoch
+                if member_id not in self.member_ids:
+                    self.member_ids.append(member_id)
+            case {"error": _}:
+                self.errors.append(said)
+            case {"committed": offsets}:
+                self.commits.append({int(partition): offset for partition, offset in offsets.items()})
+            case {"commit_refused": code}:
+                self.refused_commits.append(code)
+            case {"armed": True}:
+                self.is_armed = True
+            case {"dies": point}:
+                self.died_at = point
+            case {"closed": True}:
+                self.is_closed = True
+            case _:
+                raise AssertionError(f"a report that nobody knows: {said}")
+
+
+class Victim:
+    """One process; killed at the latest when its context is left. Its log goes to a file in `folder`."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        folder: Path,
+        *,
+        dies_at: Point | None = None,
+        is_armed: bool = False,
+        request_timeout_s: float | None = None,
+        **config: object,
+    ) -> None:
+        settings: dict[str, object] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 200,
+        }
+        settings |= {key.replace("_", "."): value for key, value in config.items() if value is not None}
+        life = Life(
+            config=settings, topic=topic, dies_at=dies_at, is_armed=is_armed, request_timeout_s=request_timeout_s
+        )
+        self.account = Account()
+        self.changed = threading.Condition()
+        self._has_ended = False
+        self._log = folder / f"victim-{len(list(folder.glob('victim-*')))}.log"
+        with self._log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.victim", life.to_argument()],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        self._ear = threading.Thread(target=self._hear, args=(self.process.stdout,), daemon=True)
+        self._ear.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.ended()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def _hear(self, stdout: IO[bytes]) -> None:
+        with stdout:
+            for line in stdout:
+                with self.changed:
+                    self.account.take(json.loads(line))
+                    self.changed.notify_all()
+        with self.changed:
+            self._has_ended = True
+            self.changed.notify_all()
+
+    def __str__(self) -> str:
+        a = self.account
+        log = self._log.read_text(errors="replace")[-3000:]
+        return (
+            f"victim {self.process.pid}: {a.state} {sorted(a.owned)}, {len(a.records)} records, {a.states[-6:]}, "
+            f"{a.calls[-6:]}, {a.errors}, died at {a.died_at}, ended: {self._has_ended}; its log:\n{log}"
+        )
+
+    # ---- orders ----
+
+    def order(self, order: Order) -> None:
+        """Tell it to do so."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{order}\n".encode())
+        self.process.stdin.flush()
+
+    def commit(self) -> dict[int, int]:
+        """Have it commit what it reported; what was committed."""
+        before = len(self.account.commits)
+        self.order(Order.COMMIT)
+        self.wait(lambda a: len(a.commits) > before, "a commit")
+        return self.account.commits[-1]
+
+    def arm(self) -> None:
+        """From now on it dies at its point."""
+        self.order(Order.ARM)
+        self.wait(lambda a: a.is_armed, "its being armed")
+
+    def close(self) -> None:
+        """Have it close its consumer and end, and wait for that."""
+        self.order(Order.CLOSE)
+        self.wait(lambda a: a.is_closed, "its close")
+        assert self.ended() == 0, str(self)
+
+    def kill(self) -> None:
+        """End it without a goodbye; everything that it said is read when this returns."""
+        self.process.kill()
+        assert self.ended() == -signal.SIGKILL
+
+    def stop(self) -> None:
+        """Stop it as a debugger or a hypervisor does; returns as soon as it stands still."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def go_on(self) -> None:
+        """Let it run again."""
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    # ---- waiting ----
+
+    def ended(self) -> int:
+        """Its exit code, as soon as it has ended and all that it said is read."""
+        code = self.process.wait(PATIENCE_S)
+        self._ear.join(PATIENCE_S)
+        return code
+
+    def died(self) -> None:
+        """Wait for its death at its point, and nowhere else."""
+        self.wait(lambda a: a.died_at is not None, "its death")
+        assert self.ended() == -signal.SIGKILL, str(self)
+
+    def wait(self, condition: Callable[[Account], bool], what: str) -> None:
+        """Wait until this holds; `what` goes into the failure."""
+        with self.changed:
+            self.changed.wait_for(lambda: condition(self.account) or self._has_ended, PATIENCE_S)
+            assert condition(self.account), f"{what}: not within {PATIENCE_S} s; {self}"
+
+    def settled(self, count: int) -> frozenset[int]:
+        """Wait until it is STABLE and owns this many partitions; which."""
+        self.wait(lambda a: a.state == "STABLE" and len(a.owned) == count, f"STABLE with {count} partitions")
+        return self.account.owned

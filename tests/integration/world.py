@@ -1,0 +1,157 @@
+"""One group on a real broker, its members one after the other, and the books on every record that they were given."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from consumer_membership.admin import GroupAdmin, GroupDescription
+from consumer_membership.devbroker import Broker
+from tests.integration.test_membership import committed
+from tests.integration.victim import Victim
+from tests.integration.worker import Worker
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.victim import Point
+
+PARTITIONS = 12
+#: How many records one production adds to each partition.
+DEPTH = 10
+VICTIM = "victim"
+#: Longer than any test: commits are made when the test or a revocation says so.
+NEVER_MS = 600_000
+
+
+@dataclass(slots=True)
+class World:
+    """A topic, a group, its members one after the other, and the books on every record."""
+
+    broker: Broker
+    topic: str
+    group: str
+    folder: Path
+    members: ExitStack
+    victims: list[Victim] = field(default_factory=list)
+    workers: list[Worker] = field(default_factory=list)
+    produced: int = 0
+    #: (partition, offset) that a killed victim had been given and not committed, by the coordinator's books.
+    excused: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    # ---- actors ----
+
+    def victim(
+        self,
+        dies_at: Point | None = None,
+        *,
+        is_armed: bool = False,
+        request_timeout_s: float | None = None,
+        servers: str | None = None,
+        **config: object,
+    ) -> Victim:
+        """Start a process of the static member."""
+        victim = Victim(
+            servers or self.broker.bootstrap_servers,
+            self.group,
+            self.topic,
+            self.folder,
+            dies_at=dies_at,
+            is_armed=is_armed,
+            request_timeout_s=request_timeout_s,
+            **{"group_instance_id": VICTIM, "auto_commit_interval_ms": NEVER_MS} | config,
+        )
+        self.victims.append(self.members.enter_context(victim))
+        return victim
+
+    def worker(self, instance_id: str) -> Worker:
+        """Start another static member, in a thread."""
+        worker = Worker(self.broker.bootstrap_servers, self.group, [self.topic], group_instance_id=instance_id)
+        self.workers.append(self.members.enter_context(worker))
+        return worker
+
+    # ---- records ----
+
+    def produce(self) -> None:
+        """DEPTH records more in each partition, numbered on."""
+        count = PARTITIONS * DEPTH
+        pairs = [(None, str(self.produced + number).encode()) for number in range(count)]
+        produce(self.broker.bootstrap_servers, self.topic, pairs)
+        self.produced += count
+
+    def leave_uncommitted(self, victim: Victim, *, held: int) -> None:
+        """Have it commit DEPTH records of each of its partitions, and be given DEPTH more of each."""
+        self.produce()
+        victim.wait(lambda a: len(a.records) == held * DEPTH, "the first records")
+        assert set(victim.commit().values()) == {DEPTH}
+        self.produce()
+        victim.wait(lambda a: len(a.records) == 2 * held * DEPTH, "records that it does not commit")
+
+    @property
+    def depth(self) -> int:
+        """How many records each partition has."""
+        return self.produced // PARTITIONS
+
+    def seen(self) -> Counter[tuple[int, int]]:
+        """How often each (partition, offset) was given to an application."""
+        seen = Counter((p, o) for victim in self.victims for p, o, _ in victim.account.records)
+        seen.update((p, o) for worker in self.workers for _, p, o, _ in worker.notes.records)
+        return seen
+
+    def numbers(self) -> set[int]:
+        """The numbers of the records that were given to an application."""
+        numbers = {number for victim in self.victims for _, _, number in victim.account.records}
+        return numbers | {int(value) for worker in self.workers for *_, value in worker.notes.records}
+
+    def bury(self, victim: Victim) -> dict[int, int]:
+        """Read what is committed now that this process is dead: what it had beyond may come again. Those offsets."""
+        offsets = self.committed()
+        for known in victim.account.commits:
+            assert all(offsets[p] >= at for p, at in known.items()), "a commit that was answered is there"
+        self.excused.update((p, o) for p, o, _ in victim.account.records if o >= offsets[p])
+        return offsets
+
+    def everything_seen(self, victim: Victim) -> None:
+        """Wait until each record was given to somebody; `victim` is the one that lives."""
+        victim.wait(lambda a: not self.missing_of(a.owned), "all records of its partitions")
+        for worker in self.workers:
+            worker.wait(lambda w: not self.missing_of(partitions_of(w)), "all records of its partitions")
+
+    def missing_of(self, partitions: frozenset[int]) -> set[int]:
+        """The numbers in these partitions that nobody was given yet."""
+        return {number for number in set(range(self.produced)) - self.numbers() if number % PARTITIONS in partitions}
+
+    # ---- the coordinator's books ----
+
+    def committed(self) -> dict[int, int]:
+        """The committed offset of each partition."""
+        return committed(self.broker, self.group, self.topic, PARTITIONS)
+
+    def describe(self) -> GroupDescription:
+        """The group as its coordinator knows it."""
+        return GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).describe(self.group).group
+
+    def target(self, described: GroupDescription, instance_id: str = VICTIM) -> frozenset[int]:
+        """What the coordinator means for this instance."""
+        (member,) = [member for member in described.members if member.instance_id == instance_id]
+        assert member.target is not None
+        return frozenset(partition for _, partition in member.target)
+
+    def check(self) -> None:
+        """No record is lost, and twice came exactly what the killed processes had not committed."""
+        seen = self.seen()
+        assert self.numbers() == set(range(self.produced))
+        assert Counter({place: count - 1 for place, count in seen.items() if count > 1}) == self.excused
+
+
+@contextmanager
+def a_world(broker: Broker, folder: Path) -> Iterator[World]:
+    """A new topic and a new group; its members are ended with it."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
+    with ExitStack() as members:
+        yield World(broker=broker, topic=topic, group=unique("group"), folder=folder, members=members)
+
+
+def partitions_of(worker: Worker) -> frozenset[int]:
+    """What it owns, by number."""
+    return frozenset(partition for _, partition in worker.owned)
