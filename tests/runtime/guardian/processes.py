@@ -66,15 +66,16 @@ def order(): return sys.stdin.readline().strip()
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # A guardian that outlived its application here would act while the test's broker is being closed.
+        for other in self._others:
+            if not has_ended(other):
+                other.kill()
+        wait_until(lambda: all(map(has_ended, self._others)), "the end of all processes")
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
-        for other in self._others:
-            if not has_ended(other):
-                other.resume()
-                other.kill()
 
     def hears(self) -> list[str]:
         """The next thing it says, by words."""
