@@ -1,0 +1,36 @@
+"""Exhaustive exploration of the core: every interleaving of small worlds, breadth first (DESIGN 7).
+
+`tests.simulation` draws lots: it meets what is likely. This room has no lots: from each state it takes every step that
+is possible, so that up to its depth nothing is left out. It has no clock either: whatever waits may come at any time.
+
+**What is real.** The members are `membership.member.Member`, the coordinator is that of `tests.simulation`. Only the
+application's thread (`application`), the network and the shell (`process`) are small doubles of their own.
+
+**A state** is one number each for the process in each seat, the coordinator, the requests whose sender died, and what
+is left of the budgets. A process is the member, its application, everything that is under way on its connections, and
+what the invariants remember of it. Equal parts are stored once (`model`), so that what an event does to a part is
+worked out once, however many states it occurs in.
+
+**Sound abstractions** (`canonical`): nothing is lost by them.
+
+- Numbers that are only compared for equality or order (requests, attempts, statements, targets, commits) are renamed:
+  those that are awaited keep their order from a fixed number on, those that nobody awaits become 0.
+- Times for people, histories, round trips and heartbeat spacing are dropped: they decide when something is sent, and
+  here each moment is tried. Backoffs count up to the number that makes a difference.
+- The application tells its member of a performed step at once; but a step that was overtaken by a newer one may still
+  be performed, which is what a callback that had begun before looks like.
+- A lost request and a request that is executed after its sender gave it up are one step: the request stays under way,
+  and need never arrive.
+- Epochs are not renamed: each change of them costs budget, so that they stay small.
+
+**Approximations**: more happens than can, or less.
+
+- Time has no length: short timers (heartbeat, retry) come at any time, long ones (max.poll.interval, session,
+  leave, commit) too, in any order, each for its budget. So a member may miss its poll before its first heartbeat. What
+  needs a length, such as heartbeats in a second, is for `tests.simulation`.
+- Topic names and start offsets are answered at once, or fail; topics do not change, there is one broker node, and
+  automatic commits on the interval are off. Offsets have no values: a commit is of "what was consumed".
+- One group; the broker's timeouts and an administrator's removal are one step, since their effects are the same.
+- A poll is taken in at once, and steps are performed whether or not a poll was reported: the event of the poll that
+  performs them changes nothing else.
+"""

@@ -1,0 +1,255 @@
+"""Rewrites a process to one that behaves alike and looks the same whenever it stands in the same place.
+
+Numbers that are only compared are renamed, times become "due" or "later", and what only people read is dropped; the
+package's docstring says why that loses nothing. The member's clock always stands at 0 between two events. A field of
+the core that this module does not know enters the key as it is: that costs states, never soundness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from consumer_membership.membership.effects import CommitOffsets, DescribeGroup, FetchCommitted
+from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatRejected, StepFinished
+from consumer_membership.membership.heartbeat import Heartbeats
+from consumer_membership.membership.lifecycle import FENCES_BEFORE_NEW_ID
+from consumer_membership.membership.member import Member
+from consumer_membership.membership.offsets import AUTOMATIC_TRIES, Commits, _Pending
+from consumer_membership.membership.ownership import Ownership
+from consumer_membership.membership.reconciler import Phase, Reconciler
+from consumer_membership.membership.states import SILENT, MemberState
+from consumer_membership.types import LeaveOption, Subscription
+from tests.exploration.application import renumbered
+
+if TYPE_CHECKING:
+    from tests.exploration.process import Process
+
+#: Where the member's timers stand, in its own seconds from now: a retry, the leave's end, a commit's end.
+RETRY_S = 0.1
+LEAVE_S = 10.0
+COMMIT_S = 30.0
+#: The number of the present attempt; older ones count down from it.
+ATTEMPT = 9
+AWAITED = 1
+LEAVE = 2
+STALE = 0
+
+
+def canonicalise(process: Process) -> None:
+    """Rewrite this process, whose member handled its last event at `member._now`."""
+    member = process.member
+    now = member._now
+    _rename_requests(process)
+    _rename_attempts(process)
+    _rename_statements(member)
+    _rename_targets(member.ownership, member.reconciler)
+    _rename_commits(process, now)
+    _place_member(member, now)
+    _place_heartbeats(member.heartbeats, now)
+    _place_reconciler(member.reconciler, now)
+    _place_instance(member, now)
+    _place_application(process)
+    if not member.settings.is_static:
+        # What only the holder of an instance id asks for.
+        member.heartbeats.broker_interval_s = member.last_heartbeat_at = None
+        member.instance._is_newest = False
+    member._now = 0.0
+
+
+def ranks(numbers: Iterable[int | None]) -> dict[int | None, int]:
+    """These numbers' places in their order; None is not a number."""
+    return {number: place for place, number in enumerate(sorted({n for n in numbers if n is not None}))}
+
+
+def later(moment: float | None, now: float, delay: float) -> float | None:
+    """This delay where the moment is to come, 0 where it has come."""
+    if moment is None:
+        return None
+    return delay if moment > now else 0.0
+
+
+# ---- numbers ----
+
+
+def _rename_requests(process: Process) -> None:
+    member = process.member
+    heartbeats = member.heartbeats
+    names = {member._leave_request: LEAVE, heartbeats.in_flight: AWAITED}
+    names.pop(None, None)
+    process.beats = [one._replace(number=names.get(one.number, STALE)) for one in process.beats]
+    process.late = [_restale(event) for event in process.late]
+    heartbeats.in_flight = None if heartbeats.in_flight is None else AWAITED
+    member._leave_request = None if member._leave_request is None else LEAVE
+    heartbeats._last_request_id = LEAVE
+    instance = member.instance
+    process.calls = [
+        one._replace(
+            order=replace(one.order, request_id=AWAITED if one.order.request_id == instance._awaited else STALE)
+        )
+        if isinstance(one.order, DescribeGroup)
+        else one
+        for one in process.calls
+    ]
+    instance._awaited = None if instance._awaited is None else AWAITED
+    instance._last_request_id = AWAITED
+
+
+def _restale(event: object) -> object:
+    if isinstance(event, HeartbeatAnswered | HeartbeatRejected) and event.request_id != STALE:
+        return replace(event, request_id=STALE)
+    return event
+
+
+def _rename_attempts(process: Process) -> None:
+    reconciler = process.member.reconciler
+    present = reconciler.attempt
+    if present == ATTEMPT:
+        return
+    shift = ATTEMPT - present
+
+    def rename(attempt: int) -> int:
+        return max(0, attempt + shift)
+
+    application = process.application
+    application.mailbox = renumbered(application.mailbox, rename)
+    process.inbox = [
+        replace(event, attempt=ATTEMPT if event.attempt == present else 0) if isinstance(event, StepFinished) else event
+        for event in process.inbox
+    ]
+    process.calls = [
+        one._replace(order=replace(one.order, attempt=ATTEMPT if one.order.attempt == present else 0))
+        if isinstance(one.order, FetchCommitted)
+        else one
+        for one in process.calls
+    ]
+    step = process.watch.step
+    process.watch.step = (ATTEMPT, step[1]) if step is not None and step[0] == present else None
+    reconciler.attempt = ATTEMPT
+
+
+def _rename_statements(member: Member) -> None:
+    sent = member.heartbeats._sent
+    place = ranks((member.ownership.statement, member._acknowledged, sent.statement))
+    member.ownership.statement = place[member.ownership.statement]
+    member._acknowledged = place[member._acknowledged]
+    if sent.statement is not None:
+        member.heartbeats._sent = replace(sent, statement=place[sent.statement])
+
+
+def _rename_targets(ownership: Ownership, reconciler: Reconciler) -> None:
+    is_running = reconciler.phase not in (Phase.IDLE, Phase.LOSE, Phase.AWAIT_POLL)
+    begun = reconciler._target_number if is_running else None
+    place = ranks((ownership.target_number, ownership.reached, begun))
+    ownership.target_number = place[ownership.target_number]
+    ownership.reached = place[ownership.reached]
+    reconciler._target_number = 0 if begun is None else place[begun]
+    if not is_running:
+        reconciler._epoch, reconciler._offsets, reconciler._commit_within_s = 0, {}, COMMIT_S
+    ownership._changed()
+
+
+def _rename_commits(process: Process, now: float) -> None:
+    member = process.member
+    commits, reconciler = member.commits, member.reconciler
+    order = sorted(commits._pending.values(), key=lambda commit: commit.number)
+    names = {commit.commit_id: -1 - place for place, commit in enumerate(order)}
+    process.calls = [
+        one._replace(order=replace(one.order, commit_id=names.get(one.order.commit_id, STALE)))
+        if isinstance(one.order, CommitOffsets)
+        else one
+        for one in process.calls
+    ]
+    reconciler._commit_id = None if reconciler._commit_id is None else names.get(reconciler._commit_id, STALE)
+    oldest = order[0].number if order else 0
+    for place, commit in enumerate(order):
+        commit.commit_id = -1 - place
+        commit.deadline = later(commit.deadline, now, COMMIT_S) or 0.0
+        commit.not_before = later(commit.not_before, now, RETRY_S) or 0.0
+        commit.backoff.failures = min(commit.backoff.failures, AUTOMATIC_TRIES)
+    _rename_outcomes(commits, oldest)
+    commits._pending = {commit.commit_id: commit for commit in order}
+    commits._last_automatic_id = -len(order)
+
+
+def _rename_outcomes(commits: Commits, oldest: int) -> None:
+    """Only outcomes of commits younger than a pending one are ever asked for."""
+    pending = commits._pending.values()
+    alive = {id(commit) for commit in pending}
+    asked = {partition for commit in pending for partition in commit.offsets}
+    commits._newest = {p: commit for p, commit in commits._newest.items() if id(commit) in alive or p in asked}
+    for commit in commits._newest.values():
+        if id(commit) not in alive:
+            _empty(commit)
+    outcomes = {p: one for p, one in commits._outcomes.items() if pending and one[0] > oldest}
+    place = ranks([commit.number for commit in pending] + [number for number, _ in outcomes.values()])
+    for commit in pending:
+        commit.number = place[commit.number] + 1
+    commits._outcomes = {p: (place[number] + 1, error) for p, (number, error) in outcomes.items()}
+    commits._begun = len(place)
+
+
+def _empty(commit: _Pending) -> None:
+    """Of a commit that is over it only matters that it is."""
+    commit.commit_id = commit.number = 0
+    commit.deadline = commit.not_before = 0.0
+    commit.offsets, commit.requested, commit.errors, commit.revoked = {}, {}, {}, set()
+    commit.backoff.reset()
+    commit.stale_epoch, commit.stale_tries = None, 0
+
+
+# ---- times ----
+
+
+def _place_member(member: Member, now: float) -> None:
+    member._out = []
+    member.since = None
+    member.transitions.clear()
+    member.last_error = None
+    recent = member.last_heartbeat_at is not None and now - member.last_heartbeat_at < member.heartbeats.interval_s
+    member.last_heartbeat_at = 0.0 if recent else None
+    member._polled_at = 0.0
+    is_leaving = member.state is MemberState.UNSUBSCRIBING
+    member._leave_by = (later(member._leave_by, now, LEAVE_S) or 0.0) if is_leaving else 0.0
+    if not is_leaving:
+        member._given_up, member._leave_option = Subscription(), LeaveOption.DEFAULT
+    member._fences.failures = min(member._fences.failures, FENCES_BEFORE_NEW_ID)
+    member.coordinator.searching_since = None if member.coordinator.searching_since is None else 0.0
+
+
+def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
+    heartbeats._sent_at = 0.0
+    heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
+    heartbeats._beats_since_stir = 0
+    heartbeats._round_trips.clear()
+    heartbeats.joined_at = None
+    heartbeats.holds_partitions = False
+    heartbeats._backoff.failures = 0
+
+
+def _place_reconciler(reconciler: Reconciler, now: float) -> None:
+    reconciler.since = None
+    reconciler._fetch_at = later(reconciler._fetch_at, now, RETRY_S) if reconciler.phase is Phase.FETCH else None
+    reconciler._resolve_at = later(reconciler._resolve_at, now, RETRY_S)
+    reconciler._fetch_backoff.failures = 0
+    reconciler._resolve_backoff.failures = min(reconciler._resolve_backoff.failures, 1)
+
+
+def _place_instance(member: Member, now: float) -> None:
+    instance = member.instance
+    instance._notes = []
+    instance._away_since = None
+    instance._choose_at = later(instance._choose_at, now, RETRY_S) or 0.0
+    instance.waits_since = None if instance.waits_since is None else 0.0
+    instance._own_releases = min(instance._own_releases, 2)
+    instance._backoff.failures = min(instance._backoff.failures, 1)
+
+
+def _place_application(process: Process) -> None:
+    application, watch = process.application, process.watch
+    application.drop_overtaken()
+    is_idle = not application.mailbox and not application.held and not process.inbox
+    if is_idle and process.member.state in SILENT:
+        # Nothing is fetchable before it joins anew, which ends the excuse.
+        watch.is_excused, watch.paused, watch.step = False, None, None

@@ -1,0 +1,203 @@
+"""When nothing more goes wrong, everybody gets there: each state, run on without faults, settles within a bound.
+
+The run takes no lots: what is under way arrives in order, applications perform and poll, timers come in turn, and dead
+members' sessions end. Requests that were given up never arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from consumer_membership.membership.reconciler import Phase
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import TopicPartition
+from tests.exploration.cluster import Happening
+from tests.exploration.model import PLACE, Model
+from tests.exploration.parts import EMPTY, Label, State
+from tests.exploration.process import TOPIC, Process
+from tests.exploration.trace import lines_of
+
+#: Turns until everybody has settled: the longest that correct members took is far below.
+MOST_TURNS = 40
+START = PLACE["start"]
+#: What one process does, one after the other, before the next one has its turn.
+MOST_DEEDS = 200
+_S = MemberState
+#: In the order in which they are tried; polls and timers come once a turn.
+_AT_ONCE = ("find_coordinator", "take_answer", "take_reply", "post", "perform")
+_IN_TURN = ("poll", "beat", "retry")
+
+
+class Fairness:
+    """Runs states of a model on without faults, and remembers which settle."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._good: set[State] = set()
+        topic = (TopicPartition(TOPIC, number) for number in range(model.world.partitions))
+        self._partitions = frozenset(topic)
+
+    @property
+    def settled(self) -> int:
+        """How many states are known to settle."""
+        return len(self._good)
+
+    def settled_from(self, state: State) -> State:
+        """Where this state's run ends; its budgets are not touched."""
+        *_, (_, last) = self._run(state)
+        return (*last[:-1], state[-1])
+
+    def violation(self, state: State) -> str | None:
+        """What is wrong with the end of this state's run."""
+        passed: list[State] = []
+        for _, reached in self._run(state):
+            if reached in self._good:
+                self._good.update(passed)
+                return None
+            passed.append(reached)
+        wrong = self._unsettled(passed[-1])
+        if wrong is None:
+            self._good.update(passed)
+        return wrong
+
+    def told(self, state: State) -> str:
+        """The run from this state in words."""
+        lines: list[str] = []
+        before = self._quiet(state)
+        for number, (label, reached) in enumerate(self._run(state)):
+            if label is not None:
+                lines += lines_of(self.model, number, before, label)
+            before = reached
+        return "\n".join(lines)
+
+    # ---- the run ----
+
+    def _quiet(self, state: State) -> State:
+        """The state without what will never arrive."""
+        model = self.model
+        seats = (model.changed(number, "quieten") if number else EMPTY for number in state[: len(model.seats)])
+        left = [0] * len(self.model.budgets.values[state[-1]])
+        left[START] = self.model.budgets.values[state[-1]][START]
+        return (*seats, state[-3], model.orphans.number(()), model.budgets.number(tuple(left)))
+
+    def _run(self, state: State) -> Iterator[tuple[Label | None, State]]:
+        """The states from this one on, each with the step that led to it, up to the first that is settled."""
+        state = self._quiet(state)
+        yield None, state
+        for turn in range(MOST_TURNS):
+            if self._unsettled(state) is None:
+                return
+            for seat in self.model.seats:
+                for label, reached in self._turn_of(state, seat):
+                    state = reached
+                    yield label, state
+            for label, reached in self._turn_of_coordinator(state, turn):
+                state = reached
+                yield label, state
+
+    def _turn_of(self, state: State, seat: int) -> Iterator[tuple[Label, State]]:
+        tries = [None, *_IN_TURN]
+        for name in tries:
+            if name is not None and (done := self._do(state, seat, name)) is not None:
+                yield done
+                state = done[1]
+            for _ in range(MOST_DEEDS):
+                done = self._deed(state, seat)
+                if done is None:
+                    break
+                yield done
+                state = done[1]
+
+    def _deed(self, state: State, seat: int) -> tuple[Label, State] | None:
+        for name in _AT_ONCE:
+            done = self._do(state, seat, name)
+            if done is not None:
+                return done
+        if state[seat] == EMPTY:
+            return None
+        for how, place, question in self.model.asks(state[seat]):
+            step = self.model.execute(state, seat, how, place, question)
+            return step.label, step.state
+        return None
+
+    def _do(self, state: State, seat: int, name: str) -> tuple[Label, State] | None:
+        if state[seat] == EMPTY:
+            return None
+        for local in self.model.locals(state[seat]):
+            if local.move.name == name:
+                after = self.model.after(state[seat], local)
+                if after == state[seat]:
+                    return None
+                return Label("local", seat, local.move), (*state[:seat], after, *state[seat + 1 :])
+        return None
+
+    def _turn_of_coordinator(self, state: State, turn: int) -> Iterator[tuple[Label, State]]:
+        for happening in self._due(state, turn):
+            step = next((one for one in self.model.happen(state, happening)), None)
+            if step is not None and step.state != state:
+                state = step.state
+                yield step.label, state
+
+    def _due(self, state: State, turn: int) -> list[Happening]:
+        """The interval passes in each turn; who is silent after a while was removed by the end of its session."""
+        due = []
+        for happening in self.model.happenings(state[-3]):
+            is_over = happening.name == "end_session" and turn > 1
+            if happening.name == "pass_interval" or is_over:
+                due.append(happening)
+        return due
+
+    # ---- its end ----
+
+    def _unsettled(self, state: State) -> str | None:
+        """Why nobody can say that this state is settled."""
+        model = self.model
+        present = [one for number in state[: len(model.seats)] if (one := model.processes.values[number]) is not None]
+        wrong = next((wrong for process in present if (wrong := _unfinished(process)) is not None), None)
+        if wrong is not None:
+            return wrong
+        stable = [process for process in present if process.member.state is _S.STABLE]
+        held = [partition for process in stable for partition in process.application.fetchable]
+        if stable and (len(held) != len(set(held)) or set(held) != self._partitions):
+            return f"{sorted(held)} is delivered by {[process.name for process in stable]}, and not everything once"
+        wrong = self._abandoned(state, present, stable)
+        if wrong is not None:
+            return wrong
+        group = model.clusters.values[state[-3]].group
+        if group is not None and (len(group.members) != len(stable) or (stable and not group.is_settled)):
+            return f"the coordinator is not done: {sorted(group.members)}"
+        return None
+
+    def _abandoned(self, state: State, present: list[Process], stable: list[Process]) -> str | None:
+        """Somebody goes on for each instance id, unless its newest process, the one that may take it over, is dead.
+
+        That one may also have lost the race with another newcomer, which has died since.
+        """
+        world = self.model.world
+        served = {process.settings.instance_id for process in stable}
+        started = world.budgets.get("start", 0) - self.model.budgets.values[state[-1]][START]
+        for process in present:
+            instance_id = process.settings.instance_id
+            if not process.application.is_subscribed or instance_id is None or instance_id in served:
+                continue
+            is_shared = world.seats.count(instance_id) > 1
+            if not is_shared or any(one.number == started and not _was_overtaken(one) for one in present):
+                return f"nobody goes on for {instance_id}: {process.name} is {process.member.state}"
+        return None
+
+
+def _was_overtaken(process: Process) -> bool:
+    """Whether a member took the instance id over, and another one was quicker to join; that one may be dead by now."""
+    return process.watch.takeovers > 0 and process.member.state is _S.FATAL
+
+
+def _unfinished(process: Process) -> str | None:
+    member, application = process.member, process.application
+    wanted = (_S.STABLE, _S.FATAL) if application.is_subscribed else (_S.UNSUBSCRIBED, _S.FATAL)
+    if member.state not in wanted or application.is_leaving:
+        return f"{process.name} is {member.state}"
+    if member.state is not _S.STABLE and application.held:
+        return f"{process.name} is {member.state} and holds {sorted(application.held)}"
+    if member.reconciler.phase is not Phase.IDLE:
+        return f"{process.name} is {member.state} and waits for {member.reconciler.phase.value}"
+    return None

@@ -1,0 +1,323 @@
+"""States as numbers: equal parts are stored once, and what happens to a part is worked out once.
+
+A state is `(process of each seat, coordinator, orphans, budgets)`, each a number in a table of this model. An orphan is
+a request whose sender died before the coordinator handled it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from consumer_membership.membership.member import Member
+from tests.exploration.cluster import Cluster, Happening, Question, Reply, cluster_of, question_of
+from tests.exploration.fork import fork, key_of
+from tests.exploration.moves import moves_of
+from tests.exploration.parts import EMPTY, UNAFFORDABLE, UNKNOWN, Act, Face, Label, Local, State, Step, Table, face_of
+from tests.exploration.process import TOPIC, TOPIC_ID, Process, start
+from tests.exploration.worlds import KINDS, World
+from tests.simulation.invariants import Violation
+from tests.simulation.rules import Rules
+
+#: What a happening about a living process costs; what is missing here is free.
+PAID = {"end_session": "session", "end_rebalance": "rebalance", "forget_group": "forget", "pass_interval": None}
+#: The place of each kind in the budgets.
+PLACE = {kind: number for number, kind in enumerate(KINDS)}
+
+
+class Model:
+    """The states of one world under one broker's rules."""
+
+    def __init__(self, world: World, rules: Rules, member_class: type[Member] = Member) -> None:
+        self.world, self.rules, self.member_class = world, rules, member_class
+        self.seats = range(len(world.seats))
+        self.processes: Table[Process | None] = Table(key_of)
+        self.clusters: Table[Cluster] = Table(lambda cluster: key_of(cluster.coordinator))
+        self.questions: Table[Question] = Table(lambda question: question)
+        self.replies: Table[Reply] = Table(key_of)
+        self.orphans: Table[tuple[int, ...]] = Table(lambda orphans: orphans)
+        self.budgets: Table[tuple[int, ...]] = Table(lambda budgets: budgets)
+        self.faces: list[Face | None] = [None]
+        self.processes.number(None)
+        self._locals: dict[int, list[Local]] = {}
+        self._asks: dict[int, list[tuple[str, int, int]]] = {}
+        self._acts: dict[tuple[int, int | Happening], Act] = {}
+        self._told: dict[tuple[int, str, int, int], tuple[int, str | None]] = {}
+        self._spent: dict[tuple[int, int], int] = {}
+        self._pairs: dict[tuple[int, int], str | None] = {}
+        self._happenings: dict[int, list[Happening]] = {}
+
+    # ---- the first state ----
+
+    def first(self) -> State:
+        """Where the exploration begins: the present processes have just subscribed."""
+        world = self.world
+        cluster = cluster_of(self.rules, TOPIC, TOPIC_ID, world.partitions)
+        seats = [self._newcomer(seat, 0) if seat < world.present else EMPTY for seat in self.seats]
+        budgets = self.budgets.number(tuple(world.budgets.get(kind, 0) for kind in KINDS))
+        return (*seats, self.clusters.number(cluster), self.orphans.number(()), budgets)
+
+    def _newcomer(self, seat: int, number: int) -> int:
+        world = self.world
+        process = start(
+            f"m{seat}{'abcdefgh'[number]}",
+            number,
+            world.settings(seat),
+            self.member_class,
+            may_end_with=world.may_end_with,
+            leave_option=world.leave_option,
+            is_slow=world.is_slow,
+            overtakes=world.overtakes,
+        )
+        return self._store(process)
+
+    def _store(self, process: Process) -> int:
+        process.log.clear()
+        number = self.processes.number(process)
+        if number == len(self.faces):
+            self.faces.append(face_of(process))
+        return number
+
+    # ---- parts ----
+
+    def locals(self, number: int) -> list[Local]:
+        """The steps of a process without the coordinator."""
+        found = self._locals.get(number)
+        if found is None:
+            process = self.processes.values[number]
+            assert process is not None
+            found = self._locals[number] = [
+                Local(move, UNAFFORDABLE if move.budget is None else PLACE[move.budget]) for move in moves_of(process)
+            ]
+        return found
+
+    def after(self, number: int, local: Local) -> int:
+        """What becomes of a process by a step of its own."""
+        if local.after == UNKNOWN:
+            process, move = self.processes.values[number], local.move
+            assert process is not None
+            local.after, local.violation = self._changed(process, lambda copy: copy.apply(move))
+        return local.after
+
+    def _changed(self, process: Process, change: Callable[[Process], None]) -> tuple[int, str | None]:
+        copy = fork(process)
+        try:
+            change(copy)
+        except Violation as violation:
+            return EMPTY, str(violation)
+        return self._store(copy), None
+
+    def asks(self, number: int) -> list[tuple[str, int, int]]:
+        """The requests of a process that the coordinator may handle next: how to tell of it, which, the question."""
+        found = self._asks.get(number)
+        if found is None:
+            process = self.processes.values[number]
+            assert process is not None
+            found = []
+            if (beat := process.unseen_heartbeat) is not None:
+                found.append(("executed_heartbeat", 0, self.questions.number(beat)))
+            if (call := process.unseen_call) is not None:
+                found.append(("executed_call", 0, self.questions.number(question_of(call))))
+            for place, request in enumerate(process.zombies):
+                if request not in process.zombies[:place]:
+                    found.append(("executed_zombie", place, self.questions.number(question_of(request))))
+            self._asks[number] = found
+        return found
+
+    def _tell(self, number: int, how: str, place: int, reply: int) -> tuple[int, str | None]:
+        key = (number, how, place, reply)
+        found = self._told.get(key)
+        if found is None:
+            process, answer = self.processes.values[number], self.replies.values[reply]
+            assert process is not None
+            found = self._told[key] = self._changed(process, lambda copy: copy.told(how, place, answer))
+        return found
+
+    def changed(self, number: int, how: str) -> int:
+        """What becomes of a process by this method of it."""
+        key = (number, how, 0, 0)
+        found = self._told.get(key)
+        if found is None:
+            process = self.processes.values[number]
+            assert process is not None
+            found = self._told[key] = self._changed(process, lambda copy: getattr(copy, how)())
+        return found[0]
+
+    def act(self, cluster: int, what: int | Happening) -> Act:
+        """What a question (its number) or a happening does to the coordinator."""
+        found = self._acts.get((cluster, what))
+        if found is None:
+            copy = fork(self.clusters.values[cluster])
+            reply = -1
+            if isinstance(what, Happening):
+                copy.happen(what)
+            else:
+                reply = self.replies.number(copy.execute(self.questions.values[what]))
+            copy.canonicalise()
+            removed, copy.removed = tuple(copy.removed), []
+            committed, copy.committed = tuple((who, frozenset(offsets)) for who, offsets in copy.committed), []
+            after = self.clusters.number(copy)
+            found = self._acts[cluster, what] = Act(after, reply, removed, committed)
+        return found
+
+    def happenings(self, cluster: int) -> list[Happening]:
+        """What may happen at the coordinator by itself."""
+        found = self._happenings.get(cluster)
+        if found is None:
+            found = self._happenings[cluster] = list(self.clusters.values[cluster].happenings())
+        return found
+
+    def spend(self, budgets: int, kind: int) -> int:
+        """The budgets after paying; UNAFFORDABLE where there is nothing left."""
+        found = self._spent.get((budgets, kind))
+        if found is None:
+            left = list(self.budgets.values[budgets])
+            left[kind] -= 1
+            left[0] -= 1
+            found = UNAFFORDABLE if min(left[kind], left[0]) < 0 else self.budgets.number(tuple(left))
+            self._spent[budgets, kind] = found
+        return found
+
+    # ---- steps ----
+
+    def steps(self, state: State) -> Iterator[Step]:
+        """Everything that may happen next."""
+        seats = len(self.seats)
+        budgets = state[-1]
+        for seat in self.seats:
+            number = state[seat]
+            if number == EMPTY:
+                yield from self._start(state, seat)
+                continue
+            before, behind = state[:seat], state[seat + 1 : -1]
+            for local in self.locals(number):
+                left = budgets if local.budget < 0 else self.spend(budgets, local.budget)
+                if left >= 0:
+                    after = local.after if local.after != UNKNOWN else self.after(number, local)
+                    yield Step(Label("local", seat, local.move), (*before, after, *behind, left), local.violation)
+            for how, place, question in self.asks(number):
+                yield self.execute(state, seat, how, place, question)
+            left = self.spend(budgets, PLACE["crash"])
+            if left >= 0:
+                yield from self._crash(state, seat, left)
+        cluster, orphans = state[seats], self.orphans.values[state[seats + 1]]
+        for happening in self.happenings(cluster):
+            yield from self.happen(state, happening)
+        for place, question in enumerate(orphans):
+            if question not in orphans[:place]:
+                act = self.act(cluster, question)
+                rest = self.orphans.number(orphans[:place] + orphans[place + 1 :])
+                after = (*self._after(state, act)[: seats + 1], rest, budgets)
+                yield Step(Label("orphan", -1, question), after, self._commit_violation(after, act))
+
+    def _start(self, state: State, seat: int) -> Iterator[Step]:
+        left = self.spend(state[-1], PLACE["start"])
+        if left >= 0:
+            number = self.world.budgets["start"] - self.budgets.values[left][PLACE["start"]]
+            newcomer = self._newcomer(seat, number)
+            yield Step(Label("start", seat), (*state[:seat], newcomer, *state[seat + 1 : -1], left))
+
+    def _crash(self, state: State, seat: int, left: int) -> Iterator[Step]:
+        """A process dies: of what it sent last, some is handled at once, and the rest never, or later (orphans)."""
+        process = self.processes.values[state[seat]]
+        assert process is not None
+        state = (*state[:seat], EMPTY, *state[seat + 1 : -1], left)
+        if self.world.overtakes:
+            orphans = [self.questions.number(question_of(request)) for request in process.left_behind]
+            number = self.orphans.number(tuple(sorted((*self.orphans.values[state[-2]], *orphans))))
+            yield Step(Label("crash", seat), (*state[:-2], number, left))
+            return
+        yield Step(Label("crash", seat), state)
+        for handled, request in enumerate(process.unseen):
+            act = self.act(state[len(self.seats)], self.questions.number(question_of(request)))
+            state = self._after(state, act)
+            yield Step(Label("crash", seat, handled + 1), state, self._commit_violation(state, act))
+
+    def execute(self, state: State, seat: int, how: str, place: int, question: int) -> Step:
+        """The coordinator handles a request of the process in this seat."""
+        act = self.act(state[len(self.seats)], question)
+        after, violation = self._tell(state[seat], how, place, act.reply)
+        label = Label("execute", seat, (how, place, question, act.reply))
+        if violation is not None:
+            return Step(label, state, violation)
+        reached = self._after((*state[:seat], after, *state[seat + 1 :]), act)
+        return Step(label, reached, self._commit_violation(reached, act))
+
+    def _after(self, state: State, act: Act) -> State:
+        """The state with the coordinator moved on, and whoever it removed excused."""
+        seats = len(self.seats)
+        if act.removed:
+            numbers = list(state[:seats])
+            for seat, number in enumerate(numbers):
+                face = self.faces[number]
+                if face is not None and face.member_id in act.removed:
+                    numbers[seat] = self.changed(number, "excuse")
+            state = (*numbers, *state[seats:])
+        return (*state[:seats], act.after, *state[seats + 1 :])
+
+    def happen(self, state: State, happening: Happening) -> Iterator[Step]:
+        """Something happens at the coordinator by itself, if that can be and can be paid for."""
+        cluster = state[len(self.seats)]
+        seat = self._seat_of(state, happening.member_id)
+        kind = happening.name
+        budget = PAID[kind] if seat is not None or kind == "forget_group" else None
+        if seat is None and kind == "end_rebalance":
+            return
+        left = state[-1] if budget is None else self.spend(state[-1], PLACE[budget])
+        if left < 0:
+            return
+        if kind == "end_session":
+            if any(face is not None and face.is_answered for face in (self.faces[state[one]] for one in self.seats)):
+                # No answer is under way for as long as a session lasts.
+                return
+            # A session is long: nobody's last answer, as this model has it, was a moment ago.
+            aged = (self.changed(number, "grow_old") if number else EMPTY for number in state[: len(self.seats)])
+            state = (*aged, *state[len(self.seats) :])
+        yield Step(Label(kind, -1, happening), (*self._after(state, self.act(cluster, happening))[:-1], left))
+
+    def _seat_of(self, state: State, member_id: str) -> int | None:
+        """The seat of the living process that is this member."""
+        for seat in self.seats:
+            face = self.faces[state[seat]]
+            if face is not None and face.is_member and face.member_id == member_id:
+                return seat
+        return None
+
+    # ---- what must hold of several processes ----
+
+    def violation(self, state: State) -> str | None:
+        """The rule that this state breaks."""
+        seats = state[: len(self.seats)]
+        for place, one in enumerate(seats):
+            for other in seats[place + 1 :]:
+                if one and other:
+                    key = (one, other)
+                    if key not in self._pairs:
+                        self._pairs[key] = self._pair_violation(one, other)
+                    if self._pairs[key] is not None:
+                        return self._pairs[key]
+        return None
+
+    def _pair_violation(self, one: int, other: int) -> str | None:
+        a, b = self.faces[one], self.faces[other]
+        if a is None or b is None or a.is_excused or b.is_excused:
+            return None
+        both = sorted(a.fetchable & b.fetchable)
+        if both:
+            return f"{both} is fetchable by {a.member_id} and {b.member_id}"
+        if a.instance_id is not None and a.instance_id == b.instance_id and a.fetchable and b.fetchable:
+            return f"instance id {a.instance_id} has two unfenced holders that both fetch: {a.member_id}, {b.member_id}"
+        return None
+
+    def _commit_violation(self, state: State, act: Act) -> str | None:
+        """A commit is accepted from whoever holds the partition, and from nobody who is fenced without knowing it."""
+        for member_id, partitions in act.committed:
+            for seat in self.seats:
+                face = self.faces[state[seat]]
+                if face is None:
+                    continue
+                if face.member_id == member_id and face.is_excused:
+                    return f"{member_id} commits {sorted(partitions)}, and is not a member any more"
+                both = sorted(face.fetchable & partitions)
+                if face.member_id != member_id and not face.is_excused and both:
+                    return f"{member_id} commits {both}, which {face.member_id} fetches"
+        return None

@@ -1,0 +1,82 @@
+"""What may happen next to one process, without the coordinator: which of its methods, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from consumer_membership.membership.effects import PausePartitions
+from consumer_membership.membership.states import IN_GROUP, MemberState
+from consumer_membership.types import JOIN_EPOCH
+from tests.exploration.application import STEPS
+from tests.exploration.canonical import RETRY_S
+
+if TYPE_CHECKING:
+    from tests.exploration.process import Process
+
+
+class Move(NamedTuple):
+    """One step that may happen next: which method, with which number, out of which budget (None: it costs nothing)."""
+
+    name: str
+    number: int = 0
+    budget: str | None = None
+
+
+def moves_of(process: Process) -> Iterator[Move]:
+    """What may happen next."""
+    yield from _network_moves(process)
+    yield from _application_moves(process)
+    yield from _clock_moves(process)
+
+
+def _network_moves(process: Process) -> Iterator[Move]:
+    if process.watch.is_searching:
+        yield Move("find_coordinator")
+    if process.beats:
+        yield Move("lose_heartbeat", budget="loss")
+        if process.beats[0].answer is not None:
+            yield Move("take_answer")
+            yield Move("take_answer_twice", budget="duplicate")
+    if process.calls:
+        yield Move("lose_call", budget="loss")
+        if process.calls[0].answer is not None:
+            yield Move("take_reply")
+    for number in range(len(process.late)):
+        if process.late[number] not in process.late[:number]:
+            yield Move("take_late", number)
+    if process.member.coordinator.is_known:
+        yield Move("break_connections", budget="break")
+
+
+def _application_moves(process: Process) -> Iterator[Move]:
+    application, state = process.application, process.member.state
+    if process.inbox:
+        yield Move("post")
+    if application.mailbox:
+        yield Move("perform")
+        if isinstance(application.mailbox[-1], STEPS) and not isinstance(application.mailbox[-1], PausePartitions):
+            yield Move("raise_in_callback", budget="raise")
+    if application.begun is not None:
+        yield Move("finish_overtaken")
+    if not process.inbox and not application.is_leaving and application.is_subscribed:
+        yield Move("poll")
+        yield Move("leave", budget="leave")
+    if not application.is_subscribed and not application.is_leaving and state is MemberState.UNSUBSCRIBED:
+        yield Move("subscribe", budget="subscribe")
+
+
+def _clock_moves(process: Process) -> Iterator[Move]:
+    member = process.member
+    if member._may_heartbeat:
+        yield Move("beat")
+    deadline = member.next_deadline()
+    if deadline is not None and deadline <= RETRY_S:
+        yield Move("retry")
+    # An instance id is taken over within milliseconds; a poll that is missed meanwhile is of no interest.
+    if member.state in IN_GROUP and (member.member_epoch > JOIN_EPOCH or not member.settings.is_static):
+        yield Move("miss_poll", budget="poll")
+    if member.state is MemberState.UNSUBSCRIBING and member._leave_by > 0.0:
+        yield Move("leave_too_long", budget="timeout")
+    if len(member.commits):
+        yield Move("commit_too_long", budget="timeout")

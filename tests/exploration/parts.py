@@ -1,0 +1,100 @@
+"""What a model is made of: tables of numbered values, steps, and what the parts of a state show of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from consumer_membership.membership.states import IN_GROUP, MemberState
+from consumer_membership.types import TopicPartition
+from tests.exploration.moves import Move
+from tests.exploration.process import Process
+
+T = TypeVar("T")
+State: TypeAlias = tuple[int, ...]
+EMPTY = 0
+UNAFFORDABLE = -1
+UNKNOWN = -2
+#: The states in which the coordinator may hear of a member.
+_LEFT_BEHIND = frozenset({MemberState.UNSUBSCRIBING}) | IN_GROUP
+
+
+class Table(Generic[T]):
+    """Values with a number each, equal ones with the same; the first of them stands for all."""
+
+    def __init__(self, key: Callable[[T], Hashable]) -> None:
+        self.values: list[T] = []
+        self._key = key
+        self._numbers: dict[Hashable, int] = {}
+
+    def number(self, value: T) -> int:
+        """The number of this value."""
+        key = self._key(value)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.values)
+            self.values.append(value)
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """What others see of a process."""
+
+    member_id: str
+    instance_id: str | None
+    fetchable: frozenset[TopicPartition]
+    is_excused: bool
+    #: Whether the coordinator may hear of it again without a new join.
+    is_member: bool
+    #: Whether an answer of the coordinator is on its way to it.
+    is_answered: bool
+
+
+@dataclass(slots=True)
+class Local:
+    """A step of one process: what it costs, and what becomes of it, once somebody can pay; or the rule it breaks."""
+
+    move: Move
+    budget: int
+    after: int = UNKNOWN
+    violation: str | None = None
+
+
+class Act(NamedTuple):
+    """What a question or a happening does to the coordinator."""
+
+    after: int
+    reply: int
+    removed: tuple[str, ...]
+    committed: tuple[tuple[str, frozenset[TopicPartition]], ...]
+
+
+class Label(NamedTuple):
+    """One step of the world, for the trace."""
+
+    kind: str
+    seat: int = -1
+    detail: object = None
+
+
+class Step(NamedTuple):
+    """One step from a state: the next one, or the rule that is broken."""
+
+    label: Label
+    state: State
+    violation: str | None = None
+
+
+def face_of(process: Process) -> Face:
+    """What others see of this process."""
+    member = process.member
+    return Face(
+        member_id=member.member_id,
+        instance_id=process.settings.instance_id,
+        fetchable=process.application.fetchable,
+        is_excused=process.watch.is_excused,
+        is_member=member.state in _LEFT_BEHIND,
+        is_answered=any(one.answer is not None for one in process.beats),
+    )

@@ -1,0 +1,68 @@
+"""A way through a model's states in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from tests.exploration.cluster import Happening
+from tests.exploration.fork import fork
+from tests.exploration.model import Model
+from tests.exploration.moves import Move
+from tests.exploration.parts import Label, State, Step
+from tests.exploration.process import Process
+from tests.simulation.invariants import Violation
+from tests.simulation.trace import words
+
+
+def told(model: Model, path: Sequence[State], last: Step | None) -> str:
+    """The steps along these states, then the last one if there is one, each with what the members made of it."""
+    lines: list[str] = []
+    for number, (before, after) in enumerate(pairwise(path)):
+        step = next(step for step in model.steps(before) if step.state == after)
+        lines += lines_of(model, number + 1, before, step.label)
+    if last is not None:
+        lines += lines_of(model, len(path), path[-1], last.label)
+    return "\n".join(lines)
+
+
+def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[str]:
+    """One step from this state in words."""
+    process = model.processes.values[state[label.seat]] if 0 <= label.seat < len(model.seats) else None
+    who = process.name if process is not None else f"seat {label.seat}" if label.seat >= 0 else "coordinator"
+    match label.kind, label.detail:
+        case "local", Move() as move:
+            yield f"{number:4} {who}: {move.name.replace('_', ' ')}"
+        case "execute", (str(how), int(), int(question), int(reply)):
+            asked, answer = model.questions.values[question], model.replies.values[reply]
+            late = " that it had given up" if how == "executed_zombie" else ""
+            yield f"{number:4} {who}: its request{late} is handled: {words(asked)}"
+            yield f"{'':8} = {words(answer)}"
+        case "orphan", int(question):
+            yield f"{number:4} a dead process's request is handled: {words(model.questions.values[question])}"
+        case kind, Happening() as happening:
+            yield f"{number:4} {who}: {kind.replace('_', ' ')} {happening.member_id}"
+        case "crash", int(handled):
+            yield f"{number:4} {who}: crash; of what it had sent, {handled} is handled"
+        case kind, _:
+            yield f"{number:4} {who}: {kind}"
+    if process is not None:
+        yield from _consequences(model, fork(process), label)
+
+
+def _consequences(model: Model, process: Process, label: Label) -> Iterator[str]:
+    """What the core was told in this step, and what it ordered."""
+    try:
+        match label.kind, label.detail:
+            case "local", Move() as move:
+                process.apply(move)
+            case "execute", (str(how), int(place), int(), int(reply)):
+                process.told(how, place, model.replies.values[reply])
+            case _:
+                return
+    except Violation:
+        pass
+    for event, state, effects in process.log:
+        yield f"{'':8} {state!s:13} {words(event)}"
+        for effect in effects:
+            yield f"{'':12} -> {words(effect)}"
