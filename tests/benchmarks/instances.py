@@ -32,13 +32,17 @@ _CALLBACKS = ("assigned", "revoked", "lost")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """When a life took its first steps, each in seconds since its process was started."""
+    """When a life took its first steps, each in seconds since its process was started.
+
+    `cpu_s` is what its process had computed by its first record, which another one's load does not stretch.
+    """
 
     running: float
     constructing: float
     constructed: float
     assigned: float
     first_record: float
+    cpu_s: float
 
     @property
     def from_constructor(self) -> float:
@@ -92,7 +96,8 @@ class Life:
             raise WorkerFailedError(f"no record: {self.fatal()[0].facts['words']}")
         moments = {word: self._first(word) for word in ("running", "constructing", "constructed", "assigned")}
         since = {word: at - self.started_at for word, at in moments.items()}
-        return Steps(**since, first_record=min(self.firsts().values()) - self.started_at)
+        first = self.worker.said("first")[0]
+        return Steps(**since, first_record=first.at - self.started_at, cpu_s=first.facts["cpu_s"])
 
     def firsts(self) -> dict[int, float]:
         """When the first record of each partition came."""

@@ -1,4 +1,4 @@
-"""Pictures of a run: bars of throughput, the distribution of standstills, scale-outs and kills as points."""
+"""Pictures of a run: bars of throughput, the distribution of standstills, scale-outs, kills and bounces as points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, MultipleLocator, ScalarFormatter
 
-from tests.benchmarks.figures import guardian, scale_out, standstill, throughput
+from tests.benchmarks.figures import bounce, crash, crash_rounds, guardian, scale_out, standstill, throughput
 from tests.benchmarks.samples import ecdf
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ def draw(figure: Figure, folder: Path) -> Path | None:
         standstill.NAME: _standstill,
         scale_out.NAME: _scale_out,
         guardian.NAME: _guardian,
+        crash.NAME: _crash,
+        bounce.NAME: _bounce,
+        crash_rounds.NAME: _crash_rounds,
     }
     if figure.name not in drawers or not any(series.samples for series in figure.series):
         return None
@@ -151,6 +154,71 @@ def _guardian(figure: Figure) -> None:
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.set_xlabel("seconds from the kill to the first record at another member (logarithmic; bar: median)")
     axes.set_title(figure.title.partition(":")[0])
+    plt.tight_layout()
+
+
+def _crash(figure: Figure) -> None:
+    """Every crash as a point: from the process's start, and from the constructor."""
+    _, panels = plt.subplots(1, 2, figsize=(12.5, 2.6), gridspec_kw={"wspace": 0.75})
+    limits = {
+        crash.FROM_START: {"median": crash.MEDIAN_S, "worst": crash.WORST_S},
+        crash.FROM_CONSTRUCTOR: {"median": crash.CONSTRUCTOR_MEDIAN_S},
+    }
+    for axes, (what, bounds) in zip(panels, limits.items(), strict=True):
+        rows = [series for series in figure.series if series.samples and series.label.startswith(what)]
+        _rows_of_points(axes, rows, [f"most {series.summary.most:.2f}" for series in rows])
+        axes.set_yticks(range(len(rows)), [series.label.rpartition(", ")[2] for series in rows])
+        for name, limit_s in bounds.items():
+            axes.axvline(limit_s, color=_BOUND, ls="--", lw=1)
+            axes.annotate(f" {name} {limit_s} s", (limit_s, -0.75), color=_BOUND, fontsize=8.5)
+        axes.set_xlim(left=0)
+        axes.set_xlabel(f"{what}, s (bar: median)")
+    plt.suptitle(figure.title, x=0.01, y=1.04, ha="left", fontsize=12)
+
+
+def _bounce(figure: Figure) -> None:
+    """Every bounce as a point, and the medians as multiples of raw's."""
+    starts = (crash.FROM_START, crash.FROM_CONSTRUCTOR)
+    rows = [series for series in figure.series if series.samples and series.label.startswith(starts)]
+    _, axes = plt.subplots(figsize=(9.5, 0.5 * len(rows) + 1.6))
+    medians = {series.label: series.summary.median for series in rows}
+    words = []
+    for series in rows:
+        raw = medians.get(f"{series.label.rpartition(', ')[0]}, raw")
+        words.append(f"{medians[series.label] / raw:.2f} x raw" if raw and series.is_ours else "")
+    _rows_of_points(axes, rows, words)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"seconds (bar: median); bound: {bounce.FACTOR} x raw")
+    axes.set_title(figure.title.partition(":")[0])
+    plt.tight_layout()
+
+
+def _crash_rounds(figure: Figure) -> None:
+    """The recoveries in their order, and below them what was in flight and what was handled twice."""
+    series = {one.label: one for one in figure.series}
+    _, (above, below) = plt.subplots(2, 1, figsize=(10.5, 5.2), sharex=True, height_ratios=(2, 1))
+    recovery = series[crash_rounds.RECOVERY]
+    for one, colour in ((series[crash_rounds.EVERYTHING], _OTHER), (recovery, _OURS)):
+        above.scatter(
+            [sample.detail["round"] for sample in one.samples], one.values, s=26, color=colour, label=one.label
+        )
+    if recovery.summary is not None:
+        median_s = recovery.summary.median
+        above.axhline(median_s, color=_OURS, lw=1, ls=":")
+        above.annotate(f" median {median_s:.2f} s", (1.0, median_s), xycoords=("axes fraction", "data"), va="center")
+    above.set_ylim(bottom=0)
+    above.set_ylabel("s")
+    for name, shift, colour in ((crash_rounds.IN_FLIGHT, -0.2, _OTHER), (crash_rounds.TWICE, 0.2, _OURS)):
+        samples = series[name].samples
+        rounds = [sample.detail["round"] + shift for sample in samples]
+        below.bar(rounds, [sample.value for sample in samples], 0.4, color=colour, label=name)
+    below.axhline(crash_rounds.BATCH, color=_BOUND, lw=1, ls="--")
+    below.annotate(" a batch", (1.0, crash_rounds.BATCH), xycoords=("axes fraction", "data"), va="center", color=_BOUND)
+    below.set_ylabel("records")
+    below.set_xlabel("round")
+    for axes in (above, below):
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8.5)
+    plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
     plt.tight_layout()
 
 

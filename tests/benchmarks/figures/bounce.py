@@ -94,6 +94,7 @@ def run(bench: Bench) -> Figure:
             ),
             "both groups are there all the time; default settings, automatic commits; close keeps the member's place",
             "imports are part of the start; the workers hide hypothesis, which users do not have",
+            "CPU: of the whole process; where that is much less than the duration, the machine was busy otherwise",
             *notes,
         ),
         began_load=began_load,

@@ -46,6 +46,7 @@ class Away:
     side: Side
     from_start: Series
     from_constructor: Series
+    cpu: Series
     moved: Series
     callbacks: Series
     steps: list[Steps]
@@ -61,6 +62,7 @@ class Away:
             side=side,
             from_start=series(FROM_START, "s"),
             from_constructor=series(FROM_CONSTRUCTOR, "s"),
+            cpu=series(f"CPU: {FROM_START}", "s"),
             moved=series("partitions that moved", "partitions"),
             callbacks=series("others' rebalance callbacks", "calls"),
             steps=[],
@@ -69,13 +71,14 @@ class Away:
     @property
     def series(self) -> tuple[Series, ...]:
         """All of them."""
-        return (self.from_start, self.from_constructor, self.moved, self.callbacks)
+        return (self.from_start, self.from_constructor, self.cpu, self.moved, self.callbacks)
 
     def back(self, steps: Steps, movement: Movement) -> None:
         """Take the way back of one instance, and what it meant to the others."""
         self.steps.append(steps)
         self.from_start.add(steps.first_record, **asdict(steps))
         self.from_constructor.add(steps.from_constructor)
+        self.cpu.add(steps.cpu_s)
         self.moved.add(len(movement.partitions), partitions=sorted(movement.partitions))
         self.callbacks.add(movement.callbacks)
 
@@ -127,6 +130,7 @@ def run(bench: Bench) -> Figure:
             f"each kill {_BETWEEN_S:.0f} to {_BETWEEN_S + HEARTBEAT_S:.0f} s after the last member was back",
             "moved: the replacement has it and the killed one had not, or the reverse, or another's callback names it",
             "imports are part of the start; the workers hide hypothesis, which users do not have",
+            "CPU: of the whole process; where that is much less than the duration, the machine was busy otherwise",
             ours.timeline(),
             classic.timeline(),
             *raw.notes(),

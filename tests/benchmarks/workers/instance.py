@@ -74,7 +74,7 @@ class Life:
         partition = message.partition()
         if partition not in self._begun:
             self._begun.add(partition)
-            say("first", partition=partition, offset=message.offset())
+            say("first", partition=partition, offset=message.offset(), cpu_s=time.process_time())
         return True
 
     def failed(self, error: KafkaError) -> None:
