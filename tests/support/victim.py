@@ -1,10 +1,8 @@
 """A member in a process of its own that can be killed at an exact point of the protocol, stopped, or cut off.
 
-    python -m tests.support.victim '{"config": {...}, "topic": "...", "dies_at": "..."}'
-
-Whoever starts it gives orders on its stdin, one word each (`Order`), and reads what happens from its stdout, one JSON
-object a line. A record is reported before its offset can be committed, so that what is committed and was never reported
-is a lost record.
+`tests.integration.victim` starts it, gives orders on its stdin, one word each (`Order`), and reads what happens from
+its stdout, one JSON object a line. A record is reported before its offset can be committed, so that what is committed
+and was never reported is a lost record.
 
 A point (`Point`) is met by the state machine itself: the process kills itself with SIGKILL between two instructions of
 the membership thread, or inside a callback, so that nothing depends on the time that a signal takes.
@@ -20,7 +18,7 @@ import queue
 import signal
 import sys
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NoReturn
 
@@ -86,7 +84,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """What a process is told on its command line."""
+    """What a process is told at its start."""
 
     config: dict[str, object]
     topic: str
@@ -95,10 +93,6 @@ class Life:
     is_armed: bool = False
     #: In the place of the runtime's REQUEST_TIMEOUT_S, for a test that cannot wait for ten seconds.
     request_timeout_s: float | None = None
-
-    def to_argument(self) -> str:
-        """The command line's one argument."""
-        return json.dumps(asdict(self))
 
 
 def say(**what: object) -> None:
@@ -263,20 +257,19 @@ class Application:
         say(call=call, partitions=sorted(partition.partition for partition in partitions))
 
 
-def main(argument: str) -> None:
-    """Be one member."""
+def live(life: Life, orders: int, reports: int, log: int) -> None:
+    """Be one member, with these file descriptors for stdin, stdout and stderr."""
+    for place, descriptor in enumerate((orders, reports, log)):
+        os.dup2(descriptor, place)
+        os.close(descriptor)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    sys.stdin, sys.stderr = os.fdopen(0), os.fdopen(2, "w", buffering=1)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    life = Life(**json.loads(argument))
     if life.request_timeout_s is not None:
         member_requests.REQUEST_TIMEOUT_S = life.request_timeout_s
-    trap = Trap(Point(life.dies_at) if life.dies_at is not None else None, life.is_armed)
+    trap = Trap(life.dies_at, life.is_armed)
     trap.set()
     application = Application(life, trap)
     threading.Thread(target=application.listen, daemon=True).start()
     application.run()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -1,0 +1,312 @@
+"""Members that were away and believe that they are still there: stopped processes, and cut networks, on a real broker.
+
+A process that is stopped (SIGSTOP; a debugger, a hypervisor, a laptop's lid) and a process whose network is cut are the
+same to the others. What each test shows: where a replacement took the instance id over, the former holder ends and
+changes nothing any more; where nobody did, it comes back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.membership.states import MemberState
+from tests.integration.conftest import SHORT_SESSIONS
+from tests.integration.victim import Victim
+from tests.integration.worker import Worker
+from tests.integration.world import DEPTH, NEVER_MS, PARTITIONS, VICTIM, World, a_world, partitions_of
+from tests.support.proxy import FIND_COORDINATOR, HEARTBEAT, OFFSET_COMMIT, Proxy
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+NEWEST, OLDEST = "4.3.1", "4.0.0"
+#: For those whose session is to end.
+POLL_INTERVAL_MS = 1500
+#: What a former holder may be told, by whether it comes with a heartbeat or with a join.
+TAKEN = {KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID}
+
+
+@pytest.fixture
+def version() -> str:
+    """The broker's, for a test that says nothing else."""
+    return NEWEST
+
+
+@pytest.fixture
+def world(broker_pool: BrokerPool, version: str, tmp_path: Path) -> Iterator[World]:
+    """A new group; sessions of 45 s."""
+    with a_world(broker_pool.shared(version), tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def quick(broker_pool: BrokerPool, version: str, tmp_path: Path) -> Iterator[World]:
+    """A new group whose sessions end after 3 s."""
+    with a_world(broker_pool.shared(version, properties=SHORT_SESSIONS), tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def proxy(world: World) -> Iterator[Proxy]:
+    """The victim's way to the broker with long sessions."""
+    with Proxy(world.broker.bootstrap_servers) as proxy:
+        yield proxy
+
+
+def behind(proxy: Proxy, world: World, **config: object) -> Victim:
+    """A victim whose network is the proxy, and which is quick to connect again."""
+    return world.victim(servers=proxy.address, reconnect_backoff_max_ms=300, **config)
+
+
+def commit_everything(world: World, *workers: Worker) -> dict[int, int]:
+    """Have these commit all that they were given, which must be all there is of their partitions; what is committed."""
+    for worker in workers:
+        worker.wait(lambda w: not world.missing_of(partitions_of(w)), "its records")
+        worker.order(lambda consumer: consumer.commit(asynchronous=False))
+        worker.wait(lambda w: all(world.committed()[p] == world.depth for p in partitions_of(w)), "its commit")
+    return world.committed()
+
+
+def seconds_passed(worker: Worker, seconds: float) -> None:
+    """Return when this member, which lives, has heard of the coordinator so much later."""
+    until = time.monotonic() + seconds
+    worker.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0.0) > until, f"{seconds} s")
+
+
+def ends_for(victim: Victim, newcomer: Worker, *bystanders: Worker) -> None:
+    """It ends as the older holder of an instance id, and does not come back.
+
+    The application hears of the fatal error first and of on_lost with its next call.
+    """
+    victim.wait(lambda a: a.is_closed, "its end")
+    assert victim.ended() == 0, str(victim)
+    account = victim.account
+    (error,) = [error for error in account.errors if error["is_fatal"]]
+    assert error["error"] in TAKEN
+    assert newcomer.consumer.memberid() in error["text"]
+    assert [name for name, _ in account.calls].count("lost") == 1
+    assert [name for name, _ in account.calls][-1] == "lost"
+    assert (account.state, account.owned) == ("FATAL", frozenset())
+    # It tried to commit when it heard of the error: the consumer refuses, as it does after any fatal error.
+    assert account.refused_commits == [KafkaError._FATAL]
+    everybody = (newcomer, *bystanders)
+    assert [worker.state for worker in everybody] == [MemberState.STABLE] * len(everybody)
+
+
+@contextmanager
+def nothing_changes(world: World, *workers: Worker) -> Iterator[None]:
+    """Committed offsets, the group's epoch, and what these members are told stay as they are."""
+    before = ([list(worker.notes.calls) for worker in workers], world.committed(), world.describe().epoch)
+    yield
+    assert ([worker.notes.calls for worker in workers], world.committed(), world.describe().epoch) == before
+
+
+def holding_uncommitted(world: World, victim: Victim, *bystanders: Worker) -> frozenset[int]:
+    """Settle the group and give the victim records that it commits, then such that it does not; what it owns."""
+    owned = victim.settled(6)
+    for worker in bystanders:
+        worker.settled(6)
+    world.leave_uncommitted(victim, held=6)
+    return owned
+
+
+# ---- stopped ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
+def test_stopped_holder_ends_when_it_goes_on_after_a_takeover(world: World) -> None:
+    """Fenced, FATAL, on_lost; what it had not committed is the newcomer's, and it never takes over in return."""
+    other, victim = world.worker("other"), world.victim()
+    owned = holding_uncommitted(world, victim, other)
+    victim.stop()
+    calls = list(other.notes.calls)
+    newcomer = world.worker(VICTIM)
+    newcomer.settled(6)
+    world.produce()
+    commit_everything(world, newcomer, other)
+    with nothing_changes(world, newcomer, other):
+        victim.go_on()
+        ends_for(victim, newcomer, other)
+    assert (partitions_of(newcomer), other.notes.calls) == (owned, calls)
+    assert len(newcomer.notes.records) == 6 * 2 * DEPTH
+
+
+@pytest.mark.parametrize(
+    ("version", "max_poll_interval_ms"),
+    [
+        pytest.param(NEWEST, NEVER_MS, id="polls-4.3.1"),
+        pytest.param(NEWEST, POLL_INTERVAL_MS, id="poll-timeout-4.3.1"),
+        pytest.param(OLDEST, POLL_INTERVAL_MS, id="poll-timeout-4.0.0"),
+    ],
+)
+def test_stopped_holder_ends_when_its_session_was_over_and_a_replacement_came(
+    quick: World, max_poll_interval_ms: int
+) -> None:
+    """It lost its partitions to the others, another process has its id by then: it ends all the same."""
+    other, victim = quick.worker("other"), quick.victim(max_poll_interval_ms=max_poll_interval_ms)
+    holding_uncommitted(quick, victim, other)
+    victim.stop()
+    other.settled(PARTITIONS)
+    newcomer = quick.worker(VICTIM)
+    newcomer.settled(6)
+    other.settled(6)
+    quick.produce()
+    commit_everything(quick, newcomer, other)
+    with nothing_changes(quick, newcomer, other):
+        victim.go_on()
+        ends_for(victim, newcomer, other)
+
+
+@pytest.mark.parametrize(
+    ("version", "max_poll_interval_ms", "instance_id"),
+    [
+        pytest.param(NEWEST, NEVER_MS, VICTIM, id="static-polls-4.3.1"),
+        pytest.param(NEWEST, POLL_INTERVAL_MS, VICTIM, id="static-poll-timeout-4.3.1"),
+        pytest.param(NEWEST, NEVER_MS, None, id="dynamic-polls-4.3.1"),
+        pytest.param(OLDEST, NEVER_MS, VICTIM, id="static-polls-4.0.0"),
+    ],
+)
+def test_stopped_member_comes_back_after_its_session(
+    quick: World, max_poll_interval_ms: int, instance_id: str | None
+) -> None:
+    """Others got its partitions: on_lost, a new join, a share again; no offset goes back to where it was."""
+    other = quick.worker("other")
+    victim = quick.victim(max_poll_interval_ms=max_poll_interval_ms, group_instance_id=instance_id)
+    holding_uncommitted(quick, victim, other)
+    victim.stop()
+    other.settled(PARTITIONS)
+    quick.produce()
+    committed = commit_everything(quick, other)
+    assert set(committed.values()) == {quick.depth}
+    victim.go_on()
+    victim.wait(lambda a: ("lost", 6) in [(name, len(partitions)) for name, partitions in a.calls], "on_lost")
+    comes_back(quick, victim, other)
+
+
+def comes_back(world: World, victim: Victim, other: Worker) -> None:
+    """It has a share again and reads what is new; nothing was committed by it meanwhile."""
+    committed = world.committed()
+    victim.settled(6)
+    other.settled(6)
+    assert all(now >= committed[p] for p, now in world.committed().items())
+    world.produce()
+    victim.wait(lambda a: not world.missing_of(a.owned), "new records")
+    assert not [error for error in victim.account.errors if error["is_fatal"]]
+    victim.commit()
+    commit_everything(world, other)
+    assert set(world.committed().values()) == {world.depth}
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
+def test_member_that_was_stopped_for_longer_than_its_poll_interval_goes_on(world: World) -> None:
+    """Its session lasts: it has its partitions as before, and the others hear nothing of it.
+
+    Whether it left for a moment (on_lost, and back as the same instance) or was seen to poll again in time is a matter
+    of which of its threads was first.
+    """
+    other, victim = world.worker("other"), world.victim(max_poll_interval_ms=POLL_INTERVAL_MS)
+    owned = holding_uncommitted(world, victim, other)
+    known = len(victim.account.calls)
+    with nothing_changes(world, other):
+        victim.stop()
+        seconds_passed(other, POLL_INTERVAL_MS / 1000 + 0.5)
+        victim.go_on()
+        world.produce()
+        victim.wait(lambda a: not world.missing_of(a.owned) and len(a.owned) == 6, "new records")
+        assert victim.settled(6) == owned
+    assert [name for name, _ in victim.account.calls[known:]] in ([], ["lost", "assign"])
+    assert not [error for error in victim.account.errors if error["is_fatal"]]
+
+
+# ---- cut off ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
+def test_cut_off_holder_ends_when_the_network_is_back_after_a_takeover(world: World, proxy: Proxy) -> None:
+    """A commit that was under way when the cable was pulled arrives after the takeover, and is refused."""
+    other, victim = world.worker("other"), behind(proxy, world, auto_commit_interval_ms=500)
+    victim.settled(6)
+    other.settled(6)
+    proxy.hold_from(OFFSET_COMMIT)
+    world.produce()
+    proxy.wait(lambda: proxy.held[OFFSET_COMMIT] > 0, "a commit under way")
+    newcomer = world.worker(VICTIM)
+    newcomer.settled(6)
+    world.produce()
+    commit_everything(world, newcomer, other)
+    with nothing_changes(world, newcomer, other):
+        proxy.heal()
+        proxy.wait(lambda: proxy.passed[OFFSET_COMMIT] > 0, "the late commit")
+        ends_for(victim, newcomer, other)
+
+
+def test_holder_whose_connections_were_reset_ends_after_a_takeover(world: World, proxy: Proxy) -> None:
+    """It connects again, is fenced, and ends."""
+    other, victim = world.worker("other"), behind(proxy, world)
+    holding_uncommitted(world, victim, other)
+    proxy.cut()
+    newcomer = world.worker(VICTIM)
+    newcomer.settled(6)
+    world.produce()
+    commit_everything(world, newcomer, other)
+    proxy.wait(lambda: proxy.refused > 0, "an attempt to connect")
+    with nothing_changes(world, newcomer, other):
+        proxy.heal()
+        ends_for(victim, newcomer, other)
+
+
+@pytest.mark.parametrize("kind", ["held", "given up", "forgotten", "reset"])
+def test_short_cut_changes_nothing(world: World, proxy: Proxy, kind: str) -> None:
+    """No callback, no error, the same partitions and epoch, here and with the others; every record once.
+
+    A heartbeat is given up after a second here instead of ten, and every other request after two instead of sixty.
+    """
+    other, victim = world.worker("other"), behind(proxy, world, request_timeout_s=1.0, socket_timeout_ms=2000)
+    owned = holding_uncommitted(world, victim, other)
+    known, ids = list(victim.account.calls), list(victim.account.member_ids)
+    with nothing_changes(world, other):
+        if kind == "reset":
+            proxy.cut()
+            proxy.wait(lambda: proxy.refused >= 3, "attempts to connect")
+        else:
+            proxy.hold_from(HEARTBEAT)
+            proxy.wait(lambda: proxy.held[HEARTBEAT] > 0, "a heartbeat under way")
+        if kind in ("given up", "forgotten"):
+            proxy.wait(lambda: proxy.held[FIND_COORDINATOR] > 0, "the end of its patience with the heartbeat")
+        world.produce()
+        proxy.heal(forgets=kind == "forgotten")
+        victim.wait(lambda a: not world.missing_of(a.owned), "new records")
+        beats = proxy.passed[HEARTBEAT]
+        proxy.wait(lambda: proxy.passed[HEARTBEAT] >= beats + 3, "heartbeats")
+    assert victim.settled(6) == owned
+    assert (victim.account.calls, victim.account.member_ids) == (known, ids)
+    assert not [error for error in victim.account.errors if error["is_fatal"]]
+    victim.commit()
+    commit_everything(world, other)
+    assert set(world.committed().values()) == {world.depth}
+    world.check()
+
+
+@pytest.mark.parametrize("kind", ["held", "reset"])
+def test_long_cut_costs_the_partitions_and_the_member_comes_back(quick: World, kind: str) -> None:
+    """Its session ends: others have its partitions; when the network is back it loses them, and joins."""
+    with Proxy(quick.broker.bootstrap_servers) as proxy:
+        other, victim = quick.worker("other"), behind(proxy, quick)
+        holding_uncommitted(quick, victim, other)
+        if kind == "reset":
+            proxy.cut()
+        else:
+            proxy.hold_from(HEARTBEAT)
+        other.settled(PARTITIONS)
+        quick.produce()
+        committed = commit_everything(quick, other)
+        assert set(committed.values()) == {quick.depth}
+        proxy.heal()
+        victim.wait(lambda a: ("lost", 6) in [(name, len(partitions)) for name, partitions in a.calls], "on_lost")
+        comes_back(quick, victim, other)

@@ -1,0 +1,204 @@
+"""A TCP proxy between one client and the broker whose network can be cut and mended.
+
+Every connection of the client comes through it, librdkafka's too, because it puts its own address in the place of the
+broker's in what the broker answers (`tests.benchmarks.proxy`). Two kinds of cut: `hold_from` pulls the cable, so that
+nothing is reset and what was sent arrives late, as TCP repeats it; `cut` is a firewall that resets every connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+from tests.benchmarks.proxy import with_address
+
+#: Api keys.
+OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT = 8, 10, 68
+
+_PATIENCE_S = 30.0
+_SIZE = struct.Struct(">i")
+#: SO_LINGER on, zero seconds: close means reset.
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Proxy:
+    """A proxy in front of one broker of one node; a context manager."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._host, self._port = host, int(port)
+        self._own_port = 0
+        self._loop = asyncio.new_event_loop()
+        self._changed = threading.Condition()
+        self._stopping = asyncio.Event()
+        self._passes = asyncio.Event()
+        self._passes.set()
+        self._resets = False
+        self._holds_from: int | None = None
+        self._sockets: set[asyncio.StreamWriter] = set()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._serve()], daemon=True)
+        #: Requests that wait for the network's return, by api key.
+        self.held: Counter[int] = Counter()
+        #: Requests that were passed on.
+        self.passed: Counter[int] = Counter()
+        #: How many connections were tried in vain.
+        self.refused = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.wait(lambda: self._own_port > 0, "the proxy's port")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._do(self._stopping.set)
+        self._thread.join(_PATIENCE_S)
+        self._loop.close()
+
+    @property
+    def address(self) -> str:
+        """What a client connects to."""
+        return f"{self._host}:{self._own_port}"
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until this holds; `what` goes into the failure."""
+        with self._changed:
+            met = self._changed.wait_for(condition, _PATIENCE_S)
+        assert met, f"{what}: not within {_PATIENCE_S} s; held {dict(self.held)}, refused {self.refused}"
+
+    # ---- the network ----
+
+    def hold_from(self, kind: int) -> None:
+        """Nothing passes from the next request of this kind on, that one included."""
+
+        def begin() -> None:
+            self._holds_from = kind
+
+        self._do(begin)
+
+    def cut(self) -> None:
+        """Reset all connections, and each new one."""
+
+        def begin() -> None:
+            self._resets = True
+            for writer in list(self._sockets):
+                _reset(writer)
+
+        self._do(begin)
+
+    def heal(self, *, forgets: bool = False) -> None:
+        """Everything passes; what was held arrives.
+
+        With `forgets` the connections that stood before are silent for ever, as behind a router that lost its tables.
+        """
+
+        def end() -> None:
+            self._resets = False
+            self._holds_from = None
+            if forgets:
+                self._passes = asyncio.Event()
+            self._passes.set()
+
+        self._do(end)
+
+    def _do(self, action: Callable[[], None]) -> None:
+        """Have the loop do this, and return when it is done."""
+        is_done = threading.Event()
+
+        def act() -> None:
+            action()
+            is_done.set()
+
+        self._loop.call_soon_threadsafe(act)
+        assert is_done.wait(_PATIENCE_S)
+
+    # ---- the loop ----
+
+    def _note(self, action: Callable[[], None]) -> None:
+        with self._changed:
+            action()
+            self._changed.notify_all()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connected, self._host, 0)
+
+        def up() -> None:
+            self._own_port = server.sockets[0].getsockname()[1]
+
+        self._note(up)
+        async with server:
+            await self._stopping.wait()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _refuse(self) -> None:
+        self.refused += 1
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._resets:
+            _reset(writer)
+            self._note(self._refuse)
+            return
+        broker_reader, broker_writer = await asyncio.open_connection(self._host, self._port)
+        ends = {writer, broker_writer}
+        self._sockets |= ends
+        try:
+            ways = [
+                asyncio.ensure_future(self._requests(reader, broker_writer, self._passes)),
+                asyncio.ensure_future(self._answers(broker_reader, writer, self._passes)),
+            ]
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+        except asyncio.CancelledError:
+            # The proxy's end; asyncio's streams would complain of a callback that was cancelled.
+            pass
+        finally:
+            self._sockets -= ends
+            for end in ends:
+                end.transport.abort()
+
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: asyncio.Event
+    ) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                frame = await _frame(reader)
+                kind: int = struct.unpack_from(">h", frame, _SIZE.size)[0]
+                if kind == self._holds_from:
+                    passes.clear()
+                if not passes.is_set():
+                    self._note(lambda: self.held.update([kind]))  # noqa: B023 - called at once
+                    await passes.wait()
+                    self._note(lambda: self.held.subtract([kind]))  # noqa: B023 - called at once
+                writer.write(frame)
+                self._note(lambda: self.passed.update([kind]))  # noqa: B023 - called at once
+                await writer.drain()
+
+    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: asyncio.Event) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                frame = with_address(await _frame(reader), self._host, self._port, self._own_port)
+                await passes.wait()
+                writer.write(frame)
+                await writer.drain()
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    size = await reader.readexactly(_SIZE.size)
+    return size + await reader.readexactly(_SIZE.unpack(size)[0])
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    end = writer.get_extra_info("socket")
+    with suppress(OSError):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
