@@ -87,3 +87,12 @@ def test_static_member(kafka: Broker, topic: str) -> None:
     assert owns[0] == owns[1]
     assert f"owns {list(range(PARTITIONS))}" in owns[0]
     assert lines[-1] == "the same partitions"
+
+
+def test_static_crash_recovery(kafka: Broker, topic: str) -> None:
+    """A member is killed and started again: the same partitions, and the other member sees nothing of it."""
+    lines = run("static_crash_recovery", kafka, topic)
+    assert lines[0] == f"member-0 owns {list(range(PARTITIONS))}"
+    assert lines[2] == "member-0 was killed"
+    assert re.fullmatch(r"member-0 is back after \d+\.\d\d s and owns \[\d, \d\]", lines[3])
+    assert lines[4:] == ["the same partitions", "member-1 saw nothing of it"]

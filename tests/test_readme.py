@@ -41,7 +41,7 @@ def test_the_two_commands_install_extras_that_exist() -> None:
 @pytest.mark.parametrize("line", re.findall(r"^consumer-membership (.*)$", README, re.MULTILINE))
 def test_command_lines_are_understood(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as their arguments go."""
-    for command in ("run_demo", "consume", "run_foreground"):
+    for command in ("run_demo", "consume", "run_foreground", "describe", "remove_members"):
         monkeypatch.setattr(f"consumer_membership.cli.command.{command}", lambda *_, **__: 0)
     assert main(line.split()) == 0
 
@@ -54,5 +54,5 @@ def test_keys_and_defaults_are_those_of_the_configuration() -> None:
     for key, shown in rows.items():
         assert key in fields or key in FETCHER_DEFAULTS
         default = FETCHER_DEFAULTS.get(key, fields.get(key))
-        if default is not None:
+        if default not in (None, ()):
             assert shown.strip("`") == str(default)

@@ -28,6 +28,7 @@ from consumer_membership.membership.events import (
     GroupDescribeFailed,
     HeartbeatFailed,
     HeartbeatRejected,
+    Verdict,
 )
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
@@ -65,6 +66,9 @@ class LogObserver:
         match event:
             case CoordinatorFound():
                 self._log.info("[%s] Discovered group coordinator %s", _who(view), event.coordinator)
+            case HeartbeatRejected(verdict=Verdict.UNRELEASED):
+                # What follows says whether it was taken over, is waited for, or is the end.
+                self._log.info("[%s] %s", _who(view), event.error)
             case HeartbeatRejected():
                 self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.error}")
             case GroupDescribeFailed():
