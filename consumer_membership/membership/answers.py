@@ -54,6 +54,16 @@ class Answers(Lifecycle):
         self.heartbeats.succeeded(event.heartbeat_interval_s, self._now)
         self._fences.reset()
         self.instance.joined()
+        self._adopt_epoch(event)
+        if self.state is _S.UNSUBSCRIBING:
+            return
+        if event.assignment is not None:
+            self._take_target(event.assignment)
+        elif self.state is _S.JOINING:
+            # Without an assignment the join is not complete: ask again in full, at the pace of a retry.
+            self.heartbeats.failed(self._now, back_off=True)
+
+    def _adopt_epoch(self, event: ev.HeartbeatAnswered) -> None:
         if event.member_epoch != self.member_epoch:
             self.member_epoch = event.member_epoch
             self.heartbeats.stir()
@@ -63,13 +73,6 @@ class Answers(Lifecycle):
         if self.heartbeats.joined_at is None:
             self.heartbeats.joined_at = self._now
             self.instance.returned(self._now)
-        if self.state is _S.UNSUBSCRIBING:
-            return
-        if event.assignment is not None:
-            self._take_target(event.assignment)
-        elif self.state is _S.JOINING:
-            # Without an assignment the join is not complete: ask again in full, at the pace of a retry.
-            self.heartbeats.failed(self._now, back_off=True)
 
     def _take_target(self, assignment: Assignment) -> None:
         is_change = self.ownership.take_target(assignment)

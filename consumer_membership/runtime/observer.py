@@ -98,9 +98,7 @@ class LogObserver:
                 level = logging.ERROR if effect.problem is Problem.FATAL else logging.WARNING
                 self._log.log(level, "[%s] %s", who, effect.error)
             case InstanceReleased():
-                text = (
-                    "[%s] Took over instance id %s: released member %s on its behalf; if it lives, it will be fenced"
-                )
+                text = "[%s] Took over instance id %s: released member %s on its behalf; if it lives, it will be fenced"
                 self._log.info(text, who, effect.instance_id, effect.holder)
             case Warned():
                 self._log.warning("[%s] %s", who, effect.words)
