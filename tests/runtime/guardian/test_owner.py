@@ -80,9 +80,8 @@ def test_no_guardian_before_there_is_a_member(broker: ScriptedBroker, log: Path)
 
 
 def test_dead_guardian_is_started_again_with_all_wills(broker: ScriptedBroker, log: Path) -> None:
-    """At the next event of any member; SIGPIPE does not end an application that lets it."""
+    """At the next event of any member."""
     program = """
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 leaver("one", 1); leaver("gone", 2); leaver("two", 3)
 before = guardian.pid
 say("guardian", before)
@@ -101,6 +100,30 @@ order()
         app.kill()
         assert leavers(broker, 2) == ["one", "two"]
     assert "ended by itself (status 9); 4 starts left" in log.read_text()
+
+
+def test_broken_pipe_does_not_end_an_application_that_lets_sigpipe_do_so(
+    broker: ScriptedBroker, log: Path, tmp_path: Path
+) -> None:
+    """A guardian that has closed its end, or is just dying."""
+    deaf = tmp_path / "script.py"
+    deaf.write_text("import os, signal\nos.close(0)\nos.chdir('/')\nwhile True: signal.pause()")
+    program = f"""
+from pathlib import Path
+from consumer_membership.runtime.guardian.owner import Guardian
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+guardian = Guardian(Path({str(deaf)!r}))
+leaver("one", 1)
+say("guardian", guardian.pid)
+order()
+leaver("two", 2)
+say(guardian.pid)
+"""
+    with application(broker, log, program) as app:
+        guardian = app.process_named("guardian")
+        wait_until(lambda: guardian.cwd() == "/", "the closed end")
+        app.order()
+        assert app.hears() == ["None"]
 
 
 def test_guardian_that_keeps_dying_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,30 +177,35 @@ order()
 
 
 def test_number_of_the_pipe_that_the_application_uses_again_is_not_written_to(
-    broker: ScriptedBroker, log: Path, tmp_path: Path
+    broker: ScriptedBroker, log: Path
 ) -> None:
-    """It closed all descriptors and opened its own: another guardian is started, and the file stays as it is."""
-    program = f"""
+    """It closed all descriptors and opened a socket of its own: that gets nothing, and another guardian is started."""
+    program = """
 leaver("one", 1)
 first, number = guardian.pid, guardian._pipe.descriptor
 say("guardian", first)
 os.closerange(3, 64)
-opened = os.open({str(tmp_path / "data")!r}, os.O_CREAT | os.O_WRONLY)
-os.dup2(opened, number)
+theirs, peer = socket.socketpair()
+peer.setblocking(False)
+os.dup2(theirs.fileno(), number)
 while guardian.pid in (None, first):
     leaver("two", 2); time.sleep(0.01)
 say("guardian", guardian.pid)
+try:
+    say(peer.recv(100))
+except BlockingIOError:
+    say("nothing")
 order()
 """
     with application(broker, log, program) as app:
         first = app.process_named("guardian")
         second = app.process_named("guardian")
+        assert app.hears() == ["nothing"]
         assert not has_ended(first)
         app.kill()
         # The first one knows of one member only, and acts as well; that harms nobody.
         assert leavers(broker, 3) == ["one", "one", "two"]
         wait_until(lambda: has_ended(first) and has_ended(second), "both ends")
-    assert (tmp_path / "data").read_bytes() == b""
 
 
 def test_forked_child_has_nothing_to_do_with_it(broker: ScriptedBroker, log: Path) -> None:

@@ -156,13 +156,17 @@ def test_parent_that_died_before_it_was_up(broker: ScriptedBroker, way: str) -> 
         assert leavers(broker) == ["m"]
 
 
-@pytest.mark.parametrize("what", ["os.close(2)", "a, b = os.pipe(); os.dup2(b, 2); os.close(a)"])
-def test_leave_needs_no_log(broker: ScriptedBroker, what: str) -> None:
-    """Stderr is closed, or a pipe that nobody reads any more."""
+@pytest.mark.parametrize(
+    ("what", "log"), [("os.close(2)", "/dev/null"), ("a, b = os.pipe(); os.dup2(b, 2); os.close(a)", "pipe:")]
+)
+def test_leave_needs_no_log(broker: ScriptedBroker, what: str, log: str) -> None:
+    """Stderr is closed, and its number must not be a socket's; or it is a pipe that nobody reads any more."""
     before_start = PARENT.replace("ours, theirs", f"{what}\nours, theirs")
     line = line_of(1, will(broker.servers[0]))
     with Application(before_start + "order()", SCRIPT, "getppid", base64.b64encode(line).decode()) as application:
         guardian = application.process_named("guardian")
+        wait_until(lambda: listens(guardian), "listening")
+        assert str(Path(f"/proc/{guardian.pid}/fd/2").readlink()).startswith(log)
         application.kill()
         broker.wait_for(HEARTBEAT)
         wait_until(lambda: has_ended(guardian), "the guardian's end")
