@@ -103,7 +103,9 @@ def run(bench: Bench) -> Figure:
     notes: list[str] = []
     with (
         counted_in(counted.lost, counted.unexplained),
-        StaticGroup(bench, bench.ours(), topic, MEMBERS, kind="committer", batch=BATCH) as group,
+        StaticGroup(
+            bench, bench.ours(enable_auto_commit="false"), topic, MEMBERS, kind="committer", batch=BATCH
+        ) as group,
     ):
         shared = _Run(group=group, counted=counted, chance=bench.chance_of_own(bench.chance.random()))
         with bench.streaming(topic, _BEATS_PER_S) as stream:
@@ -125,7 +127,7 @@ def run(bench: Bench) -> Figure:
         series=counted.series,
         checks=_checks(counted, rounds),
         notes=(
-            f"consume({BATCH}), the batch is written down, commit(asynchronous=False); default settings",
+            f"consume({BATCH}), the batch is written down in 10 ms, commit(asynchronous=False); no automatic commits",
             (
                 f"the next kill: {_PAUSE_S[0]} to {_PAUSE_S[1]} s after the last member was back; or, once in"
                 f" {1 / _CHANCE_TO_STRIKE_TWICE:.0f} rounds, of the replacement itself, up to {_STARTING_S[1]} s after"
