@@ -22,14 +22,16 @@ from tests.integration.victim import Victim
 from tests.integration.worker import Worker
 from tests.integration.world import DEPTH, NEVER_MS, PARTITIONS, VICTIM, World, a_world, partitions_of
 from tests.support.proxy import FIND_COORDINATOR, HEARTBEAT, OFFSET_COMMIT, Proxy
+from tests.support.victim import Order
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 NEWEST, OLDEST = "4.3.1", "4.0.0"
 #: For those whose session is to end.
 POLL_INTERVAL_MS = 1500
-#: What a former holder may be told, by whether it comes with a heartbeat or with a join.
-TAKEN = {KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID}
+#: What a former holder is told at its heartbeat, and at its join where it had left for a missed poll.
+FENCED = frozenset({KafkaError.FENCED_INSTANCE_ID})
+FENCED_OR_HELD = FENCED | {KafkaError.UNRELEASED_INSTANCE_ID}
 
 
 @pytest.fixture
@@ -79,22 +81,26 @@ def seconds_passed(worker: Worker, seconds: float) -> None:
     worker.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0.0) > until, f"{seconds} s")
 
 
-def ends_for(victim: Victim, newcomer: Worker, *bystanders: Worker) -> None:
+def ends_for(
+    victim: Victim, newcomer: Worker, *bystanders: Worker, codes: frozenset[int] = FENCED, commits: int = 1
+) -> None:
     """It ends as the older holder of an instance id, and does not come back.
 
-    The application hears of the fatal error first and of on_lost with its next call.
+    The application hears of the fatal error first and of on_lost with its next call. `commits`: how many of its own
+    commits were confirmed to it, all of them before it was away.
     """
     victim.wait(lambda a: a.is_closed, "its end")
     assert victim.ended() == 0, str(victim)
     account = victim.account
     (error,) = [error for error in account.errors if error["is_fatal"]]
-    assert error["error"] in TAKEN
+    assert error["error"] in codes
     assert newcomer.consumer.memberid() in error["text"]
     assert [name for name, _ in account.calls].count("lost") == 1
     assert [name for name, _ in account.calls][-1] == "lost"
     assert (account.state, account.owned) == ("FATAL", frozenset())
-    # It tried to commit when it heard of the error: the consumer refuses, as it does after any fatal error.
-    assert account.refused_commits == [KafkaError._FATAL]
+    # Whatever it tried to commit was refused: by the coordinator, then by the consumer, as after any fatal error.
+    assert account.refused_commits[-1] == KafkaError._FATAL
+    assert len(account.commits) == commits
     everybody = (newcomer, *bystanders)
     assert [worker.state for worker in everybody] == [MemberState.STABLE] * len(everybody)
 
@@ -116,6 +122,12 @@ def holding_uncommitted(world: World, victim: Victim, *bystanders: Worker) -> fr
     return owned
 
 
+def goes_on_with_a_commit(victim: Victim) -> None:
+    """Let it run again; the first thing it does is to commit what it was given before."""
+    victim.order(Order.COMMIT)
+    victim.go_on()
+
+
 # ---- stopped ---------------------------------------------------------------------------------------------------------
 
 
@@ -131,7 +143,7 @@ def test_stopped_holder_ends_when_it_goes_on_after_a_takeover(world: World) -> N
     world.produce()
     commit_everything(world, newcomer, other)
     with nothing_changes(world, newcomer, other):
-        victim.go_on()
+        goes_on_with_a_commit(victim)
         ends_for(victim, newcomer, other)
     assert (partitions_of(newcomer), other.notes.calls) == (owned, calls)
     assert len(newcomer.notes.records) == 6 * 2 * DEPTH
@@ -159,8 +171,8 @@ def test_stopped_holder_ends_when_its_session_was_over_and_a_replacement_came(
     quick.produce()
     commit_everything(quick, newcomer, other)
     with nothing_changes(quick, newcomer, other):
-        victim.go_on()
-        ends_for(victim, newcomer, other)
+        goes_on_with_a_commit(victim)
+        ends_for(victim, newcomer, other, codes=FENCED if max_poll_interval_ms == NEVER_MS else FENCED_OR_HELD)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +196,7 @@ def test_stopped_member_comes_back_after_its_session(
     quick.produce()
     committed = commit_everything(quick, other)
     assert set(committed.values()) == {quick.depth}
-    victim.go_on()
+    goes_on_with_a_commit(victim)
     victim.wait(lambda a: ("lost", 6) in [(name, len(partitions)) for name, partitions in a.calls], "on_lost")
     comes_back(quick, victim, other)
 
@@ -243,7 +255,7 @@ def test_cut_off_holder_ends_when_the_network_is_back_after_a_takeover(world: Wo
     with nothing_changes(world, newcomer, other):
         proxy.heal()
         proxy.wait(lambda: proxy.passed[OFFSET_COMMIT] > 0, "the late commit")
-        ends_for(victim, newcomer, other)
+        ends_for(victim, newcomer, other, commits=0)
 
 
 def test_holder_whose_connections_were_reset_ends_after_a_takeover(world: World, proxy: Proxy) -> None:
