@@ -145,6 +145,7 @@ class BrokerError:
 
 #: Kafka's error codes that the core itself distinguishes.
 UNKNOWN_MEMBER_CODE = 25
+GROUP_FULL_CODE = 81
 FENCED_INSTANCE_CODE = 82
 UNRELEASED_INSTANCE_CODE = 111
 INVALID_PATTERN_CODE = 128

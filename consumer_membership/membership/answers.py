@@ -12,6 +12,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.types import (
     FATAL_CODE,
     FENCED_INSTANCE_CODE,
+    GROUP_FULL_CODE,
     JOIN_EPOCH,
     UNKNOWN_MEMBER_CODE,
     Assignment,
@@ -144,6 +145,8 @@ class Answers(Lifecycle):
                 self._fence(event.error)
             case Verdict.FATAL if event.error.code == FENCED_INSTANCE_CODE:
                 self._on_instance_taken(event.error)
+            case Verdict.FATAL if self._may_have_a_place(event.error):
+                self.heartbeats.failed(self._now, back_off=False)
             case Verdict.UNRELEASED | Verdict.GROUP_GONE | Verdict.FATAL:
                 self._fail(event.error)
             case _:
@@ -172,6 +175,11 @@ class Answers(Lifecycle):
         else:
             self._fail(error)
 
+    def _may_have_a_place(self, error: BrokerError) -> bool:
+        """Whether a full group that refuses this static member may count it already, under an older member id."""
+        is_join = self.state is _S.JOINING and self.settings.is_static
+        return is_join and error.code == GROUP_FULL_CODE and self.instance.refused_as_full(error, self._now)
+
     def _was_removed_for_good(self, error: BrokerError) -> bool:
         """Whether a static member was taken out by an administrator (KIP-345's removal), not by its session's end.
 
@@ -199,8 +207,8 @@ class Answers(Lifecycle):
         """Ask what has to be known to join as an instance; a pool without a free id may be the end."""
         if not self.settings.is_static or not self.coordinator.is_known:
             return
-        if self.state is _S.JOINING and self.instance.exhausted is not None:
-            self._fail(self.instance.exhausted)
+        if self.state is _S.JOINING and self.instance.refusal is not None:
+            self._fail(self.instance.refusal)
             return
         self._out += self.instance.orders(is_member=self.member_epoch > JOIN_EPOCH, now=self._now)
 

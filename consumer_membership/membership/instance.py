@@ -10,6 +10,9 @@ member too. `group.instance.id.conflict.policy` decides:
 - wait: the join is repeated until the holder has left or its session is over, which takes a session timeout at most.
 - fail: the member ends.
 
+A group that is full refuses a returning instance, too, on brokers before KAFKA-20601, because its member id is new.
+Then the place that the instance has already is given up for good (epoch -1 on behalf of its holder) and taken anew.
+
 A member with a pool takes nothing from anybody: it asks who holds what (ConsumerGroupDescribe), tries an id that was
 released with -2, else one that nobody holds, and lets the coordinator decide, which gives each id to one. The
 description shows what is committed to the coordinator's log, which is a little behind: where the coordinator's words
@@ -32,6 +35,7 @@ from consumer_membership.membership.events import GroupDescribed, GroupDescribeF
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import (
     FENCED_INSTANCE_CODE,
+    LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     UNRELEASED_INSTANCE_CODE,
     BrokerError,
@@ -81,6 +85,9 @@ class InstanceId:
         self._choose_at: Instant = 0.0
         self._wants_session_timeout = False
         self._own_releases = 0
+        self._full: BrokerError | None = None
+        self._is_refused = False
+        self._has_made_room = False
         self._away_since: Instant | None = None
         self._notes: list[Effect] = []
 
@@ -93,6 +100,7 @@ class InstanceId:
         """
         self.ghost, self._named, self._awaited = None, None, None
         self.waits_for, self.waits_since = None, None
+        self._full, self._is_refused, self._has_made_room = None, False, False
         self._is_newest |= is_newest
         self._has_taken_over = False
         self._tried.clear()
@@ -217,6 +225,31 @@ class InstanceId:
         words = f"{held}; {remedy} (the coordinator said: {error.message})"
         return BrokerError(code=UNRELEASED_INSTANCE_CODE, name="UNRELEASED_INSTANCE_ID", message=words)
 
+    # ---- a full group ----
+
+    def refused_as_full(self, error: BrokerError, now: Instant) -> bool:
+        """GROUP_MAX_SIZE_REACHED: whether it is worth looking if this instance has a place in the group already."""
+        if self.id is None or self._has_made_room:
+            return False
+        self._full = error
+        self._wants_description, self._choose_at = True, now
+        return True
+
+    def _make_room(self, holder: Holder | None) -> None:
+        may_take_over = (
+            self._settings.conflict_policy is ConflictPolicy.TAKEOVER and self._is_newest and not self._has_taken_over
+        )
+        if holder is None or not (holder.member_epoch == LEAVE_STATIC_EPOCH or may_take_over):
+            self._is_refused = True
+            return
+        self._full, self._has_made_room = None, True
+        self._take_over_from(holder)
+
+    @property
+    def release_epoch(self) -> int:
+        """With which epoch the ghost is released: for a while, or for good where its place is needed."""
+        return LEAVE_EPOCH if self._has_made_room else LEAVE_STATIC_EPOCH
+
     # ---- the description ----
 
     def described(self, event: GroupDescribed, own: str, now: Instant) -> None:
@@ -224,6 +257,9 @@ class InstanceId:
         if event.request_id != self._awaited:
             return
         self._awaited = None
+        if self._full is not None:
+            self._make_room(event.holders.get(self.id or ""))
+            return
         if self._settings.instance_pool:
             self._choose(event.holders, now)
             return
@@ -246,7 +282,9 @@ class InstanceId:
         if event.request_id != self._awaited:
             return
         self._awaited = None
-        if self._settings.instance_pool:
+        if self._full is not None:
+            self._is_refused = True
+        elif self._settings.instance_pool:
             self._choose({}, now)
         elif self._named is not None:
             self._take_over_from(Holder(member_id=self._named))
@@ -303,8 +341,10 @@ class InstanceId:
         return shown + (f"; and {len(known) - TOLD_HOLDERS} more" if len(known) > TOLD_HOLDERS else "")
 
     @property
-    def exhausted(self) -> BrokerError | None:
-        """What a pool's member ends with that finds no free id and is not to wait."""
+    def refusal(self) -> BrokerError | None:
+        """What the member ends with: the group is full, or its pool is exhausted and it is not to wait."""
+        if self._is_refused:
+            return self._full
         if self.waits_since is None or not self._has_to_choose:
             return None
         if self._settings.conflict_policy is ConflictPolicy.WAIT:

@@ -27,7 +27,6 @@ from consumer_membership.membership.states import IN_GROUP, SILENT, MemberState
 from consumer_membership.types import (
     FATAL_CODE,
     INVALID_PATTERN_CODE,
-    LEAVE_STATIC_EPOCH,
     BrokerError,
     Instant,
     Offsets,
@@ -281,7 +280,7 @@ class Member(Answers):
         if self.instance.ghost is not None:
             release = Heartbeat(
                 member_id=self.instance.ghost.member_id,
-                member_epoch=LEAVE_STATIC_EPOCH,
+                member_epoch=self.instance.release_epoch,
                 instance_id=self.instance.id,
             )
             self._send(release, self.heartbeats.sending(self._now))

@@ -29,7 +29,18 @@ AUTHORIZER = {
 
 def forbid(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
     """Deny everybody this operation on this resource; the rule, to be able to take it back."""
-    rule = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, AclPermissionType.DENY)
+    return _rule(bootstrap, kind, name, operation, AclPermissionType.DENY)
+
+
+def allow(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+    """Allow everybody this operation on this resource, and what it implies, and nothing else."""
+    return _rule(bootstrap, kind, name, operation, AclPermissionType.ALLOW)
+
+
+def _rule(
+    bootstrap: str, kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType
+) -> AclBinding:
+    rule = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_acls([rule], request_timeout=20)[rule].result()
     return rule

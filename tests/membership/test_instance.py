@@ -28,6 +28,7 @@ from tests.membership.builders import (
     A0,
     A1,
     FENCED_EPOCH,
+    GROUP_FULL,
     GROUP_GONE,
     LOADING,
     MAX_POLL_S,
@@ -264,6 +265,63 @@ def test_waiting_member_may_leave_at_once() -> None:
     scene = conflict(ConflictPolicy.WAIT).leave()
     assert [beat.member_epoch for beat in scene.new_beats] == [-2]
     assert scene.answer(-2).new(LeaveCompleted) == [LeaveCompleted()]
+
+
+# ---- a full group ----
+
+
+def full(policy: ConflictPolicy = ConflictPolicy.TAKEOVER) -> Scene:
+    """A static member whose join the full group refused."""
+    return joining(instance_id="i", conflict_policy=policy).reject(Verdict.FATAL, GROUP_FULL)
+
+
+@pytest.mark.parametrize("policy", ConflictPolicy)
+def test_returning_static_member_finds_its_place_in_a_full_group(policy: ConflictPolicy) -> None:
+    """Brokers before KAFKA-20601 count its new member id as one more: the place it has is given up and taken anew."""
+    scene = full(policy)
+    assert (scene.kinds, scene.state) == (["DescribeGroup"], S.JOINING)
+    describe(scene, i=Holder(member_id="away", member_epoch=-2))
+    assert sent(scene) == [("away", "i", -1)]
+    assert sent(scene.answer(-1)) == [("member-1", "i", 0)]
+    assert scene.answer(5, {A0}).settle().state is S.STABLE
+
+
+def test_replacement_of_a_crashed_member_finds_its_place_in_a_full_group() -> None:
+    """Takeover where there is no room for both."""
+    scene = describe(full(), i=living("ghost"))
+    assert sent(scene) == [("ghost", "i", -1)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "holders"),
+    [
+        (ConflictPolicy.TAKEOVER, {}),
+        (ConflictPolicy.TAKEOVER, {"j": Holder(member_id="m", member_epoch=-2)}),
+        (ConflictPolicy.WAIT, {"i": Holder(member_id="m", member_epoch=4)}),
+        (ConflictPolicy.FAIL, {"i": Holder(member_id="m", member_epoch=4)}),
+    ],
+)
+def test_stranger_is_refused_by_a_full_group(policy: ConflictPolicy, holders: dict[str, Holder]) -> None:
+    """KIP-389: GROUP_MAX_SIZE_REACHED is fatal, and nobody is sent away."""
+    scene = describe(full(policy), **holders)
+    assert (scene.state, told(scene), sent(scene)) == (S.FATAL, [(Problem.FATAL, "GROUP_MAX_SIZE_REACHED")], [])
+
+
+def test_full_group_that_cannot_be_described_refuses() -> None:
+    """Without knowing whose place it would be, none is given up."""
+    assert told(not_described(full())) == [(Problem.FATAL, "GROUP_MAX_SIZE_REACHED")]
+
+
+def test_room_is_made_once() -> None:
+    """A stranger took the place in between: that is the end."""
+    scene = describe(full(), i=Holder(member_id="away", member_epoch=-2)).answer(-1)
+    scene.reject(Verdict.FATAL, GROUP_FULL)
+    assert (scene.state, sent(scene)) == (S.FATAL, [])
+
+
+def test_dynamic_member_is_refused_by_a_full_group_at_once() -> None:
+    """It has no place that it could have."""
+    assert joining().reject(Verdict.FATAL, GROUP_FULL).state is S.FATAL
 
 
 # ---- pools ----------------------------------------------------------------------------------------------------------

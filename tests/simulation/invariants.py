@@ -387,7 +387,7 @@ class Invariants:
     ) -> None:
         if beat.owned is None:
             # On behalf of the member's own ghost, or of a holder; the answer is waited for like that of any heartbeat.
-            check(state is _S.JOINING and beat.member_epoch < -1, f"{process.name} releases {beat} in state {state}")
+            check(state is _S.JOINING, f"{process.name} releases {beat} in state {state}")
             self._released(process, record, beat)
             self._count(process, record)
             return

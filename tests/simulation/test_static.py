@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from consumer_membership.membership.events import Step
@@ -240,3 +242,22 @@ def test_lost_answer_to_a_static_join_is_recovered_from(rules: Rules) -> None:
     world.faults.answer_lost = 0.0
     world.settle(within_s=6)
     assert (one.member.state, one.member_ids) == (MemberState.STABLE, [one.member.member_id])
+
+
+@RULES
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_full_group_has_room_for_who_returns(rules: Rules, is_clean: bool) -> None:  # noqa: FBT001
+    """KIP-389: a static member that left for a while, or crashed, finds its place; a stranger does not."""
+    world, (one, other) = group_of(2, replace(rules, max_size=2))
+    if is_clean:
+        one.application.leave(LeaveOption.DEFAULT, closes=True)
+        world.run_for(1)
+    else:
+        one.kill()
+    stranger = world.start(2, "a", settings=static(7))
+    world.run_for(1)
+    assert (stranger.member.state, other.member.state) == (MemberState.FATAL, MemberState.STABLE)
+    stranger.kill()
+    again = world.start(3, "a", settings=static(0))
+    world.settle(within_s=4)
+    assert len(again.application.fetchable) == 2
