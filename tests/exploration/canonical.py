@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from consumer_membership.membership.effects import CommitOffsets, DescribeGroup, FetchCommitted
 from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatRejected, StepFinished
 from consumer_membership.membership.heartbeat import Heartbeats
+from consumer_membership.membership.instance import LONGEST_SESSION_S
 from consumer_membership.membership.lifecycle import FENCES_BEFORE_NEW_ID
 from consumer_membership.membership.member import Member
 from consumer_membership.membership.offsets import AUTOMATIC_TRIES, Commits, _Pending
@@ -32,6 +33,8 @@ LEAVE_S = 10.0
 COMMIT_S = 30.0
 #: The number of the present attempt; older ones count down from it.
 ATTEMPT = 9
+#: Since when somebody waits whose patience is at its end.
+LONG_AGO = -1000.0
 AWAITED = 1
 LEAVE = 2
 STALE = 0
@@ -241,9 +244,11 @@ def _place_instance(member: Member, now: float) -> None:
     instance._notes = []
     instance._away_since = None
     instance._choose_at = later(instance._choose_at, now, RETRY_S) or 0.0
-    instance.waits_since = None if instance.waits_since is None else 0.0
+    if instance.waits_since is not None:
+        is_over = now - instance.waits_since > LONGEST_SESSION_S
+        instance.waits_since = LONG_AGO if is_over else 0.0
     instance._own_releases = min(instance._own_releases, 2)
-    instance._backoff.failures = min(instance._backoff.failures, 1)
+    instance._backoff.failures = 0
 
 
 def _place_application(process: Process) -> None:

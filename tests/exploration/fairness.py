@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import TopicPartition
+from tests.exploration.canonical import LONG_AGO
 from tests.exploration.cluster import Happening
 from tests.exploration.model import PLACE, Model
 from tests.exploration.parts import EMPTY, Label, State
@@ -55,7 +56,7 @@ class Fairness:
                 self._good.update(passed)
                 return None
             passed.append(reached)
-        wrong = self._unsettled(passed[-1])
+        wrong = None if self.model.world.overtakes else self._unsettled(passed[-1])
         if wrong is None:
             self._good.update(passed)
         return wrong
@@ -153,7 +154,8 @@ class Fairness:
         """Why nobody can say that this state is settled."""
         model = self.model
         present = [one for number in state[: len(model.seats)] if (one := model.processes.values[number]) is not None]
-        wrong = next((wrong for process in present if (wrong := _unfinished(process)) is not None), None)
+        held = frozenset(one.member.instance.id for one in present if one.member.state is _S.STABLE) - {None}
+        wrong = next((wrong for process in present if (wrong := _unfinished(process, held)) is not None), None)
         if wrong is not None:
             return wrong
         stable = [process for process in present if process.member.state is _S.STABLE]
@@ -171,7 +173,7 @@ class Fairness:
     def _abandoned(self, state: State, present: list[Process], stable: list[Process]) -> str | None:
         """Somebody goes on for each instance id, unless its newest process, the one that may take it over, is dead.
 
-        That one may also have lost the race with another newcomer, which has died since.
+        That one may also have been replaced, have lost a race, or have waited in vain, and the other is dead since.
         """
         world = self.model.world
         served = {process.settings.instance_id for process in stable}
@@ -181,18 +183,25 @@ class Fairness:
             if not process.application.is_subscribed or instance_id is None or instance_id in served:
                 continue
             is_shared = world.seats.count(instance_id) > 1
-            if not is_shared or any(one.number == started and not _was_overtaken(one) for one in present):
+            if not is_shared or any(one.number == started and _should_go_on(one) for one in present):
                 return f"nobody goes on for {instance_id}: {process.name} is {process.member.state}"
         return None
 
 
-def _was_overtaken(process: Process) -> bool:
-    """Whether a member took the instance id over, and another one was quicker to join; that one may be dead by now."""
-    return process.watch.takeovers > 0 and process.member.state is _S.FATAL
+def _should_go_on(process: Process) -> bool:
+    """Whether the newest process has no reason to end: it was not replaced, lost no race, and did not wait in vain."""
+    error = process.member._fatal
+    if error is None:
+        return process.application.is_subscribed
+    was_replaced = error.name == "FENCED_INSTANCE_ID"
+    return not was_replaced and process.watch.takeovers == 0 and process.member.instance.waits_since != LONG_AGO
 
 
-def _unfinished(process: Process) -> str | None:
+def _unfinished(process: Process, held: frozenset[str | None]) -> str | None:
     member, application = process.member, process.application
+    if member.state is _S.JOINING and member.instance.is_waiting and member.instance.id in held:
+        # The policy `wait`, and the holder lives.
+        return None
     wanted = (_S.STABLE, _S.FATAL) if application.is_subscribed else (_S.UNSUBSCRIBED, _S.FATAL)
     if member.state not in wanted or application.is_leaving:
         return f"{process.name} is {member.state}"

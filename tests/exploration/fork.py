@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType
 from typing import Any, TypeVar, cast
@@ -21,8 +21,11 @@ _Copier = Callable[[Any, dict[int, Any]], Any]
 _ATOMS: frozenset[type] = frozenset(
     {int, float, str, bytes, bool, type(None), frozenset, tuple, UUID, FunctionType, BuiltinFunctionType, type}
 )
-#: What is another part's as well, or decides nothing: left out of keys. Settings follow from the process's name.
-_NOT_IN_KEYS = frozenset({"settings", "_settings", "_ownership", "_commits", "_jitter", "rules", "topics"})
+#: What is another part's as well, or always the same (`canonical`): left out of keys. Settings follow from the name.
+_NOT_IN_KEYS = frozenset(
+    {"settings", "_settings", "_ownership", "_commits", "_jitter", "rules", "topics", "_base_s", "_max_s", "_backoff"}
+    | {"_fetch_backoff", "auto_commit", "transitions", "_out", "_now", "since", "last_error", "_round_trips", "log"}
+)
 
 
 def fork(root: T) -> T:
@@ -90,7 +93,8 @@ def _copier_of(cls: type) -> _Copier:
             return known
         new = seen[id(value)] = make(cls)
         for name in slots:
-            setattr(new, name, _copy(getattr(value, name), seen))
+            one = getattr(value, name)
+            setattr(new, name, one if type(one) in _ATOMS else _copy(one, seen))
         mine = getattr(value, "__dict__", None)
         if mine:
             its = new.__dict__
@@ -112,43 +116,64 @@ def _slots_of(cls: type) -> tuple[str, ...]:
 # ---- keys ----
 
 
-def key_of(value: Any) -> Hashable:  # noqa: ANN401, PLR0911 - one return for each kind of value
+def key_of(value: Any) -> Hashable:  # noqa: ANN401
     """A hashable value, equal for equal contents; objects that several others refer to are told for each."""
     kind = type(value)
-    if kind in _ATOMS:
-        if kind is FunctionType or kind is BuiltinFunctionType:
-            return value.__qualname__
-        return tuple(map(key_of, value)) if kind is tuple else value
-    if kind is dict or kind is MappingProxyType:
-        return frozenset((key, key_of(one)) for key, one in value.items())
-    if kind is list or kind is deque:
-        return tuple(map(key_of, value))
-    if kind is set:
-        return frozenset(value)
-    if kind is MethodType:
-        return value.__func__.__qualname__
-    if isinstance(value, Enum):
-        return value.name
+    if kind in _PLAIN:
+        return cast("Hashable", value)
     teller = _TELLERS.get(kind)
     if teller is None:
-        teller = _TELLERS[kind] = _names_of(kind)
-    names, is_tuple = teller
-    if is_tuple:
-        return (kind.__name__, *map(key_of, value))
-    told = [key_of(getattr(value, name)) for name in names]
-    for name, one in getattr(value, "__dict__", {}).items():
-        if name not in _NOT_IN_KEYS:
-            told.append(key_of(one))
-    return (kind.__name__, *told)
+        teller = _TELLERS[kind] = _teller_of(kind, value)
+    return teller(value)
 
 
-_TELLERS: dict[type, tuple[tuple[str, ...], bool]] = {}
+def _told_tuple(value: tuple[Any, ...]) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return tuple(map(key_of, value))
+    return value
 
 
-def _names_of(cls: type) -> tuple[tuple[str, ...], bool]:
-    """The names of a class's fields beside those in `__dict__`; whether it is a tuple."""
-    slots = _slots_of(cls)
-    if is_dataclass(cls) and not slots:
-        return (), False
-    names = tuple(field.name for field in fields(cls)) if is_dataclass(cls) else slots
-    return tuple(name for name in names if name not in _NOT_IN_KEYS), issubclass(cls, tuple)
+_PLAIN: frozenset[type] = _ATOMS - {tuple, FunctionType, BuiltinFunctionType}
+_TELLERS: dict[type, Callable[[Any], Hashable]] = {
+    tuple: _told_tuple,
+    dict: lambda value: frozenset((key, key_of(one)) for key, one in value.items()),
+    MappingProxyType: lambda value: frozenset((key, key_of(one)) for key, one in value.items()),
+    list: lambda value: tuple(map(key_of, value)),
+    deque: lambda value: tuple(map(key_of, value)),
+    set: frozenset,
+    FunctionType: lambda value: value.__qualname__,
+    BuiltinFunctionType: lambda value: value.__qualname__,
+    MethodType: lambda value: value.__func__.__qualname__,
+}
+
+
+def _teller_of(cls: type, value: Any) -> Callable[[Any], Hashable]:  # noqa: ANN401
+    """How objects of this class are told, of which this is one: they all have the same fields."""
+    if issubclass(cls, Enum):
+        return lambda one: one.name
+    if issubclass(cls, tuple):
+        return _told_tuple
+    names = (*_slots_of(cls), *getattr(value, "__dict__", ()))
+    names = tuple(name for name in names if name not in _NOT_IN_KEYS)
+    title = cls.__name__
+
+    def expanded(one: Any) -> Hashable:  # noqa: ANN401
+        told = [title]
+        for name in names:
+            field = getattr(one, name)
+            told.append(field if type(field) in _PLAIN else key_of(field))
+        return tuple(told)
+
+    if not _is_value(cls):
+        return expanded
+
+    def itself(one: Any) -> Hashable:  # noqa: ANN401
+        try:
+            hash(one)
+        except TypeError:
+            return expanded(one)
+        return cast("Hashable", one)
+
+    return itself

@@ -14,7 +14,7 @@ from tests.exploration.fork import fork, key_of
 from tests.exploration.moves import moves_of
 from tests.exploration.parts import EMPTY, UNAFFORDABLE, UNKNOWN, Act, Face, Label, Local, State, Step, Table, face_of
 from tests.exploration.process import TOPIC, TOPIC_ID, Process, start
-from tests.exploration.worlds import KINDS, World
+from tests.exploration.worlds import IN_ORDER, KINDS, World
 from tests.simulation.invariants import Violation
 from tests.simulation.rules import Rules
 
@@ -172,7 +172,7 @@ class Model:
         if found is None:
             left = list(self.budgets.values[budgets])
             left[kind] -= 1
-            left[0] -= 1
+            left[0] -= KINDS[kind] not in IN_ORDER
             found = UNAFFORDABLE if min(left[kind], left[0]) < 0 else self.budgets.number(tuple(left))
             self._spent[budgets, kind] = found
         return found
@@ -309,14 +309,12 @@ class Model:
         return None
 
     def _commit_violation(self, state: State, act: Act) -> str | None:
-        """A commit is accepted from whoever holds the partition, and from nobody who is fenced without knowing it."""
+        """No commit is accepted of what another member fetches: not even from one that is fenced without knowing it."""
         for member_id, partitions in act.committed:
             for seat in self.seats:
                 face = self.faces[state[seat]]
                 if face is None:
                     continue
-                if face.member_id == member_id and face.is_excused:
-                    return f"{member_id} commits {sorted(partitions)}, and is not a member any more"
                 both = sorted(face.fetchable & partitions)
                 if face.member_id != member_id and not face.is_excused and both:
                     return f"{member_id} commits {both}, which {face.member_id} fetches"

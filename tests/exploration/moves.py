@@ -78,5 +78,7 @@ def _clock_moves(process: Process) -> Iterator[Move]:
         yield Move("miss_poll", budget="poll")
     if member.state is MemberState.UNSUBSCRIBING and member._leave_by > 0.0:
         yield Move("leave_too_long", budget="timeout")
+    if member.instance.waits_since == 0.0:
+        yield Move("wait_too_long", budget="timeout")
     if len(member.commits):
         yield Move("commit_too_long", budget="timeout")

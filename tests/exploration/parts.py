@@ -92,7 +92,7 @@ def face_of(process: Process) -> Face:
     member = process.member
     return Face(
         member_id=member.member_id,
-        instance_id=process.settings.instance_id,
+        instance_id=member.instance.id,
         fetchable=process.application.fetchable,
         is_excused=process.watch.is_excused,
         is_member=member.state in _LEFT_BEHIND,

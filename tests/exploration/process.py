@@ -49,7 +49,7 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, BrokerAddress, LeaveOption, Subscription
 from tests.exploration.application import STEPS, Application
-from tests.exploration.canonical import COMMIT_S, LEAVE_S, RETRY_S, canonicalise
+from tests.exploration.canonical import COMMIT_S, LEAVE_S, LONG_AGO, RETRY_S, canonicalise
 from tests.exploration.cluster import Answer, Reply, Request
 from tests.exploration.exchanges import NO_ANSWER, Call, Exchange, Order, answer_to, failure_of, heartbeat_answer
 from tests.exploration.moves import Move
@@ -301,6 +301,10 @@ class Process:
     def leave_too_long(self) -> None:
         """The leave's time is over."""
         self.feed(TimePassed(), LEAVE_S)
+
+    def wait_too_long(self) -> None:
+        """The holder of the instance id has been waited for longer than a session lasts."""
+        self.member.instance.waits_since = LONG_AGO
 
     def commit_too_long(self) -> None:
         """The commit's time is over."""

@@ -12,6 +12,7 @@ from tests.exploration.fairness import Fairness
 from tests.exploration.model import Model
 from tests.exploration.parts import State, Step
 from tests.exploration.trace import told
+from tests.exploration.worlds import RULES, World
 
 #: So many states are looked at between two looks at the clock.
 BATCH = 256
@@ -121,3 +122,8 @@ class Search:
             violation=violation,
             trace=trace,
         )
+
+
+def explore(world: World, rules: str, depth: int | None, seconds: float) -> Outcome:
+    """One run; to be called in a process of its own."""
+    return Search(Model(world, RULES[rules])).run(depth=depth, seconds=seconds)
