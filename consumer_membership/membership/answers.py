@@ -210,7 +210,7 @@ class Answers(Lifecycle):
         if self.state is _S.JOINING and self.instance.refusal is not None:
             self._fail(self.instance.refusal)
             return
-        self._out += self.instance.orders(is_member=self.member_epoch > JOIN_EPOCH, now=self._now)
+        self._out += self.instance.orders(is_settled=self.state is _S.STABLE, now=self._now)
 
     def _on_group_described(self, event: ev.GroupDescribed) -> None:
         self.instance.described(event, self.member_id, self._now)

@@ -13,10 +13,9 @@ member too. `group.instance.id.conflict.policy` decides:
 A group that is full refuses a returning instance, too, on brokers before KAFKA-20601, because its member id is new.
 Then the place that the instance has already is given up for good (epoch -1 on behalf of its holder) and taken anew.
 
-A member with a pool takes nothing from anybody: it asks who holds what (ConsumerGroupDescribe), tries an id that was
-released with -2, else one that nobody holds, and lets the coordinator decide, which gives each id to one. The
-description shows what is committed to the coordinator's log, which is a little behind: where the coordinator's words
-in a refusal name another holder, those count.
+A member with a pool takes nothing from anybody: it asks who holds what (ConsumerGroupDescribe) and claims a free id
+(`pool`). The description shows what is committed to the coordinator's log, which is a little behind: where the
+coordinator's words in a refusal name another holder, those count.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from consumer_membership.membership.effects import (
     Warned,
 )
 from consumer_membership.membership.events import GroupDescribed, GroupDescribeFailed
+from consumer_membership.membership.pool import Pool
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import (
     FENCED_INSTANCE_CODE,
@@ -53,8 +53,6 @@ DEFAULT_POLL_S = 300.0
 GRACE_S = 5.0
 #: Between two claims of one member, spread by a half to either side: many that start together come apart.
 CLAIM_SPACING_S = 0.1
-#: How many of a pool's holders a warning names.
-TOLD_HOLDERS = 3
 
 
 class InstanceId:
@@ -78,7 +76,7 @@ class InstanceId:
         self._is_newest = False
         self._has_taken_over = False
         self._named: str | None = None
-        self._tried: set[str] = set()
+        self._pool = Pool(settings.instance_pool, jitter)
         self._last_request_id = 0
         self._awaited: int | None = None
         self._wants_description = False
@@ -103,7 +101,7 @@ class InstanceId:
         self._full, self._is_refused, self._has_made_room = None, False, False
         self._is_newest |= is_newest
         self._has_taken_over = False
-        self._tried.clear()
+        self._pool.begin_anew()
         self._notes.clear()
         self._choose_at = 0.0
         self._own_releases = 0
@@ -116,11 +114,11 @@ class InstanceId:
         self.ghost, self._named, self.waits_for, self.waits_since = None, None, None, None
         self._is_newest = False
         self._own_releases = 0
-        self._tried.clear()
+        self._pool.begin_anew()
 
     @property
     def _has_to_choose(self) -> bool:
-        return self.id is None and bool(self._settings.instance_pool)
+        return self.id is None and bool(self._pool)
 
     @property
     def may_join(self) -> bool:
@@ -134,7 +132,7 @@ class InstanceId:
 
     def waits_until(self) -> Instant | None:
         """The latest moment at which the holder's session ends; None: a pool's member waits without end."""
-        if self.waits_since is None or self._settings.instance_pool:
+        if self.waits_since is None or self._pool:
             return None
         return self.waits_since + self._patience_s
 
@@ -146,10 +144,13 @@ class InstanceId:
         """When a pool's member looks again for a free id."""
         return self._choose_at if self._wants_description and self._awaited is None else None
 
-    def orders(self, *, is_member: bool, now: Instant) -> tuple[Effect, ...]:
-        """What is to be asked now, the coordinator being known, and what is to be said."""
+    def orders(self, *, is_settled: bool, now: Instant) -> tuple[Effect, ...]:
+        """What is to be asked now, the coordinator being known, and what is to be said.
+
+        The session timeout can wait until everything more urgent is done (`is_settled`).
+        """
         orders, self._notes = self._notes, []
-        if self._wants_session_timeout and (is_member or self.is_waiting):
+        if self._wants_session_timeout and (is_settled or self.is_waiting):
             self._wants_session_timeout = False
             orders.append(LearnSessionTimeout())
         if self._wants_description and self._awaited is None and now >= self._choose_at:
@@ -170,7 +171,7 @@ class InstanceId:
             self._own_releases += 1
             self.ghost = Holder(member_id=own)
             return None
-        if self._settings.instance_pool:
+        if self._pool:
             self._let_go(now)
             return None
         may_take_over = self._is_newest and not self._has_taken_over
@@ -191,7 +192,7 @@ class InstanceId:
     def _let_go(self, now: Instant) -> None:
         """The id of the pool is another's: look for one that is free."""
         if self.id is not None:
-            self._tried.add(self.id)
+            self._pool.refuse(self.id)
         self.id, self.ghost = None, None
         self._wants_description, self._choose_at = True, now + CLAIM_SPACING_S * (0.5 + self._jitter())
 
@@ -260,7 +261,7 @@ class InstanceId:
         if self._full is not None:
             self._make_room(event.holders.get(self.id or ""))
             return
-        if self._settings.instance_pool:
+        if self._pool:
             self._choose(event.holders, now)
             return
         found = event.holders.get(self.id or "")
@@ -284,7 +285,7 @@ class InstanceId:
         self._awaited = None
         if self._full is not None:
             self._is_refused = True
-        elif self._settings.instance_pool:
+        elif self._pool:
             self._choose({}, now)
         elif self._named is not None:
             self._take_over_from(Holder(member_id=self._named))
@@ -316,49 +317,28 @@ class InstanceId:
     # ---- the pool ----
 
     def _choose(self, holders: Mapping[str, Holder], now: Instant) -> None:
-        """Pick an id: one that was released, else one that nobody holds; at random, so that many claim different ones.
-
-        Ids that were refused a moment ago come last: the description may not show their holders yet.
-        """
-        pool = self._settings.instance_pool
-        free = [i for i in pool if i not in holders or holders[i].member_epoch == LEAVE_STATIC_EPOCH]
-        fresh = [i for i in free if i not in self._tried]
-        released = [i for i in fresh if i in holders]
-        candidates = released or fresh
-        if candidates:
-            self.id = candidates[int(self._jitter() * len(candidates))]
+        self.id = self._pool.choose(holders)
+        if self.id is not None:
             return
-        self._tried.clear()
+        self._pool.begin_anew()
         self._wants_description, self._choose_at = True, now + self._backoff.next_delay()
         if self.waits_since is None:
             self.waits_since = now
-            self._notes.append(Warned(words=f"No id of group.instance.id.pool is free: {self._told(holders)}"))
-
-    def _told(self, holders: Mapping[str, Holder]) -> str:
-        pool = self._settings.instance_pool
-        known = [f"{i} is held by {holders[i]}" for i in pool if i in holders]
-        shown = "; ".join(known[:TOLD_HOLDERS]) or "all of them were refused"
-        return shown + (f"; and {len(known) - TOLD_HOLDERS} more" if len(known) > TOLD_HOLDERS else "")
+            self._notes.append(Warned(words=f"No id of group.instance.id.pool is free: {self._pool.told(holders)}"))
 
     @property
     def refusal(self) -> BrokerError | None:
         """What the member ends with: the group is full, or its pool is exhausted and it is not to wait."""
         if self._is_refused:
             return self._full
-        if self.waits_since is None or not self._has_to_choose:
+        waits = self._settings.conflict_policy is ConflictPolicy.WAIT
+        if waits or self.waits_since is None or not self._has_to_choose:
             return None
-        if self._settings.conflict_policy is ConflictPolicy.WAIT:
-            return None
-        pool = self._settings.instance_pool
-        words = (
-            f"every one of the {len(pool)} ids of group.instance.id.pool is held ({pool[0]} ... {pool[-1]}); make the "
-            "pool larger, close a member, or set group.instance.id.conflict.policy to wait"
-        )
-        return BrokerError(code=UNRELEASED_INSTANCE_CODE, name="UNRELEASED_INSTANCE_ID", message=words)
+        return BrokerError(code=UNRELEASED_INSTANCE_CODE, name="UNRELEASED_INSTANCE_ID", message=self._pool.exhaustion)
 
     def fenced(self, now: Instant) -> bool:
         """FENCED_INSTANCE_ID: another member has the id. Whether there is another one to claim, from the pool."""
-        if not self._settings.instance_pool:
+        if not self._pool:
             return False
         self._let_go(now)
         return True

@@ -9,7 +9,7 @@ the broker and this package have no version in common. kio's schemas are importe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 from uuid import UUID
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse as FindCoordinatorResponseV3
     from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse as FindCoordinatorResponseV4
     from kio.schema.list_offsets.v7.response import ListOffsetsResponse
-    from kio.schema.metadata.v12.request import MetadataRequestTopic
     from kio.schema.metadata.v12.response import MetadataResponse as MetadataResponseV12
     from kio.schema.metadata.v13.response import MetadataResponse as MetadataResponseV13
     from kio.schema.offset_commit.v9.response import OffsetCommitResponse
@@ -228,35 +227,44 @@ def metadata_of_names(
     versions: BrokerVersions, names: Iterable[str] | None, *, may_create: bool = False
 ) -> Call[MetadataResponse]:
     """The brokers, and the topics with these names (None: all topics, empty: none)."""
-    from kio.schema.metadata.v12.request import MetadataRequestTopic
-
-    if names is None:
-        return _metadata(versions, None, may_create=may_create)
-    topics = tuple(MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in sorted(set(names)))
-    return _metadata(versions, topics, may_create=may_create)
+    wanted = None if names is None else [(None, TopicName(name)) for name in sorted(set(names))]
+    return _metadata(versions, wanted, may_create=may_create)
 
 
 def metadata_of_ids(versions: BrokerVersions, topic_ids: Iterable[UUID]) -> Call[MetadataResponse]:
     """The brokers, and the topics with these ids (KIP-516)."""
-    from kio.schema.metadata.v12.request import MetadataRequestTopic
-
-    topics = tuple(MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in sorted(set(topic_ids)))
-    return _metadata(versions, topics, may_create=False)
+    return _metadata(versions, [(topic_id, None) for topic_id in sorted(set(topic_ids))], may_create=False)
 
 
 def _metadata(
-    versions: BrokerVersions, topics: tuple[MetadataRequestTopic, ...] | None, *, may_create: bool
+    versions: BrokerVersions, topics: Sequence[tuple[UUID | None, TopicName | None]] | None, *, may_create: bool
 ) -> Call[MetadataResponse]:
-    from kio.schema.metadata import v12
-
-    entity = v12.MetadataRequest(
-        topics=topics, allow_auto_topic_creation=may_create, include_topic_authorized_operations=False
-    )
+    """One version's schemas only: this is the first request of a member, and each costs 8 ms to import."""
     if versions.of(Api.METADATA) < _METADATA_WITH_ERROR:
-        return Call(entity=entity, layout=v12.MetadataRequest, response=v12.MetadataResponse)
-    from kio.schema.metadata import v13
+        from kio.schema.metadata import v12
+        from kio.schema.metadata.v12.request import MetadataRequestTopic as TopicV12
 
-    return Call(entity=entity, layout=v13.MetadataRequest, response=v13.MetadataResponse)
+        return Call(
+            entity=v12.MetadataRequest(
+                topics=None if topics is None else tuple(TopicV12(topic_id=i, name=name) for i, name in topics),
+                allow_auto_topic_creation=may_create,
+                include_topic_authorized_operations=False,
+            ),
+            layout=v12.MetadataRequest,
+            response=v12.MetadataResponse,
+        )
+    from kio.schema.metadata import v13
+    from kio.schema.metadata.v13.request import MetadataRequestTopic as TopicV13
+
+    return Call(
+        entity=v13.MetadataRequest(
+            topics=None if topics is None else tuple(TopicV13(topic_id=i, name=name) for i, name in topics),
+            allow_auto_topic_creation=may_create,
+            include_topic_authorized_operations=False,
+        ),
+        layout=v13.MetadataRequest,
+        response=v13.MetadataResponse,
+    )
 
 
 def list_offsets(
