@@ -107,7 +107,8 @@ class ClusterClient:
         found = await self._persist(
             "the names of topics",
             timeout_s,
-            lambda: self._metadata(lambda versions: requests.metadata_of_ids(versions, topic_ids)),
+            # Half of it: a connection that is dead without a word leaves time for another one.
+            lambda: self._metadata(lambda versions: requests.metadata_of_ids(versions, topic_ids), timeout_s / 2),
         )
         # Only a topic that the cluster knows, and may tell, has a name beside its id; its partitions may have errors.
         return {topic.topic_id: name for name, topic in found.topics.items() if topic.topic_id in topic_ids}
@@ -187,11 +188,13 @@ class ClusterClient:
         may_create = self._settings.allow_auto_create_topics
         return await self._metadata(lambda versions: requests.metadata_of_names(versions, names, may_create=may_create))
 
-    async def _metadata(self, build: _BuildMetadata) -> ClusterMetadata:
-        return await self._metadata_from(await self._any(), build)
+    async def _metadata(self, build: _BuildMetadata, timeout_s: float | None = None) -> ClusterMetadata:
+        return await self._metadata_from(await self._any(), build, timeout_s)
 
-    async def _metadata_from(self, connection: BrokerConnection, build: _BuildMetadata) -> ClusterMetadata:
-        entity = await self._ask(connection, negotiated(connection, build), self._settings.socket_timeout_s)
+    async def _metadata_from(
+        self, connection: BrokerConnection, build: _BuildMetadata, timeout_s: float | None = None
+    ) -> ClusterMetadata:
+        entity = await self._ask(connection, negotiated(connection, build), self._patience_s(timeout_s))
         found = cluster.metadata(entity)
         if isinstance(found, BrokerError):
             # REBOOTSTRAP_REQUIRED (KIP-1102): what is known of the cluster, this connection too, is of no use any more.
@@ -215,6 +218,11 @@ class ClusterClient:
         if broker.node_id == _UNKNOWN_NODE:
             await self._metadata_from(connection, lambda versions: requests.metadata_of_names(versions, ()))
         return connection
+
+    def _patience_s(self, timeout_s: float | None) -> float:
+        """How long one answer is waited for."""
+        limit_s = self._settings.socket_timeout_s
+        return limit_s if timeout_s is None else min(limit_s, timeout_s)
 
     async def _ask(self, connection: BrokerConnection, call: Call[ResponseT], timeout_s: float) -> ResponseT:
         """One request; a connection on which its answer does not come in time is given up."""

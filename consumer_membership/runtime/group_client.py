@@ -36,16 +36,17 @@ _ELSEWHERE = frozenset({ErrorCode.not_coordinator.value, ErrorCode.coordinator_n
 class GroupClient(ClusterClient):
     """The brokers of one cluster; every method belongs to the loop that called the first one."""
 
-    async def find_coordinator(self, group_id: str) -> BrokerAddress:
+    async def find_coordinator(self, group_id: str, timeout_s: float | None = None) -> BrokerAddress:
         """The group's coordinator, as one broker names it now.
 
         Raises:
             BrokerRefusal: the broker knows none, or does not tell; retriable where waiting may help.
-            TransportError: no broker could be reached, or none answered within socket.timeout.ms.
+            TransportError: no broker could be reached, or the one that was asked did not answer within `timeout_s`
+                (at most, and without it: socket.timeout.ms); its connection is given up then.
         """
         connection = await self._any()
         call = negotiated(connection, lambda versions: requests.find_coordinator(versions, group_id))
-        entity = await self._ask(connection, call, self._settings.socket_timeout_s)
+        entity = await self._ask(connection, call, self._patience_s(timeout_s))
         found = responses.find_coordinator(entity, group_id)
         if isinstance(found, BrokerError):
             raise BrokerRefusal(found, retriable=is_retriable(found.code))

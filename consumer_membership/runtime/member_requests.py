@@ -104,7 +104,9 @@ class MemberRequests:
         )
         async for attempt in attempts:
             with attempt:
-                return CoordinatorFound(coordinator=await self._client.find_coordinator(settings.group_id))
+                return CoordinatorFound(
+                    coordinator=await self._client.find_coordinator(settings.group_id, REQUEST_TIMEOUT_S)
+                )
         raise InternalError("a coordinator lookup ended without an answer")
 
     def _report_lookup(self, error: BaseException | None) -> None:

@@ -24,7 +24,7 @@ from tests.wire.groups import (
 )
 from tests.wire.test_responses import fetch_answer_v9
 
-LEAVE, DESCRIBE_CLASSIC, CONFIGS, DESCRIBE = 13, 15, 32, 69
+FIND_COORDINATOR, LEAVE, DESCRIBE_CLASSIC, CONFIGS, DESCRIBE = 10, 13, 15, 32, 69
 
 ResultT = TypeVar("ResultT")
 
@@ -92,6 +92,25 @@ def test_no_answer_is_a_transport_error(silence: object, seconds: float) -> None
     """Silence and a broken connection are not a group without members."""
     with pytest.raises(TransportError):
         asked(script(describe=silence), lambda client, at: client.describe_consumer_group(at, "g", seconds))
+
+
+def test_lookup_gives_up_a_connection_that_does_not_answer_in_its_time() -> None:
+    """A path that forgot the connection: the next lookup makes a new one, long before socket.timeout.ms is over."""
+    silent: list[int] = []
+
+    def first_connection_is_dead(request: Received) -> Answer:
+        if request.api_key != FIND_COORDINATOR:
+            return None
+        silent.append(request.connection)
+        return DROP if request.connection == silent[0] else None
+
+    async def look_up_twice(client: GroupClient, _: BrokerAddress) -> BrokerAddress:
+        with pytest.raises(TransportError):
+            await client.find_coordinator("g", 0.05)
+        return await client.find_coordinator("g", PATIENCE_S)
+
+    assert asked(first_connection_is_dead, look_up_twice).node_id == 1
+    assert len(set(silent)) == 2
 
 
 def test_members_are_removed_each_with_its_result() -> None:
