@@ -153,7 +153,6 @@ def test_stopped_holder_ends_when_it_goes_on_after_a_takeover(world: World) -> N
     ("version", "max_poll_interval_ms"),
     [
         pytest.param(NEWEST, NEVER_MS, id="polls-4.3.1"),
-        pytest.param(NEWEST, POLL_INTERVAL_MS, id="poll-timeout-4.3.1"),
         pytest.param(OLDEST, POLL_INTERVAL_MS, id="poll-timeout-4.0.0"),
     ],
 )
@@ -215,7 +214,6 @@ def comes_back(world: World, victim: Victim, other: Worker) -> None:
     assert set(world.committed().values()) == {world.depth}
 
 
-@pytest.mark.parametrize("version", [NEWEST, OLDEST])
 def test_member_that_was_stopped_for_longer_than_its_poll_interval_goes_on(world: World) -> None:
     """Its session lasts: it has its partitions as before, and the others hear nothing of it.
 

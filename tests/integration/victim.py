@@ -39,27 +39,22 @@ def _live(life: Life, orders: _Descriptor, reports: _Descriptor, log: _Descripto
 class Account:
     """What one process reported so far, in its order; read it under the victim's condition or after its end."""
 
-    #: (partition, offset) -> number, and how often each came.
+    #: Partition, offset, number.
     records: list[tuple[int, int, int]] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
     calls: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
     commits: list[dict[int, int]] = field(default_factory=list)
     refused_commits: list[int] = field(default_factory=list)
-    #: Everything but records, to see what came before what.
-    events: list[str] = field(default_factory=list)
     member_ids: list[str] = field(default_factory=list)
-    epoch: int = 0
     state: str = ""
     owned: frozenset[int] = frozenset()
     is_armed: bool = False
     died_at: str | None = None
     is_closed: bool = False
 
-    def take(self, said: dict[str, Any]) -> None:  # noqa: PLR0912 - one branch a kind of report
+    def take(self, said: dict[str, Any]) -> None:
         """Note one report."""
-        if "number" not in said:
-            self.events.append(next(iter(said)))
         match said:
             case {"number": number, "partition": partition, "offset": offset}:
                 self.records.append((partition, offset, number))
@@ -67,8 +62,8 @@ class Account:
                 self.states.append(state)
             case {"call": call, "partitions": partitions}:
                 self.calls.append((call, tuple(partitions)))
-            case {"in_state": state, "owned": owned, "epoch": epoch, "member_id": member_id}:
-                self.state, self.owned, self.epoch = state, frozenset(owned), epoch
+            case {"in_state": state, "owned": owned, "member_id": member_id}:
+                self.state, self.owned = state, frozenset(owned)
                 if member_id not in self.member_ids:
                     self.member_ids.append(member_id)
             case {"error": _}:

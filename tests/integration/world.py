@@ -131,9 +131,9 @@ class World:
         """The group as its coordinator knows it."""
         return GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).describe(self.group).group
 
-    def target(self, described: GroupDescription, instance_id: str = VICTIM) -> frozenset[int]:
-        """What the coordinator means for this instance."""
-        (member,) = [member for member in described.members if member.instance_id == instance_id]
+    def target(self, described: GroupDescription) -> frozenset[int]:
+        """What the coordinator means for the victim's instance id."""
+        (member,) = [member for member in described.members if member.instance_id == VICTIM]
         assert member.target is not None
         return frozenset(partition for _, partition in member.target)
 

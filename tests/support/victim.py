@@ -234,10 +234,10 @@ class Application:
         """Report what is new about the membership."""
         view = self._consumer.membership()
         owned = sorted(partition for _, partition in view.owned)
-        standing = (view.member_id, view.member_epoch, view.state, owned)
+        standing = (view.member_id, view.state, owned)
         if standing != self._standing:
             self._standing = standing
-            say(member_id=view.member_id, epoch=view.member_epoch, in_state=view.state, owned=owned)
+            say(member_id=view.member_id, in_state=view.state, owned=owned)
 
     def _on_assign(self, _: Consumer, partitions: list[Partition]) -> None:
         self._called("assign", partitions)
