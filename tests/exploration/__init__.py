@@ -17,8 +17,8 @@ worked out once, however many states it occurs in.
   those that are awaited keep their order from a fixed number on, those that nobody awaits become 0.
 - Times for people, histories, round trips and heartbeat spacing are dropped: they decide when something is sent, and
   here each moment is tried. Backoffs count up to the number that makes a difference.
-- The application tells its member of a performed step at once; but a step that was overtaken by a newer one may still
-  be performed, which is what a callback that had begun before looks like.
+- Where a world is not "slow", the application tells its member of a performed step at once; but a step that was
+  overtaken by a newer one may still be performed, which is what a callback that had begun before looks like.
 - A lost request and a request that is executed after its sender gave it up are one step: the request stays under way,
   and need never arrive.
 - Epochs are not renamed: each change of them costs budget, so that they stay small.
@@ -28,9 +28,14 @@ worked out once, however many states it occurs in.
 - Time has no length: short timers (heartbeat, retry) come at any time, long ones (max.poll.interval, session,
   leave, commit) too, in any order, each for its budget. So a member may miss its poll before its first heartbeat. What
   needs a length, such as heartbeats in a second, is for `tests.simulation`.
-- Topic names and start offsets are answered at once, or fail; topics do not change, there is one broker node, and
-  automatic commits on the interval are off. Offsets have no values: a commit is of "what was consumed".
-- One group; the broker's timeouts and an administrator's removal are one step, since their effects are the same.
+- Topic names are known at once, start offsets too where a world is not "slow"; topics do not change, and automatic
+  commits on the interval are off. Offsets have no values: a commit is of "what was consumed".
+- One group, one broker node; the coordinator's session and rebalance timers end at any time. That the group is lost
+  ("dynamic" only) begins its epochs anew, so that a commit from before may count: not looked at.
+- A request that was given up arrives before the later ones of its process, or never, and of what a dying process had
+  sent some is handled at once and the rest never; but for the world "late requests", where anything may come late.
+- A session is long: when one ends, no answer is under way and nobody's last one is recent (a static member takes a
+  removal soon after an answer for an administrator's). An administrator's removal of that kind is left out.
 - A poll is taken in at once, and steps are performed whether or not a poll was reported: the event of the poll that
   performs them changes nothing else.
 """

@@ -57,7 +57,7 @@ def canonicalise(process: Process) -> None:
     if not member.settings.is_static:
         # What only the holder of an instance id asks for.
         member.heartbeats.broker_interval_s = member.last_heartbeat_at = None
-        member.instance._is_newest = False
+        member.instance._is_newest = process.watch.is_newest = False
     member._now = 0.0
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from consumer_membership.membership.effects import PausePartitions
 from consumer_membership.membership.states import IN_GROUP, MemberState
-from consumer_membership.types import JOIN_EPOCH
 from tests.exploration.application import STEPS
 from tests.exploration.canonical import RETRY_S
 
@@ -73,8 +72,7 @@ def _clock_moves(process: Process) -> Iterator[Move]:
     deadline = member.next_deadline()
     if deadline is not None and deadline <= RETRY_S:
         yield Move("retry")
-    # An instance id is taken over within milliseconds; a poll that is missed meanwhile is of no interest.
-    if member.state in IN_GROUP and (member.member_epoch > JOIN_EPOCH or not member.settings.is_static):
+    if member.state in IN_GROUP:
         yield Move("miss_poll", budget="poll")
     if member.state is MemberState.UNSUBSCRIBING and member._leave_by > 0.0:
         yield Move("leave_too_long", budget="timeout")

@@ -178,7 +178,7 @@ class Process:
     def told(self, how: str, place: int, reply: Reply) -> None:
         """The coordinator handled one of the requests; raises Violation."""
         try:
-            self.executed_zombie(place) if how == "executed_zombie" else getattr(self, how)(reply)
+            self.executed_zombie(place, reply) if how == "executed_zombie" else getattr(self, how)(reply)
         except InternalError as error:
             raise Violation(f"{self.name}: internal error: {error}") from error
         canonicalise(self)
@@ -193,13 +193,13 @@ class Process:
         if is_join and beat.member_id == self.member.member_id and self.member.state is _S.JOINING:
             self.watch.is_excused = False
 
-    def executed_zombie(self, number: int) -> None:
-        """A request that was given up was handled by the coordinator after all; earlier ones will not arrive.
-
-        A join among them excuses nobody: the member goes by the answer to another one.
-        """
-        kind = type(self.zombies[number])
-        self.zombies = [one for place, one in enumerate(self.zombies) if place > number or type(one) is not kind]
+    def executed_zombie(self, number: int, answer: Reply) -> None:
+        """A request that was given up was handled after all; a join ends the membership that the member knows."""
+        request = self.zombies[number]
+        self.zombies = [one for at, one in enumerate(self.zombies) if at > number or type(one) is not type(request)]
+        is_join = isinstance(request, Heartbeat) and request.member_epoch == JOIN_EPOCH
+        if is_join and isinstance(answer, Granted) and request.member_id == self.member.member_id:
+            self.watch.is_excused = True
 
     def executed_call(self, reply: Reply) -> None:
         """The first other request that the coordinator had not seen was handled by it; reads are answered at once."""

@@ -85,8 +85,8 @@ MUTANTS: tuple[tuple[type[Member], str, Mapping[str, int], str, int], ...] = (
     (simulated.AdoptsAnyEpoch, "static", {"poll": 1, "loss": 1}, "sends a leave in state", 8),
     (simulated.LeavesOutWhatIsBeingAssigned, "dynamic", {"loss": 1}, "it owns|fetchable by", 16),
     (simulated.RepeatsBare, "rebalance", {"start": 1, "loss": 1}, "the coordinator is not done", 8),
-    (simulated.TakesBack, "shared", {"start": 1, "poll": 1}, "takes an instance id over", 24),
-    (simulated.TakesOverAgainAndAgain, "shared", {"start": 2}, "takes an instance id over", 14),
+    (simulated.TakesBack, "shared", {"start": 1, "poll": 1}, "although it was in the group before", 24),
+    (simulated.TakesOverAgainAndAgain, "shared", {"start": 2}, "takes an instance id over 2 times", 18),
     (RevokesBeforeTheCommitIsOver, "rebalance", {"start": 1}, "before the commit was over", 12),
     (RevokesWithoutPause, "rebalance", {"start": 1}, "without a pause", 12),
     (ComesBackFromTheDead, "shared", {"start": 1}, "does not stay FATAL", 20),
@@ -101,6 +101,8 @@ SMALL: tuple[tuple[str, str, Mapping[str, int]], ...] = (
     ("rebalance", "4.2", {"start": 1, "duplicate": 1}),
     ("static", "4.2", {"crash": 1, "start": 1}),
     ("shared", "4.2", {"start": 1, "poll": 1}),
+    ("waiting", "4.2", {"start": 1, "crash": 1}),
+    ("late requests", "4.2", {"start": 1, "break": 1}),
 )
 
 
