@@ -173,7 +173,8 @@ class Fairness:
     def _abandoned(self, state: State, present: list[Process], stable: list[Process]) -> str | None:
         """Somebody goes on for each instance id, unless its newest process, the one that may take it over, is dead.
 
-        That one may also have been replaced, have lost a race, or have waited in vain, and the other is dead since.
+        That one may also have been in the group before and been replaced, or have lost a race or waited in vain, and
+        the other is dead since.
         """
         world = self.model.world
         served = {process.settings.instance_id for process in stable}
@@ -189,12 +190,11 @@ class Fairness:
 
 
 def _should_go_on(process: Process) -> bool:
-    """Whether the newest process has no reason to end: it was not replaced, lost no race, and did not wait in vain."""
-    error = process.member._fatal
-    if error is None:
+    """Whether the newest process has no reason to end: it was never let in, lost no race, and did not wait in vain."""
+    if process.member._fatal is None:
         return process.application.is_subscribed
-    was_replaced = error.name == "FENCED_INSTANCE_ID"
-    return not was_replaced and process.watch.takeovers == 0 and process.member.instance.waits_since != LONG_AGO
+    watch = process.watch
+    return watch.is_newest and watch.takeovers == 0 and process.member.instance.waits_since != LONG_AGO
 
 
 def _unfinished(process: Process, held: frozenset[str | None]) -> str | None:
