@@ -69,20 +69,25 @@ def units(_: Plan) -> int:
     return python("-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", NOT_INTEGRATION)
 
 
+def exploration(_: Plan) -> int:
+    """Every interleaving of small worlds, as far as two minutes go (`python -m tests.exploration --help`: further)."""
+    return python("-m", "tests.exploration", "--minutes", "2")
+
+
 def scenarios(_: Plan) -> int:
     """Every scenario id is a named test or stands in the table."""
     return python("-m", "tests.scenarios")
 
 
 def broker(plan: Plan) -> int:
-    """Floor 5: the real broker, with examples, demo and command line; one process, since the broker is shared."""
+    """Floor 5: the real broker, with examples, demo and command line; two processes, each with its own brokers."""
     if not plan.broker:
         plan.left_out.append("floor 5 (the real broker), because of --no-broker")
         return 0
     marks = "integration or docker"
     if not plan.docker:
         marks = "integration and not docker"
-    return python("-m", "pytest", "-q", "-m", marks, "--durations=15")
+    return python("-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", marks, "--durations=15")
 
 
 def wheel(_: Plan) -> int:
@@ -108,6 +113,7 @@ STAGES: dict[str, Callable[[Plan], int]] = {
     "contracts": contracts,
     "units": units,
     "scenarios": scenarios,
+    "exploration": exploration,
     "broker": broker,
     "wheel": wheel,
 }
