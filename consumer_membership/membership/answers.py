@@ -183,15 +183,16 @@ class Answers(Lifecycle):
     def _was_removed_for_good(self, error: BrokerError) -> bool:
         """Whether a static member was taken out by an administrator (KIP-345's removal), not by its session's end.
 
-        A session is longer than the heartbeat interval: whose last answer is younger than that cannot have lost it. A
-        member that was slow to revoke may have been removed for that (the rebalance timeout).
+        A session is longer than the heartbeat interval: who sent the heartbeat that was answered last within that time
+        cannot have lost it. The answer itself may be old: a process that was stopped reads it when it goes on. A member
+        that was slow to revoke may have been removed for that (the rebalance timeout).
         """
-        interval_s, answered_at = self.heartbeats.broker_interval_s, self.last_heartbeat_at
+        interval_s, confirmed_at = self.heartbeats.broker_interval_s, self.heartbeats.confirmed_at
         if not self.settings.is_static or self.state is _S.UNSUBSCRIBING or self.member_epoch <= JOIN_EPOCH:
             return False
-        if error.code != UNKNOWN_MEMBER_CODE or interval_s is None or answered_at is None:
+        if error.code != UNKNOWN_MEMBER_CODE or interval_s is None or confirmed_at is None:
             return False
-        return self._now - answered_at < interval_s and not self.ownership.surplus()
+        return self._now - confirmed_at < interval_s and not self.ownership.surplus()
 
     def _removal(self, error: BrokerError) -> BrokerError:
         words = (

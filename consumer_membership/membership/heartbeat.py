@@ -58,6 +58,8 @@ class Heartbeats:
         self._last_request_id = 0
         self.in_flight: int | None = None
         self._sent_at: Instant = 0.0
+        #: When the last heartbeat that was answered had been sent: the session goes on from then at least.
+        self.confirmed_at: Instant | None = None
         self._round_trips: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
         self._not_before: Instant = 0.0
         self.broker_interval_s: float | None = None
@@ -129,6 +131,7 @@ class Heartbeats:
         self._backoff.reset()
         self._not_before = 0.0
         self._round_trips.append(max(0.0, now - self._sent_at))
+        self.confirmed_at = self._sent_at
         if interval_s > 0:
             self.broker_interval_s = interval_s
 
@@ -148,7 +151,7 @@ class Heartbeats:
         self._sent = _Sent()
         self._backoff.reset()
         self._not_before = 0.0
-        self.joined_at = None
+        self.joined_at = self.confirmed_at = None
         self.has_unanswered_statement = False
         self.has_spoken = False
 

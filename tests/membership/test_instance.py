@@ -442,6 +442,15 @@ def test_static_member_whose_session_may_be_over_rejoins() -> None:
     assert scene.state is S.FENCED
 
 
+def test_static_member_that_was_stopped_with_an_answer_under_way_rejoins() -> None:
+    """The old answer is read when the process goes on, right before the heartbeat that finds the session over."""
+    scene = stable(A0, instance_id="i").in_touch()
+    scene.now += 30.0
+    scene.poll().answer(1)
+    scene.in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
+    assert scene.state is S.FENCED
+
+
 def test_static_member_that_was_slow_to_revoke_rejoins() -> None:
     """The rebalance timeout removes a member too."""
     scene = stable(A0, A1, instance_id="i").target(2, A0).in_touch().reject(Verdict.REJOIN, UNKNOWN_MEMBER)
