@@ -1,0 +1,379 @@
+"""One classic group as the broker keeps it: its phases, and what ends them (GroupMetadataManager; protocol rules 4.9).
+
+Answers to waiting requests gather in `released`, facts in `happened`; the coordinator takes them after each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import assert_never
+
+from consumer_membership.types import NO_MEMBER_ID, Instant, OffsetAndMetadata, TopicPartition
+from tests.simulation import rules as code
+from tests.simulation.classic import rules as classic_code
+from tests.simulation.classic.exchanges import (
+    Answer,
+    Beat,
+    Commit,
+    Joined,
+    Key,
+    Leave,
+    LeaveResults,
+    MemberIdentity,
+    Released,
+    Share,
+    Sync,
+    Synced,
+)
+from tests.simulation.classic.journal import Entry, JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted
+from tests.simulation.classic.roster import ClassicMember, Roster
+from tests.simulation.classic.rules import ClassicRules
+from tests.simulation.classic.timers import InitialDelay, Timer, TimerKind
+from tests.simulation.classic.written import WrittenGroup
+from tests.simulation.coordinator import Removed
+from tests.simulation.rules import Refusal, Refused
+
+
+class GroupState(Enum):
+    """The broker's states of a classic group."""
+
+    EMPTY = "Empty"
+    #: The members must join again; the phase ends when all did, or with its time.
+    PREPARING_REBALANCE = "PreparingRebalance"
+    #: A new generation; its leader's assignment is awaited.
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    #: The broker is no longer its coordinator.
+    DEAD = "Dead"
+
+
+@dataclass(slots=True)
+class ClassicGroup:
+    """Its roster, the phase it is in with that phase's timer, what was written of it, and the committed offsets."""
+
+    group_id: str
+    rules: ClassicRules
+    state: GroupState = GroupState.EMPTY
+    generation: int = 0
+    assignor: str | None = None
+    roster: Roster = field(default_factory=Roster)
+    join_ends_at: Instant | None = None
+    initial_delay: InitialDelay | None = None
+    #: Whether a member came while the first rebalance waited for some.
+    has_newcomer: bool = False
+    sync_ends_at: Instant | None = None
+    pending_sync: set[str] = field(default_factory=set)
+    committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    written: WrittenGroup = field(default_factory=WrittenGroup)
+    ids_made: int = 0
+    released: list[Released] = field(default_factory=list)
+    happened: list[Entry] = field(default_factory=list)
+
+    # ---- requests; `tests.simulation.classic.joining` has JoinGroup ----
+
+    def check(self, member_id: str, instance_id: str | None, generation: int) -> ClassicMember:
+        """The member of this generation that a request is from; raises Refusal."""
+        self.check_alive()
+        member = self.roster.check(member_id, instance_id)
+        if generation != self.generation:
+            raise Refusal(classic_code.ILLEGAL_GENERATION)
+        return member
+
+    def check_alive(self) -> None:
+        """Raises Refusal in a dead group."""
+        if self.state is GroupState.DEAD:
+            raise Refusal(code.COORDINATOR_NOT_AVAILABLE)
+
+    def sync(self, key: Key, request: Sync, now: Instant) -> Answer | None:
+        """Handle SyncGroup; None: it waits. Raises Refusal."""
+        member = self.check(request.member_id, request.instance_id, request.generation)
+        asked = (request.protocol_type, request.assignor)
+        for said, known in zip(asked, (self.roster.protocol_type, self.assignor), strict=True):
+            if said is not None and known is not None and said != known:
+                raise Refusal(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            raise Refusal(classic_code.REBALANCE_IN_PROGRESS)
+        self.pending_sync.discard(member.member_id)
+        if not self.pending_sync:
+            self.sync_ends_at = None
+        if self.state is GroupState.STABLE:
+            return Synced(assignor=self.assignor, assignment=member.assignment)
+        member.sync = key
+        if member.member_id == self.roster.leader_id:
+            self._assign(request.shares, now)
+        return None
+
+    def _assign(self, shares: tuple[Share, ...], now: Instant) -> None:
+        """The leader's word: who is not in it gets no bytes at all."""
+        given = dict(shares)
+        for member in self.roster.members.values():
+            member.assignment = given.get(member.member_id)
+            self._answer_sync(member, Synced(assignor=self.assignor, assignment=member.assignment), now)
+        self.state = GroupState.STABLE
+        self.write()
+        self.happened.append(RebalanceCompleted(generation=self.generation, shares=shares))
+
+    def heartbeat(self, request: Beat, now: Instant) -> None:
+        """Handle Heartbeat; raises Refusal, REBALANCE_IN_PROGRESS too keeps the session."""
+        self.check(request.member_id, request.instance_id, request.generation).start_session(now)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            raise Refusal(classic_code.REBALANCE_IN_PROGRESS)
+
+    def leave(self, request: Leave, now: Instant) -> LeaveResults:
+        """Handle LeaveGroup: each member has its own result, and one rebalance follows for all."""
+        self.check_alive()
+        codes = tuple(self._leave(member) for member in request.members)
+        if 0 in codes:
+            self.prepare_or_complete("explicit `LeaveGroup` request", now)
+        return LeaveResults(codes=codes)
+
+    def _leave(self, who: MemberIdentity) -> int:
+        member_id = who.member_id
+        try:
+            if member_id == NO_MEMBER_ID:
+                member_id = self.roster.instances.get(who.instance_id or "", NO_MEMBER_ID)
+            if member_id not in self.roster.pending:
+                self.roster.check(member_id, who.instance_id)
+        except Refusal as refusal:
+            return refusal.answer.code
+        self._send_off(member_id, "left")
+        return 0
+
+    def check_commit(self, request: Commit, now: Instant) -> None:
+        """Protocol rules 3.6: an accepted commit counts as a heartbeat; raises Refusal."""
+        self.check_alive()
+        if request.generation < 0 and self.state is GroupState.EMPTY:
+            return
+        if request.generation < 0 and request.member_id == NO_MEMBER_ID and request.instance_id is None:
+            raise Refusal(code.UNKNOWN_MEMBER_ID)
+        member = self.check(request.member_id, request.instance_id, request.generation)
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            raise Refusal(classic_code.REBALANCE_IN_PROGRESS)
+        member.start_session(now)
+
+    # ---- the join phase ----
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether a rebalance can begin, rather than go on."""
+        return self.state in {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}
+
+    def prepare_or_complete(self, reason: str, now: Instant) -> None:
+        """Begin a rebalance, or end the join phase of the one that runs if nobody is missing any more."""
+        if self.can_rebalance:
+            if self.state is not GroupState.EMPTY or self.roster.members:
+                self.prepare(reason, now)
+        elif self.initial_delay is None and self.roster.has_all_joined:
+            self.complete_joins(now)
+
+    def prepare(self, reason: str, now: Instant) -> None:
+        """Begin a rebalance: waiting SyncGroups are refused, and everybody must join again."""
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            for member in self.roster.members.values():
+                member.assignment = None
+                self._answer_sync(member, Refused(classic_code.REBALANCE_IN_PROGRESS), now)
+        self.pending_sync.clear()
+        self.sync_ends_at = None
+        is_initial = self.state is GroupState.EMPTY
+        self.state = GroupState.PREPARING_REBALANCE
+        self.happened.append(RebalanceBegan(generation=self.generation, reason=reason))
+        timeout_s = self.roster.rebalance_timeout_s
+        if is_initial:
+            step_s = self.rules.initial_rebalance_delay_s
+            self.initial_delay = InitialDelay(step_s, max(timeout_s - step_s, 0.0))
+            self.join_ends_at = now + step_s
+        elif self.roster.has_all_joined:
+            self.complete_joins(now)
+        else:
+            self.join_ends_at = now + timeout_s
+
+    def _end_join_phase(self, now: Instant) -> None:
+        """Its time is over: the first rebalance of a group is extended while members come."""
+        delay = self.initial_delay
+        if delay is None or not self.has_newcomer or delay.left_s == 0:
+            self.complete_joins(now)
+            return
+        self.has_newcomer = False
+        step_s = min(self.rules.initial_rebalance_delay_s, delay.left_s)
+        self.initial_delay = InitialDelay(step_s, max(delay.left_s - delay.step_s, 0.0))
+        self.join_ends_at = now + step_s
+
+    def complete_joins(self, now: Instant) -> None:
+        """End the join phase: dynamic members that did not join are out, and a generation begins with the others."""
+        self.join_ends_at = self.initial_delay = None
+        for member in [one for one in self.roster.members.values() if one.join is None and one.instance_id is None]:
+            self.remove(member.member_id, "rebalance")
+        if not self.roster.elects_joined_leader() and self.roster.members:
+            # Static members only, and none came: they have until their sessions end.
+            self.join_ends_at = now + self.roster.rebalance_timeout_s
+            return
+        self.generation += 1
+        self.pending_sync.clear()
+        if self.roster.members:
+            self._begin_generation(now)
+        else:
+            self.state, self.assignor = GroupState.EMPTY, None
+            self.write()
+        self.happened.append(
+            JoinsCompleted(
+                generation=self.generation,
+                members=tuple(self.roster.members),
+                leader_id=self.roster.leader_id,
+                assignor=self.assignor,
+            )
+        )
+
+    def _begin_generation(self, now: Instant) -> None:
+        self.state = GroupState.COMPLETING_REBALANCE
+        self.assignor = self.roster.select_assignor()
+        for member in self.roster.members.values():
+            self.answer_join(member, self.joined(member))
+            member.start_session(now)
+            member.is_new = False
+            self.pending_sync.add(member.member_id)
+        self.sync_ends_at = now + self.roster.rebalance_timeout_s
+
+    def joined(self, member: ClassicMember, *, skip_assignment: bool = False) -> Joined:
+        """JoinGroup's answer for this generation."""
+        leads = member.member_id == self.roster.leader_id
+        return Joined(
+            member_id=member.member_id,
+            generation=self.generation,
+            assignor=self.assignor or "",
+            leader_id=self.roster.leader_id or "",
+            members=self.roster.told(self.assignor or "") if leads else (),
+            skip_assignment=skip_assignment and leads,
+        )
+
+    # ---- answers and removals ----
+
+    def answer_join(self, member: ClassicMember, answer: Answer) -> None:
+        """Answer a member's JoinGroup if one waits."""
+        if member.join is not None:
+            self.released.append(Released(member.join, answer))
+            member.join = None
+
+    def fence(self, member: ClassicMember) -> None:
+        """Answer what waits of a member whose instance id another one took."""
+        fenced = Refused(code.FENCED_INSTANCE_ID)
+        self.answer_join(member, fenced)
+        if member.sync is not None:
+            self.released.append(Released(member.sync, fenced))
+            member.sync = None
+
+    def _answer_sync(self, member: ClassicMember, answer: Answer, now: Instant) -> None:
+        if member.sync is not None:
+            self.released.append(Released(member.sync, answer))
+            member.sync = None
+            member.start_session(now)
+
+    def remove(self, member_id: str, reason: str) -> None:
+        """Take a member, or an id that was given out, out of the group; nothing else follows yet."""
+        self.pending_sync.discard(member_id)
+        if self.roster.remove(member_id) is not None:
+            self.happened.append(Removed(member_id=member_id, reason=reason))
+
+    def _send_off(self, member_id: str, reason: str) -> None:
+        """Remove somebody whose JoinGroup may wait; a waiting SyncGroup stays unanswered, as at a broker."""
+        member = self.roster.members.get(member_id)
+        if member is not None:
+            self.answer_join(member, Refused(code.UNKNOWN_MEMBER_ID))
+        self.remove(member_id, reason)
+
+    # ---- time ----
+
+    def timers(self) -> Iterator[Timer]:
+        """Everything that runs."""
+        for member in self.roster.members.values():
+            if member.session_ends_at is not None:
+                yield Timer(member.session_ends_at, TimerKind.SESSION, member.member_id)
+        for member_id, at in self.roster.pending.items():
+            yield Timer(at, TimerKind.SESSION, member_id)
+        if self.join_ends_at is not None:
+            yield Timer(self.join_ends_at, TimerKind.JOIN)
+        if self.sync_ends_at is not None:
+            yield Timer(self.sync_ends_at, TimerKind.SYNC)
+
+    def fire(self, timer: Timer, now: Instant) -> None:
+        """End what this timer ends, be it due or not."""
+        match timer.kind:
+            case TimerKind.SESSION:
+                self._end_session(timer.member_id, now)
+            case TimerKind.JOIN:
+                self._end_join_phase(now)
+            case TimerKind.SYNC:
+                self._end_sync_phase(now)
+            case _:
+                assert_never(timer.kind)
+
+    def _end_session(self, member_id: str, now: Instant) -> None:
+        member = self.roster.members.get(member_id)
+        if member is not None and member.satisfies_heartbeat:
+            member.session_ends_at = None
+            return
+        self._send_off(member_id, "session")
+        if self.state is GroupState.PREPARING_REBALANCE:
+            # Ends the first rebalance's delay as well, unlike a member that leaves.
+            if self.roster.has_all_joined:
+                self.complete_joins(now)
+        elif member is not None:
+            self.prepare(f"removing member {member_id} on heartbeat expiration.", now)
+
+    def _end_sync_phase(self, now: Instant) -> None:
+        """Who did not ask for its assignment in time is out, static or not, and the others must join again.
+
+        The id of a static member that was replaced before it asked is still awaited, as at a broker.
+        """
+        late = sorted(self.pending_sync)
+        self.sync_ends_at = None
+        if not late:
+            return
+        for member_id in late:
+            self.remove(member_id, "sync")
+        self.prepare(f"Removing {late} on pending sync request expiration", now)
+
+    # ---- coordinators ----
+
+    def write(self) -> None:
+        """Write the group as it is to the log, which is all that the next coordinator will know of it."""
+        self.written = WrittenGroup.of(self.roster, self.generation, self.assignor)
+
+    def unload(self) -> None:
+        """The broker is no longer its coordinator: what waits is answered NOT_COORDINATOR."""
+        self.state = GroupState.DEAD
+        for member in self.roster.members.values():
+            for key in (member.join, member.sync):
+                if key is not None:
+                    self.released.append(Released(key, Refused(code.NOT_COORDINATOR)))
+            member.join = member.sync = None
+
+    def load(self, now: Instant) -> None:
+        """Become what was written; sessions start anew, and ids that were given out are forgotten."""
+        self.roster = self.written.roster(now)
+        self.generation, self.assignor = self.written.generation, self.written.assignor
+        self.state = GroupState.STABLE if self.roster.members else GroupState.EMPTY
+        self.join_ends_at = self.initial_delay = self.sync_ends_at = None
+        self.has_newcomer = False
+        self.pending_sync = set()
+        self.happened.append(Loaded(generation=self.generation, members=tuple(self.roster.members)))
+
+    # ---- looking at it ----
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everybody has its assignment and nothing is under way."""
+        waits = any(member.join is not None or member.sync is not None for member in self.roster.members.values())
+        return self.state is GroupState.STABLE and not (waits or self.pending_sync or self.roster.pending)
+
+    def waiting(self) -> frozenset[Key]:
+        """The keys of the requests that will be answered later."""
+        keys = [key for member in self.roster.members.values() for key in (member.join, member.sync)]
+        return frozenset(key for key in keys if key is not None)
+
+    def key(self) -> Hashable:
+        """Everything that it is, as a value."""
+        phase = (self.state, self.generation, self.assignor, self.has_newcomer, self.initial_delay)
+        times = (self.join_ends_at, self.sync_ends_at, frozenset(self.pending_sync))
+        return (phase, times, self.roster.key(), frozenset(self.committed.items()), self.written, self.ids_made)

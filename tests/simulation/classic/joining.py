@@ -1,0 +1,133 @@
+"""JoinGroup: who comes in, with which id, and what it sets off (protocol rules 3.4 and 4.9; GroupMetadataManager)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from consumer_membership.types import NO_MEMBER_ID, Instant
+from tests.simulation import rules as code
+from tests.simulation.classic import rules as classic_code
+from tests.simulation.classic.exchanges import Answer, Join, Key, MemberIdRequired, Offer
+from tests.simulation.classic.group import ClassicGroup, GroupState
+from tests.simulation.classic.journal import Replaced
+from tests.simulation.classic.roster import ClassicMember
+from tests.simulation.rules import Refusal
+
+
+def join(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer | None:
+    """Handle JoinGroup; None: it waits, or its answer is in `group.released`. Raises Refusal."""
+    group.check_alive()
+    if not _has_room(group, request.member_id):
+        group.remove(request.member_id, "group full")
+        raise Refusal(code.GROUP_MAX_SIZE_REACHED)
+    if not group.roster.supports(request.protocol_type, request.offers):
+        raise Refusal(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+    if request.member_id == NO_MEMBER_ID:
+        return _join_without_id(group, key, request, now)
+    if request.member_id in group.roster.pending:
+        if request.instance_id is not None:
+            raise Refusal(classic_code.UNKNOWN_SERVER_ERROR)
+        _add(group, key, request, request.member_id, now)
+        return None
+    member = group.roster.check(request.member_id, request.instance_id)
+    return _rejoin(group, key, request, member, now)
+
+
+def _has_room(group: ClassicGroup, member_id: str) -> bool:
+    """KIP-389: while joining the first ones that join are in, afterwards whoever is a member."""
+    known = group.roster.members.get(member_id)
+    match group.state:
+        case GroupState.EMPTY | GroupState.DEAD:
+            return True
+        case GroupState.PREPARING_REBALANCE:
+            is_in = known is not None and known.join is not None
+            return is_in or len(group.roster.joined) < group.rules.max_size
+        case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+            return known is not None or len(group.roster.members) < group.rules.max_size
+
+
+# ---- members that have no id yet ----
+
+
+def _join_without_id(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer | None:
+    group.ids_made += 1
+    member_id = f"{request.instance_id or 'member'}-{group.ids_made}"
+    if request.instance_id is None and request.version >= classic_code.VERSION_OF_REQUIRED_ID:
+        group.roster.pending[member_id] = now + request.session_timeout_s
+        return MemberIdRequired(member_id=member_id)
+    former_id = group.roster.instances.get(request.instance_id or "")
+    if former_id is None:
+        _add(group, key, request, member_id, now)
+    else:
+        _replace(group, key, request, group.roster.members[former_id], member_id, now)
+    return None
+
+
+def _add(group: ClassicGroup, key: Key, request: Join, member_id: str, now: Instant) -> None:
+    """A member more: the join phase of an initial rebalance is extended for it."""
+    if group.initial_delay is not None:
+        group.has_newcomer = True
+    member = ClassicMember(
+        member_id=member_id,
+        instance_id=request.instance_id,
+        offers=request.offers,
+        session_timeout_s=request.session_timeout_s,
+        rebalance_timeout_s=request.rebalance_timeout_s,
+        join=key,
+        is_new=True,
+        session_ends_at=now + group.rules.new_member_join_timeout_s,
+    )
+    group.roster.add(member, request.protocol_type)
+    group.prepare_or_complete(f"Adding new member {member_id}", now)
+
+
+# ---- members that the group knows ----
+
+
+def _rejoin(group: ClassicGroup, key: Key, request: Join, member: ClassicMember, now: Instant) -> Answer | None:
+    """Whether a member's metadata changed decides; a leader may have reasons that its metadata do not show."""
+    may_stay = group.state is GroupState.COMPLETING_REBALANCE or (
+        group.state is GroupState.STABLE and member.member_id != group.roster.leader_id
+    )
+    if may_stay and member.offers == request.offers:
+        return group.joined(member)
+    member.take_in(request, key)
+    group.prepare_or_complete(f"Member {member.member_id} joins again", now)
+    return None
+
+
+def _replace(group: ClassicGroup, key: Key, request: Join, former: ClassicMember, member_id: str, now: Instant) -> None:
+    """KIP-345: the newest process with an instance id has it; a stable group goes on as if nothing had happened."""
+    former_leader_id = group.roster.leader_id
+    former_offers = former.offers
+    group.fence(former)
+    member = group.roster.replace(former, member_id)
+    group.happened.append(
+        Replaced(instance_id=request.instance_id or "", former_id=former.member_id, member_id=member_id)
+    )
+    member.start_session(now)
+    member.take_in(request, key)
+    if group.state is not GroupState.STABLE:
+        # In COMPLETING_REBALANCE the leader may have seen the former id already, and would assign to that one.
+        group.prepare_or_complete(f"Updating metadata for static member {member_id}", now)
+    elif group.roster.select_assignor() != group.assignor or _has_other_topics(group, former_offers, request.offers):
+        group.prepare(f"Static member {member_id} joined with a change of protocol", now)
+    else:
+        group.write()
+        _answer_returned(group, request, member, former_leader_id or "")
+
+
+def _has_other_topics(group: ClassicGroup, before: tuple[Offer, ...], after: tuple[Offer, ...]) -> bool:
+    def topics(offers: tuple[Offer, ...]) -> frozenset[str] | None:
+        return next((offer.subscription.topics for offer in offers if offer.assignor == group.assignor), None)
+
+    return group.rules.sees_returning_subscriptions and topics(before) != topics(after)
+
+
+def _answer_returned(group: ClassicGroup, request: Join, member: ClassicMember, former_leader_id: str) -> None:
+    if request.version >= classic_code.VERSION_OF_SKIPPED_ASSIGNMENT:
+        answer = group.joined(member, skip_assignment=True)
+    else:
+        # It must not take itself for the leader, or it would assign (before KIP-814).
+        answer = replace(group.joined(member), leader_id=former_leader_id, members=())
+    group.answer_join(member, answer)

@@ -1,0 +1,167 @@
+"""Whatever is asked in whatever order: what always holds of a classic group's coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+import pytest
+
+from consumer_membership.types import OffsetAndMetadata
+from tests.simulation.classic.coordinator import ClassicCoordinator
+from tests.simulation.classic.exchanges import (
+    Beat,
+    Commit,
+    Join,
+    Joined,
+    Leave,
+    MemberIdentity,
+    MemberIdRequired,
+    Released,
+    Request,
+    Share,
+    Sync,
+)
+from tests.simulation.classic.group import GroupState
+from tests.simulation.classic.journal import JoinsCompleted, Loaded, RebalanceCompleted
+from tests.simulation.classic.rules import ClassicRules
+from tests.simulation.classic.scene import A, join
+
+STEPS = 250
+INSTANCES = (None, None, "i0", "i1")
+LISTS = (("range",), ("range", "sticky"), ("sticky", "range"))
+
+
+class Askers:
+    """Askers that know every id that was ever told, and mix them as they like."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)  # noqa: S311 - a simulation, not cryptography
+        rules = ClassicRules(max_size=3, new_member_join_timeout_s=40.0, sees_returning_subscriptions=seed % 2 == 0)
+        self.sut = ClassicCoordinator(rules)
+        self.sut.create_topic("a", 4)
+        self.now = 0.0
+        self.ids = [""]
+        self.asked: set[int] = set()
+        self.answered: set[int] = set()
+
+    def step(self) -> None:
+        """Ask something, or let time pass, or move."""
+        choice = self.random.random()
+        if choice < 0.01:
+            self.take(self.sut.move(self.random.randrange(3), self.now, loading_s=0.5))
+        elif choice < 0.3:
+            self.now += self.random.choice((0.1, 1.0, 4.0))
+            self.take(self.sut.pass_time(self.now))
+        elif choice < 0.32 and (timers := self.sut.timers()):
+            self.take(self.sut.fire(*self.random.choice(timers), self.now))
+        else:
+            key = len(self.asked)
+            self.asked.add(key)
+            self.take(self.sut.ask(key, "g", self.request(), self.now))
+
+    def request(self) -> Request:
+        """Any request of somebody who may be a member."""
+        pick = self.random.choice
+        group = self.sut.groups.get("g")
+        member_id = pick([*self.ids[-6:], *(group.roster.members if group is not None else ())])
+        instance_id = pick(INSTANCES)
+        if group is not None and member_id in group.roster.members and self.random.random() < 0.8:
+            instance_id = group.roster.members[member_id].instance_id
+        generation = (group.generation if group is not None else 0) - (self.random.random() < 0.1)
+        kind = self.random.random()
+        if kind < 0.45:
+            return self.a_join(member_id, instance_id)
+        if kind < 0.75:
+            shares = tuple(Share(one, frozenset(A)) for one in self.ids[-3:])
+            return Sync(member_id=member_id, instance_id=instance_id, generation=generation, shares=shares)
+        if kind < 0.85:
+            return Beat(member_id=member_id, instance_id=instance_id, generation=generation)
+        if kind < 0.95:
+            offsets = {A[0]: OffsetAndMetadata(offset=len(self.asked))}
+            return Commit(member_id=member_id, instance_id=instance_id, generation=generation, offsets=offsets)
+        return Leave(members=(MemberIdentity(member_id, instance_id), MemberIdentity(pick(self.ids))))
+
+    def a_join(self, member_id: str, instance_id: str | None) -> Join:
+        """A JoinGroup of any kind."""
+        pick = self.random.choice
+        return join(
+            member_id,
+            instance_id=instance_id,
+            assignors=pick(LISTS),
+            topics=pick((("a",), ("a",), ("a", "b"))),
+            session_timeout_s=pick((6.0, 10.0)),
+            rebalance_timeout_s=pick((2.0, 5.0)),
+            version=pick((3, 8, 9)),
+        )
+
+    def take(self, released: Iterable[Released]) -> None:
+        """Take answers, each of which is one's own and the only one."""
+        for key, answer in released:
+            assert key in self.asked - self.answered
+            self.answered.add(int(str(key)))
+            if isinstance(answer, Joined | MemberIdRequired):
+                self.ids.append(answer.member_id)
+
+    def check(self) -> None:
+        """What always holds."""
+        assert self.sut.waiting() <= self.asked - self.answered
+        group = self.sut.groups.get("g")
+        if group is None:
+            return
+        roster, members = group.roster, group.roster.members
+        statics = {one.instance_id: member_id for member_id, one in members.items() if one.instance_id is not None}
+        assert roster.instances == statics
+        assert roster.leader_id in members or (roster.leader_id is None and not members)
+        assert not roster.pending.keys() & members.keys()
+        assert (group.state is GroupState.PREPARING_REBALANCE) == (group.join_ends_at is not None)
+        assert group.state is not GroupState.EMPTY or not members
+        assert not roster.joined or group.state is GroupState.PREPARING_REBALANCE
+        assert not any(one.sync for one in members.values()) or group.state is GroupState.COMPLETING_REBALANCE
+        assert not group.pending_sync or group.sync_ends_at is not None
+        unwatched = [one for one in members.values() if one.session_ends_at is None]
+        assert all(one.satisfies_heartbeat for one in unwatched)
+        if members and group.state is not GroupState.PREPARING_REBALANCE:
+            assert all(group.assignor in one.names() for one in members.values())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_group_is_sound_whatever_is_asked(seed: int) -> None:
+    """Nobody is answered twice, nobody waits in a phase that has no end, and every member is watched by a timer."""
+    askers = Askers(seed)
+    for _ in range(STEPS):
+        askers.step()
+        askers.check()
+    generation = 0
+    for _, entry in askers.sut.journal:
+        if isinstance(entry, JoinsCompleted):
+            assert entry.generation == generation + 1, seed
+        if isinstance(entry, JoinsCompleted | Loaded):
+            generation = entry.generation
+        assert not isinstance(entry, RebalanceCompleted) or entry.generation == generation, seed
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 5))
+def test_silence_empties_the_group_and_answers_everybody_in_it(seed: int) -> None:
+    """When nobody asks any more, sessions and phases end one after the other, until nothing is left to wait for."""
+    askers = Askers(seed)
+    for _ in range(STEPS):
+        askers.step()
+    while (deadline := askers.sut.next_deadline()) is not None:
+        askers.now = max(askers.now, deadline)
+        askers.take(askers.sut.pass_time(askers.now))
+    assert {group.state for group in askers.sut.groups.values()} == {GroupState.EMPTY}
+    assert askers.sut.waiting() == set()
+
+
+def test_any_order_reaches_every_phase() -> None:
+    """The seeds above are worth something: generations, assignments, replacements and moves happen in them."""
+    happened: set[str] = set()
+    for seed in range(10):
+        askers = Askers(seed)
+        for _ in range(STEPS):
+            askers.step()
+        happened |= {type(entry).__name__ for _, entry in askers.sut.journal}
+        happened |= {getattr(entry, "reason", "") for _, entry in askers.sut.journal}
+    assert {"RebalanceCompleted", "Replaced", "Committed", "Loaded"} <= happened
+    assert {"session", "rebalance", "sync", "left"} <= happened

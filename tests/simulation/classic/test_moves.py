@@ -1,0 +1,193 @@
+"""What a classic group's coordinator takes along when it moves, and the coordinator as a value."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tests.exploration.fork import fork, key_of
+from tests.simulation import rules as code
+from tests.simulation.classic import rules as classic_code
+from tests.simulation.classic.coordinator import ClassicCoordinator
+from tests.simulation.classic.exchanges import Alive, Beat, Joined, Request, Synced
+from tests.simulation.classic.group import GroupState
+from tests.simulation.classic.journal import JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted
+from tests.simulation.classic.scene import (
+    A,
+    answer,
+    ask,
+    coordinator,
+    gathering,
+    group_of,
+    join,
+    journal,
+    new_id,
+    stable,
+    sync,
+    told,
+)
+from tests.simulation.classic.timers import TimerKind
+from tests.simulation.rules import Refused
+
+UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)
+ILLEGAL = Refused(classic_code.ILLEGAL_GENERATION)
+NOT_COORDINATOR = Refused(code.NOT_COORDINATOR)
+
+
+def test_other_nodes_and_a_loading_one_refuse() -> None:
+    """Protocol rules 4.7: after a move the old node is not the coordinator, and the new one loads first."""
+    sut = coordinator()
+    (leader,) = stable(sut, join())
+    sut.move(2, 1.0, loading_s=0.5)
+    asked = [sut.ask(0, "g", sync(leader), at, node_id=node) for node, at in ((1, 1.1), (2, 1.1), (2, 1.5))]
+    synced = Synced(assignor="range", assignment=frozenset({A[0]}))
+    loading = Refused(code.COORDINATOR_LOAD_IN_PROGRESS)
+    assert [released[0].answer for released in asked] == [NOT_COORDINATOR, loading, synced]
+
+
+def test_loading_coordinator_answers_heartbeats_with_none() -> None:
+    """Protocol rules 4.10: it does not know better, so that nobody is alarmed."""
+    sut = coordinator()
+    sut.move(2, 0.0, loading_s=0.5)
+    assert answer(sut, Beat(member_id="m9", generation=3), 0.1) == Alive()
+    assert answer(sut, Beat(member_id="m9", generation=3), 0.5) == UNKNOWN
+
+
+def test_sessions_start_anew_where_a_group_is_loaded() -> None:
+    """Protocol rules 4.9: nobody could send a heartbeat meanwhile."""
+    sut = coordinator()
+    stable(sut, join())
+    assert sut.move(2, 9.0, loading_s=2.0) == []
+    assert sut.next_deadline() == 21.0
+
+
+def test_move_answers_what_waits() -> None:
+    """Protocol rules 4.7: NOT_COORDINATOR for joins while preparing, for syncs while completing."""
+    sut = coordinator()
+    leader, follower = gathering(sut, join(), join())
+    ask(sut, "sync", sync(follower))
+    assert sut.move(2, 1.0, loading_s=0.0) == [("sync", NOT_COORDINATOR)]
+    members = stable(sut, join(), join(), now=2.0)
+    ask(sut, "join", join(members[0].member_id), 3.0)
+    assert sut.move(1, 4.0, loading_s=0.0) == [("join", NOT_COORDINATOR)]
+    assert leader.generation == members[0].generation
+
+
+def test_generation_that_was_not_assigned_never_happened() -> None:
+    """Only what a leader's SyncGroup set is written: a new coordinator goes on from there, as a stable group."""
+    sut = coordinator()
+    first, second = stable(sut, join(), join())
+    ask(sut, 1, join(first.member_id), 1.0)
+    again = told(Joined, ask(sut, 2, join(second.member_id), 1.0)[2])
+    newcomer = new_id(sut, 1.0)
+    sut.move(2, 2.0, loading_s=0.0)
+    assert (again.generation, answer(sut, sync(again), 3.0)) == (2, ILLEGAL)
+    assert answer(sut, sync(second), 3.0) == Synced(assignor="range", assignment=frozenset({A[1]}))
+    assert answer(sut, join(newcomer), 3.0) == UNKNOWN
+    assert journal(sut, Loaded) == [Loaded(generation=1, members=(first.member_id, second.member_id))]
+
+
+def test_replacement_of_a_static_member_outlives_a_move() -> None:
+    """KIP-345, KAFKA-10284: in a stable group it is written, while a group rebalances it is not."""
+    sut = coordinator()
+    (leader,) = stable(sut, join(instance_id="i0"))
+    new = told(Joined, answer(sut, join(instance_id="i0"), 1.0))
+    sut.move(2, 2.0, loading_s=0.0)
+    assert answer(sut, Beat(member_id=new.member_id, generation=1, instance_id="i0"), 3.0) == Alive()
+    assert answer(sut, Beat(member_id=leader.member_id, generation=1, instance_id="i0"), 3.0) == Refused(
+        code.FENCED_INSTANCE_ID
+    )
+
+
+def test_loaded_group_knows_only_the_chosen_assignor() -> None:
+    """The record has one assignor's metadata: a follower's unchanged list looks changed, other lists inconsistent."""
+    sut = coordinator()
+    lists = ("range", "sticky")
+    _, follower = stable(sut, join(assignors=lists), join(assignors=lists))
+    sut.move(2, 1.0, loading_s=0.0)
+    assert answer(sut, join(assignors=("sticky",)), 2.0) == Refused(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+    assert ask(sut, 1, join(follower.member_id, assignors=lists), 2.0) == {}
+    assert group_of(sut).state is GroupState.PREPARING_REBALANCE
+
+
+def test_group_of_a_coordinator_that_is_none_any_more_is_dead() -> None:
+    """Protocol rules 3.6: COORDINATOR_NOT_AVAILABLE, as long as somebody still asks this very group."""
+    sut = coordinator()
+    (leader,) = stable(sut, join())
+    group_of(sut).unload()
+    requests: list[Request] = [join(), join(leader.member_id), sync(leader)]
+    requests.append(Beat(member_id=leader.member_id, generation=1))
+    assert {answer(sut, request) for request in requests} == {Refused(code.COORDINATOR_NOT_AVAILABLE)}
+
+
+# ---- a value ----
+
+
+def rebalancing() -> tuple[ClassicCoordinator, str]:
+    """A group with a waiting join, an id that was given out, and somebody who is missing; and that one's id."""
+    sut = coordinator()
+    leader, follower = stable(sut, join(), join(instance_id="i0"))
+    new_id(sut, 1.0)
+    ask(sut, "waits", join(leader.member_id), 1.0)
+    return sut, follower.member_id
+
+
+@pytest.mark.parametrize("copy_of", [copy.deepcopy, fork], ids=["deepcopy", "fork"])
+def test_copy_is_independent(copy_of: object) -> None:
+    """An exploration goes on from one state in several ways."""
+    assert callable(copy_of)
+    sut, missing = rebalancing()
+    other = copy_of(sut)
+    before = sut.key()
+    assert other.key() == before
+    other.ask("late", "g", join(missing, instance_id="i0"), 1.0)
+    assert dict(other.pass_time(11.0)).keys() == {"waits", "late"}
+    assert sut.key() == before
+    assert sut.waiting() == {"waits"}
+    assert other.key() != before
+
+
+def test_key_tells_all_that_answers_follow_from() -> None:
+    """States are deduplicated by it: equal for equal histories, another one after each step of one."""
+    keys = []
+    for _ in range(2):
+        sut = coordinator()
+        keys.append([sut.key()])
+        leader, follower = gathering(sut, join(), join(instance_id="i0"))
+        keys[-1].append(sut.key())
+        for step in (sync(follower), sync(leader), join(instance_id="i0"), join(leader.member_id)):
+            ask(sut, "k", step, 1.0)
+            keys[-1].append(sut.key())
+        sut.move(2, 2.0, loading_s=1.0)
+        keys[-1].append(sut.key())
+    assert keys[0] == keys[1]
+    assert len(set(keys[0])) == len(keys[0])
+
+
+def test_explorations_own_key_works_as_well() -> None:
+    """`tests.exploration.fork` copies and tells any state."""
+    assert key_of(rebalancing()[0]) == key_of(rebalancing()[0])
+
+
+def test_journal_tells_each_generation() -> None:
+    """Invariants are about who was in a generation, and what its leader gave to whom."""
+    sut = coordinator()
+    leader, follower = stable(sut, join(), join())
+    ids = (leader.member_id, follower.member_id)
+    assert journal(sut, RebalanceBegan) == [RebalanceBegan(generation=0, reason=f"Adding new member {ids[0]}")]
+    assert journal(sut, JoinsCompleted) == [
+        JoinsCompleted(generation=1, members=ids, leader_id=ids[0], assignor="range")
+    ]
+    (completed,) = journal(sut, RebalanceCompleted)
+    assert dict(completed.shares) == {ids[0]: frozenset({A[0]}), ids[1]: frozenset({A[1]})}
+
+
+def test_any_timer_can_be_ended_without_a_clock() -> None:
+    """An exploration ends what it wants, in any order."""
+    sut = coordinator()
+    leader, _ = stable(sut, join(), join())
+    assert {timer.kind for _, timer in sut.timers()} == {TimerKind.SESSION}
+    ending = next(timer for _, timer in sut.timers() if timer.member_id == leader.member_id)
+    sut.fire("g", ending, 0.0)
+    assert {timer.kind for _, timer in sut.timers()} == {TimerKind.SESSION, TimerKind.JOIN}
