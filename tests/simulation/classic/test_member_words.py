@@ -1,0 +1,149 @@
+"""A member's orders and events stand for the coordinator's requests and answers without loss."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.membership.classic.exchanges import (
+    ClassicCommitAnswered,
+    ClassicHeartbeatAnswered,
+    ClassicHeartbeatRejected,
+    ClassicLeft,
+    ClassicVerdict,
+    ExchangeFailed,
+    JoinAnswered,
+    JoinRejected,
+    SendClassicHeartbeat,
+    SendClassicLeave,
+    SendJoin,
+    SendSync,
+    SyncAnswered,
+    SyncRejected,
+)
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.effects import CommitOffsets, FetchCommitted
+from consumer_membership.membership.events import CommitFailed, StartOffsetsFailed, StartOffsetsFetched
+from consumer_membership.types import OffsetAndMetadata
+from tests.simulation import rules as code
+from tests.simulation.classic.exchanges import Alive, Synced
+from tests.simulation.classic.member_words import Event, Order, event_of, failure_of, request_of
+from tests.simulation.classic.scene import A, coordinator, group_of
+from tests.simulation.rules import Refused
+
+TOPICS = MemberSubscription(topics=frozenset({"a"}))
+
+
+def send_join(member_id: str, number: int = 1) -> SendJoin:
+    """A member's order to join."""
+    return SendJoin(
+        request_id=number,
+        member_id=member_id,
+        instance_id=None,
+        session_timeout_s=10.0,
+        rebalance_timeout_s=60.0,
+        protocols=(("range", TOPICS),),
+        reason="",
+    )
+
+
+def send_sync(member_id: str = "m", number: int = 1, generation: int = 1) -> SendSync:
+    """A leader's order to sync."""
+    return SendSync(
+        request_id=number,
+        generation=generation,
+        member_id=member_id,
+        instance_id=None,
+        protocol_name="range",
+        assignments={member_id: frozenset(A)},
+    )
+
+
+BEAT = SendClassicHeartbeat(request_id=1, generation=1, member_id="m", instance_id=None)
+LEAVE = SendClassicLeave(request_id=1, member_id="m", instance_id=None, reason="")
+COMMIT = CommitOffsets(
+    commit_id=1, offsets={A[0]: OffsetAndMetadata(offset=7)}, member_id="m", member_epoch=1, instance_id=None
+)
+FETCH = FetchCommitted(attempt=1, partitions=frozenset(A[:1]), member_id="m", member_epoch=1)
+
+
+def test_member_goes_through_a_whole_life_by_its_own_words() -> None:
+    """An id, a join as leader, its sync, a heartbeat, a commit, what is committed, and a leave."""
+    sut = coordinator()
+    learnt: list[Event] = []
+
+    def order(one: Order) -> None:
+        learnt.extend(event_of(one, given) for _, given in sut.ask(1, "g", request_of(one), 0.0))
+
+    order(send_join(""))
+    (rejected,) = learnt
+    assert isinstance(rejected, JoinRejected)
+    assert (rejected.verdict, rejected.member_id) == (ClassicVerdict.MEMBER_ID_REQUIRED, "member-1")
+    member_id = rejected.member_id
+    order(send_join(member_id))
+    learnt += [event_of(send_join(member_id), given) for _, given in sut.pass_time(0.0)]
+    order(send_sync(member_id))
+    order(SendClassicHeartbeat(request_id=4, generation=1, member_id=member_id, instance_id=None))
+    order(CommitOffsets(commit_id=5, offsets=COMMIT.offsets, member_id=member_id, member_epoch=1, instance_id=None))
+    order(FETCH)
+    order(SendClassicLeave(request_id=6, member_id=member_id, instance_id=None, reason=""))
+    assert learnt[1:4] == [
+        JoinAnswered(
+            request_id=1,
+            generation=1,
+            member_id=member_id,
+            leader_id=member_id,
+            protocol_name="range",
+            members={member_id: TOPICS},
+        ),
+        SyncAnswered(request_id=1, assignment=frozenset(A), protocol_name="range"),
+        ClassicHeartbeatAnswered(request_id=4),
+    ]
+    committed = learnt[4]
+    assert isinstance(committed, ClassicCommitAnswered)
+    assert (committed.answer.errors, committed.membership) == ({A[0]: None}, None)
+    assert learnt[5:] == [StartOffsetsFetched(attempt=1, offsets={A[0]: 7}), ClassicLeft(request_id=6)]
+    assert group_of(sut).roster.members == {}
+
+
+def test_refusals_mean_what_the_wire_says() -> None:
+    """Protocol rules 4.7: the tables of `wire.classic_answers`."""
+    unknown = Refused(code.UNKNOWN_MEMBER_ID)
+    events = [event_of(order, unknown) for order in (send_join("m"), send_sync(), BEAT)]
+    rejections = [one for one in events if isinstance(one, JoinRejected | SyncRejected | ClassicHeartbeatRejected)]
+    assert [one.verdict for one in rejections] == [ClassicVerdict.REJOIN] * 3
+
+
+def test_refused_commit_speaks_of_the_membership() -> None:
+    """Protocol rules 4.7: the commit is final, the member joins anew."""
+    event = event_of(COMMIT, Refused(code.UNKNOWN_MEMBER_ID))
+    assert isinstance(event, ClassicCommitAnswered)
+    assert event.membership is ClassicVerdict.REJOIN
+
+
+def test_missing_assignment_is_an_empty_one_with_a_note() -> None:
+    """Protocol rules 4.5: the leader omitted the member, so that there are no bytes."""
+    event = event_of(send_sync(), Synced(assignor="range", assignment=None))
+    assert isinstance(event, SyncAnswered)
+    assert (event.assignment, bool(event.note)) == (frozenset(), True)
+
+
+@pytest.mark.parametrize(
+    ("order", "kind"),
+    [
+        (send_join("m"), ExchangeFailed),
+        (send_sync(), ExchangeFailed),
+        (BEAT, ExchangeFailed),
+        (LEAVE, ExchangeFailed),
+        (COMMIT, CommitFailed),
+        (FETCH, StartOffsetsFailed),
+    ],
+)
+def test_silence_fails_each_order_in_its_way(order: Order, kind: type) -> None:
+    """The coordinator may have acted all the same."""
+    assert isinstance(failure_of(order, "no answer"), kind)
+
+
+def test_answer_to_something_else_is_a_bug_of_the_simulation() -> None:
+    """No default that hides one."""
+    with pytest.raises(TypeError):
+        event_of(send_join("m"), Alive())
