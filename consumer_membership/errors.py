@@ -3,6 +3,7 @@
     MembershipError
     ├── ConfigurationError       the caller's: a key, a value or a use that cannot work
     ├── UseError                 the caller's: a call that this object cannot take now (closed, forked, pickled)
+    ├── AssignmentError          the caller's own assignor: a result that cannot be sent to the group
     ├── UnsupportedProtocolError the broker does not offer what the configuration asks for
     ├── GroupError               the coordinator's refusal of the member (fenced, group full, not authorised, ...)
     │   └── FatalGroupError      final: the member does not come back by itself
@@ -33,6 +34,10 @@ class ConfigurationError(MembershipError):
 
 class UseError(MembershipError):
     """A call that this object cannot take in its present condition."""
+
+
+class AssignmentError(MembershipError):
+    """An assignor's result that must not be sent to the group; the text names the partition and the member."""
 
 
 class UnsupportedProtocolError(MembershipError):
