@@ -1,0 +1,142 @@
+"""What the coordinator's answers mean for a classic member: joins, syncs, heartbeats, leaves, and silence."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.leading import Leading
+from consumer_membership.membership.classic.lifecycle import key_of, topic_key
+from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.effects import Problem
+from consumer_membership.types import FATAL_CODE, BrokerError, TopicPartition
+
+_S = ClassicState
+_V = ex.ClassicVerdict
+
+
+class ClassicAnswers(Leading):
+    """A classic member as far as its coordinator's answers move it."""
+
+    # ---- joining ----
+
+    def _on_join_answered(self, event: ex.JoinAnswered) -> None:
+        if event.request_id != self._exchange or self.state is not _S.JOINING:
+            return
+        self._exchange = None
+        self._backoff.reset()
+        self._session_since = self.last_heartbeat_at = self._now
+        self._beat_at = self._now + self.classic.heartbeat_interval_s
+        self.generation, self.member_id = event.generation, event.member_id
+        if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
+            words = f"the group chose the assignor {event.protocol_name!r}, which this member does not have"
+            self._fail(BrokerError(code=FATAL_CODE, name="INCONSISTENT_GROUP_PROTOCOL", message=words))
+            return
+        self.rejoins_because = None
+        self._transition(_S.SYNCING, f"generation {event.generation} has gathered")
+        self._begin_generation(event)
+
+    def _on_join_rejected(self, event: ex.JoinRejected) -> None:
+        if event.request_id != self._exchange or self.state is not _S.JOINING:
+            return
+        self._exchange = None
+        if event.verdict is _V.MEMBER_ID_REQUIRED:
+            self.member_id = event.member_id
+        else:
+            self._obey(event.verdict, event.error)
+
+    def _on_sync_answered(self, event: ex.SyncAnswered) -> None:
+        if event.request_id != self._exchange or self.state is not _S.SYNCING:
+            return
+        self._exchange = None
+        self._backoff.reset()
+        strange = sorted({p.topic for p in event.assignment} - self.subscription.topics)
+        if strange:
+            # The subscription changed meanwhile: nothing is applied (protocol rules 4.5).
+            self._join(f"assigned topics that are not subscribed any more: {', '.join(strange)}")
+            return
+        self._take_share(event.assignment)
+
+    def _take_share(self, assignment: frozenset[TopicPartition]) -> None:
+        ownership = self.ownership
+        ownership.resolve({topic_key(p.topic): p.topic for p in assignment})
+        ownership.take_target(frozenset(map(key_of, assignment)))
+        # An eager member's application is told each share, an empty one too, as confluent-kafka's is.
+        ownership.is_first |= self.classic.is_eager
+        self._gives_up = bool(ownership.surplus())
+        self._transition(_S.RECONCILE, f"the leader's assignment of generation {self.generation} is there")
+
+    def _on_sync_rejected(self, event: ex.SyncRejected) -> None:
+        if event.request_id == self._exchange and self.state is _S.SYNCING:
+            self._exchange = None
+            self._obey(event.verdict, event.error)
+
+    def _on_exchange_failed(self, event: ex.ExchangeFailed) -> None:
+        """No answer: the coordinator may have acted all the same; the member keeps its id (protocol rules 4.7)."""
+        if event.request_id == self._leave_request:
+            self._left(f"the leave got no answer ({event.reason}); the session's end removes the member")
+        elif event.request_id == self._beat:
+            self._beat = None
+            self._beat_at = self._now + self._backoff.next_delay()
+            self._lose_coordinator(event.reason)
+        elif event.request_id == self._exchange:
+            self._join(f"no answer: {event.reason}", delay_s=self._backoff.next_delay())
+            self._lose_coordinator(event.reason)
+
+    def _on_left(self, event: ex.ClassicLeft) -> None:
+        if event.request_id == self._leave_request:
+            said = "confirmed the leave" if event.error is None else f"answered the leave with {event.error.name}"
+            self._left(f"the coordinator {said}")
+
+    # ---- heartbeats and verdicts ----
+
+    def _on_heartbeat(self, event: ex.ClassicHeartbeatAnswered | ex.ClassicHeartbeatRejected) -> None:
+        if event.request_id != self._beat:
+            return
+        self._beat = None
+        is_alive = isinstance(event, ex.ClassicHeartbeatAnswered) or event.verdict is _V.REJOIN_NOW
+        if is_alive:
+            self._session_since = self.last_heartbeat_at = self._now
+            self._backoff.reset()
+        if isinstance(event, ex.ClassicHeartbeatRejected):
+            self._obey(event.verdict, event.error)
+
+    def _obey(self, verdict: ex.ClassicVerdict, error: BrokerError) -> None:
+        """What an error means (protocol rules 4.7); JoinGroup's and SyncGroup's lead back to JOINING."""
+        self.last_error = error
+        match verdict:
+            case _V.RETRY:
+                self._again(error, delay_s=self._backoff.next_delay())
+            case _V.REDISCOVER:
+                self._again(error, delay_s=self._backoff.next_delay())
+                self._lose_coordinator(error.name)
+            case _V.REJOIN:
+                self._fence(error)
+            case _V.REJOIN_KEEP_ID:
+                self._fence(error, keeps_id=True)
+            case _V.REJOIN_NOW if self.state in (_S.STABLE, _S.RECONCILE):
+                self.rejoins_because = self.rejoins_because or "the group rebalances"
+            case _V.REJOIN_NOW:
+                self._again(error, delay_s=0.0)
+            case _V.REJOIN_LATER:
+                self._again(error, delay_s=self._backoff.next_delay())
+            case _V.MEMBER_ID_REQUIRED | _V.FATAL:
+                self._fail(error)
+            case _:
+                assert_never(verdict)
+
+    def _again(self, error: BrokerError, *, delay_s: float) -> None:
+        """Join again where it was about joining; a heartbeat is simply repeated."""
+        if self.state in (_S.JOINING, _S.SYNCING):
+            self._join(f"rebalance failed due to {error.name}", delay_s=delay_s)
+        else:
+            self._beat_at = max(self._beat_at, self._now + delay_s)
+
+    def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
+        if not event.is_final:
+            self.last_error = event.error
+            return
+        self._raise(Problem.REFUSED, event.error)
+        self._over(self.commits.abandon(event.error))
+        self._leave_by = self._now

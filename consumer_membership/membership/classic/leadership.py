@@ -1,0 +1,71 @@
+"""What a group's leader does between JoinGroup and SyncGroup: look at the topics, and have the assignor compute.
+
+| effect | performed by | answered with |
+|---|---|---|
+| DescribeTopics | network thread | TopicsDescribed or TopicsNotDescribed |
+| ComputeAssignment | a thread of its own, for it may take its time | AssignmentComputed or AssignmentFailed |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from consumer_membership.membership.classic.assignor import Topics
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.types import BrokerError, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTopics:
+    """Ask Metadata how many partitions these topics have, and where their replicas are."""
+
+    request_id: int
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeAssignment:
+    """Have the assignor of this name compute who gets what."""
+
+    generation: int
+    assignor: str
+    topics: Topics
+    members: Mapping[str, MemberSubscription]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsDescribed:
+    """Metadata answered; topics that do not exist are absent."""
+
+    request_id: int
+    topics: Topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsNotDescribed:
+    """Metadata was refused, or did not answer."""
+
+    request_id: int
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentComputed:
+    """The assignor's result, checked for completeness."""
+
+    generation: int
+    assignments: Mapping[str, frozenset[TopicPartition]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentFailed:
+    """The assignor raised, or its result cannot be: the leader's application has to know."""
+
+    generation: int
+    error: BrokerError
+
+
+LeaderEffect: TypeAlias = DescribeTopics | ComputeAssignment
+LeaderEvent: TypeAlias = TopicsDescribed | TopicsNotDescribed | AssignmentComputed | AssignmentFailed

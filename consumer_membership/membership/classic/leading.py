@@ -1,0 +1,142 @@
+"""A classic member as far as it leads: from everybody's words to everybody's share, and an eye on the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from consumer_membership.membership.backoff import Jitter
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.assignor import Topics
+from consumer_membership.membership.classic.leadership import (
+    AssignmentComputed,
+    AssignmentFailed,
+    ComputeAssignment,
+    DescribeTopics,
+    TopicsDescribed,
+    TopicsNotDescribed,
+)
+from consumer_membership.membership.classic.lifecycle import ClassicLifecycle
+from consumer_membership.membership.classic.settings import ClassicSettings
+from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.types import Instant, TopicPartition
+
+_S = ClassicState
+
+
+class Leading(ClassicLifecycle):
+    """The leader's part of one member; a follower syncs with nothing."""
+
+    def __init__(self, settings: MemberSettings, classic: ClassicSettings, *, jitter: Jitter) -> None:
+        super().__init__(settings, classic, jitter=jitter)
+        self._protocol_name = ""
+        #: Whether this member assigns for the whole group, in the present generation.
+        self.is_leader = False
+        self._members: Mapping[str, MemberSubscription] = {}
+        self._unreadable: Mapping[str, str] = {}
+        #: The topics as they were when the group was assigned, and the question after them that is under way.
+        self._topics: Topics | None = None
+        self._topics_request: int | None = None
+        self._topics_at: Instant | None = None
+        #: Whether the share of this generation takes something away, so that a cooperative member joins once more.
+        self._gives_up = False
+
+    # ---- one generation ----
+
+    def _begin_generation(self, event: ex.JoinAnswered) -> None:
+        """The group has gathered: a follower asks for its share, a leader computes everybody's."""
+        self._protocol_name, self.is_leader = event.protocol_name, event.is_leader
+        self._members, self._unreadable = event.members, event.unreadable
+        self._topics_request = self._topics_at = None
+        if event.is_leader and not event.skip_assignment:
+            self._topics = None
+            self._topics_at = self._now
+        else:
+            self._sync({})
+
+    def _sync(self, assignments: Mapping[str, frozenset[TopicPartition]]) -> None:
+        self._exchange = self._next_request_id()
+        self._topics_at = self._now + self.classic.refresh_interval_s if self.is_leader else None
+        sync = ex.SendSync(
+            request_id=self._exchange,
+            generation=self.generation,
+            member_id=self.member_id,
+            instance_id=self.settings.instance_id,
+            protocol_name=self._protocol_name,
+            assignments=assignments,
+            versions={member_id: one.version for member_id, one in self._members.items()},
+        )
+        self._out.append(sync)
+
+    def _advance_leading(self) -> None:
+        if self._exchange is None:
+            self._look_at_topics_if_due()
+
+    # ---- the topics ----
+
+    @property
+    def _watched(self) -> frozenset[str]:
+        """What the whole group subscribes to."""
+        return frozenset[str]().union(*(one.topics for one in self._members.values())) | self.subscription.topics
+
+    def _topics_due_at(self) -> Instant | None:
+        return self._topics_at if self._topics_request is None else None
+
+    def _look_at_topics_if_due(self) -> None:
+        due_at = self._topics_due_at()
+        if not self.is_leader or due_at is None or self._now < due_at:
+            return
+        self._topics_request = self._next_request_id()
+        self._out.append(DescribeTopics(request_id=self._topics_request, topics=self._watched))
+
+    def _dispatch_to_leader(self, event: object) -> None:
+        match event:
+            case TopicsDescribed():
+                self._on_topics_described(event)
+            case TopicsNotDescribed():
+                self._on_topics_not_described(event)
+            case AssignmentComputed():
+                self._on_assignment_computed(event)
+            case AssignmentFailed():
+                self._on_assignment_failed(event)
+            case _:
+                pass
+
+    def _on_topics_described(self, event: TopicsDescribed) -> None:
+        if event.request_id != self._topics_request:
+            return
+        self._topics_request = None
+        before, self._topics = self._topics, event.topics
+        self._topics_at = self._now + self.classic.refresh_interval_s
+        if self.state is _S.SYNCING:
+            self._topics_at = None
+            compute = ComputeAssignment(
+                generation=self.generation, assignor=self._protocol_name, topics=event.topics, members=self._members
+            )
+            self._out.append(compute)
+        elif before is not None and before != event.topics and self.state is _S.STABLE:
+            self.rejoins_because = "the leader's topics have changed"
+
+    def _on_topics_not_described(self, event: TopicsNotDescribed) -> None:
+        if event.request_id == self._topics_request:
+            self._topics_request = None
+            self.last_error = event.error
+            self._topics_at = self._now + self._backoff.next_delay()
+
+    # ---- the assignment ----
+
+    def _on_assignment_computed(self, event: AssignmentComputed) -> None:
+        if event.generation != self.generation or self.state is not _S.SYNCING or self._exchange is not None:
+            return
+        nothing = frozenset[TopicPartition]()
+        everybody = self._members.keys() | self._unreadable.keys()
+        self._sync({member_id: event.assignments.get(member_id, nothing) for member_id in everybody})
+
+    def _on_assignment_failed(self, event: AssignmentFailed) -> None:
+        """A leader whose assignor fails leaves, so that another member leads; its application is told why."""
+        if event.generation != self.generation or self.state is not _S.SYNCING:
+            return
+        if self.coordinator.is_known and not self.settings.is_static:
+            self._send_leave("the assignor failed")
+        self._fail(event.error)

@@ -1,0 +1,227 @@
+"""One classic member on a stage: a test plays coordinator, application and clock, and looks at what it orders."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic import leadership as le
+from consumer_membership.membership.classic.assignor import RebalanceProtocol, Topics
+from consumer_membership.membership.classic.lifecycle import AnyEffect
+from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
+from consumer_membership.membership.classic.settings import ClassicSettings
+from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.types import (
+    BrokerAddress,
+    BrokerError,
+    LeaveOption,
+    OffsetAndMetadata,
+    Subscription,
+    TopicPartition,
+)
+
+EffectT = TypeVar("EffectT")
+
+COORDINATOR = BrokerAddress(node_id=1, host="broker", port=9092)
+A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
+REBALANCING = BrokerError(code=27, name="REBALANCE_IN_PROGRESS")
+UNKNOWN = BrokerError(code=25, name="UNKNOWN_MEMBER_ID")
+OLD_GENERATION = BrokerError(code=22, name="ILLEGAL_GENERATION")
+MAX_POLL_S = 300.0
+_STEPS = {
+    ef.PausePartitions: ev.Step.PAUSE,
+    ef.RevokePartitions: ev.Step.REVOKE,
+    ef.LosePartitions: ev.Step.LOSE,
+    ef.AssignPartitions: ev.Step.ASSIGN,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An assignor whose name and protocols a test chooses; what it assigns is the test's own words."""
+
+    name: str = "plan"
+    protocols: frozenset[RebalanceProtocol] = frozenset({RebalanceProtocol.COOPERATIVE})
+
+    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
+        return f"{sorted(topics)} {len(owned)} {generation}".encode()
+
+    def assign(
+        self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
+    ) -> Mapping[str, Collection[TopicPartition]]:
+        raise NotImplementedError
+
+
+EAGER = Plan(protocols=frozenset({RebalanceProtocol.EAGER}))
+
+
+class ClassicScene:
+    """One classic member, its clock, and all that it ordered so far."""
+
+    def __init__(self, *assignors: Plan, classic: Mapping[str, float] | None = None, **settings: object) -> None:
+        values: dict[str, object] = {"group_id": "g", "max_poll_interval_s": MAX_POLL_S} | settings
+        self.member = ClassicMember(
+            MemberSettings(**values),  # type: ignore[arg-type]  # a test's own words
+            ClassicSettings(assignors=assignors or (Plan(),), **(classic or {})),  # type: ignore[arg-type]
+            jitter=lambda: 0.5,
+        )
+        self.now = 100.0
+        self.effects: list[AnyEffect] = []
+        self.last: tuple[AnyEffect, ...] = ()
+
+    # ---- looking ----
+
+    @property
+    def state(self) -> ClassicState:
+        return self.member.state
+
+    def all(self, kind: type[EffectT]) -> list[EffectT]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def new(self, kind: type[EffectT]) -> list[EffectT]:
+        return [effect for effect in self.last if isinstance(effect, kind)]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [type(effect).__name__ for effect in self.last if not isinstance(effect, ef.StateChanged)]
+
+    @property
+    def join(self) -> ex.SendJoin:
+        return self.all(ex.SendJoin)[-1]
+
+    @property
+    def sync(self) -> ex.SendSync:
+        return self.all(ex.SendSync)[-1]
+
+    @property
+    def owned(self) -> set[TopicPartition]:
+        return set(self.member.ownership.named_owned)
+
+    # ---- the clock, the application ----
+
+    def feed(self, event: AnyEvent) -> ClassicScene:
+        self.last = self.member.handle(event, self.now)
+        self.effects += self.last
+        return self
+
+    def after(self, seconds: float) -> ClassicScene:
+        self.now += seconds
+        return self.feed(ev.TimePassed())
+
+    def subscribe(self, *topics: str) -> ClassicScene:
+        return self.feed(ev.Subscribed(subscription=Subscription(topics=frozenset(topics))))
+
+    def poll(self) -> ClassicScene:
+        return self.feed(ev.Polled())
+
+    def leave(self, option: LeaveOption = LeaveOption.DEFAULT) -> ClassicScene:
+        return self.feed(ev.LeaveRequested(option=option))
+
+    def finish(self, *, failed: bool = False) -> ClassicScene:
+        """The application performs the latest step."""
+        step = next(effect for effect in reversed(self.effects) if type(effect) in _STEPS)
+        kind = _STEPS[type(step)]  # type: ignore[index]
+        return self.feed(ev.StepFinished(attempt=step.attempt, step=kind, failed=failed))  # type: ignore[union-attr]
+
+    def settle(self) -> ClassicScene:
+        """The application performs what is ordered, and start offsets are found, until nothing more is."""
+        while True:
+            match [effect for effect in self.last if type(effect) in _STEPS or isinstance(effect, ef.FetchCommitted)]:
+                case [*_, ef.FetchCommitted() as fetch]:
+                    offsets = dict.fromkeys(fetch.partitions, 0)
+                    self.feed(ev.StartOffsetsFetched(attempt=fetch.attempt, offsets=offsets))
+                case [*_, _]:
+                    self.finish()
+                case _:
+                    return self
+
+    # ---- the coordinator ----
+
+    def found(self) -> ClassicScene:
+        return self.feed(ev.CoordinatorFound(coordinator=COORDINATOR))
+
+    def gather(
+        self,
+        generation: int,
+        *,
+        leads: bool = False,
+        members: Mapping[str, MemberSubscription] | None = None,
+        skip: bool = False,
+        protocol: str = "plan",
+    ) -> ClassicScene:
+        """The JoinGroup is answered: the generation has gathered."""
+        mine = self.member.member_id or "m"
+        return self.feed(
+            ex.JoinAnswered(
+                request_id=self.join.request_id,
+                generation=generation,
+                member_id=mine,
+                leader_id=mine if leads else "leader",
+                protocol_name=protocol,
+                members=members or {},
+                skip_assignment=skip,
+            )
+        )
+
+    def share(self, *partitions: TopicPartition) -> ClassicScene:
+        """The SyncGroup is answered with this share."""
+        return self.feed(ex.SyncAnswered(request_id=self.sync.request_id, assignment=frozenset(partitions)))
+
+    def beat(self) -> ex.SendClassicHeartbeat:
+        """Let time pass until the next heartbeat goes out."""
+        before = len(self.all(ex.SendClassicHeartbeat))
+        while len(self.all(ex.SendClassicHeartbeat)) == before:
+            deadline = self.member.next_deadline()
+            assert deadline is not None
+            self.now = max(self.now, deadline)
+            self.feed(ev.TimePassed())
+        return self.all(ex.SendClassicHeartbeat)[-1]
+
+    def beat_answered(self) -> ClassicScene:
+        return self.feed(ex.ClassicHeartbeatAnswered(request_id=self.beat().request_id))
+
+    def beat_rejected(self, verdict: ex.ClassicVerdict, error: BrokerError) -> ClassicScene:
+        request_id = self.beat().request_id
+        return self.feed(ex.ClassicHeartbeatRejected(request_id=request_id, verdict=verdict, error=error))
+
+    def rebalance(self) -> ClassicScene:
+        """The next heartbeat says that the group rebalances."""
+        return self.beat_rejected(ex.ClassicVerdict.REJOIN_NOW, REBALANCING)
+
+    def join_rejected(self, verdict: ex.ClassicVerdict, error: BrokerError, member_id: str = "") -> ClassicScene:
+        request_id = self.join.request_id
+        return self.feed(ex.JoinRejected(request_id=request_id, verdict=verdict, error=error, member_id=member_id))
+
+    def sync_rejected(self, verdict: ex.ClassicVerdict, error: BrokerError) -> ClassicScene:
+        return self.feed(ex.SyncRejected(request_id=self.sync.request_id, verdict=verdict, error=error))
+
+    def described(self, **partitions: int) -> ClassicScene:
+        """Metadata answers: the topics have so many partitions."""
+        request_id = self.all(le.DescribeTopics)[-1].request_id
+        return self.feed(le.TopicsDescribed(request_id=request_id, topics=Topics(partitions=partitions)))
+
+    def computed(self, **shares: Iterable[TopicPartition]) -> ClassicScene:
+        """The assignor gives this."""
+        assignments = {member_id: frozenset(share) for member_id, share in shares.items()}
+        return self.feed(le.AssignmentComputed(generation=self.member.generation, assignments=assignments))
+
+
+def joining(*assignors: Plan, **settings: object) -> ClassicScene:
+    """JOINING, with the first JoinGroup out."""
+    return ClassicScene(*assignors, **settings).subscribe("a").poll().found()  # type: ignore[arg-type]
+
+
+def stable(*partitions: TopicPartition, assignors: tuple[Plan, ...] = (), **settings: object) -> ClassicScene:
+    """STABLE in generation 1 as a follower with these partitions."""
+    return joining(*assignors, **settings).gather(1).share(*partitions).settle()
+
+
+def at(offset: int, *partitions: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata]:
+    """This offset for each of these partitions."""
+    return {partition: OffsetAndMetadata(offset=offset) for partition in partitions}

@@ -1,0 +1,363 @@
+"""The classic member: joins, rebalances of both kinds, verdicts, leaving (protocol rules 4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic import leadership as le
+from consumer_membership.membership.classic.states import SHOWN, VALID_TRANSITIONS, ClassicState
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import BrokerError, LeaveOption, Subscription
+from tests.membership.classic.scene import (
+    A0,
+    A1,
+    A2,
+    EAGER,
+    MAX_POLL_S,
+    OLD_GENERATION,
+    UNKNOWN,
+    ClassicScene,
+    Plan,
+    at,
+    joining,
+    stable,
+)
+
+S = ClassicState
+V = ex.ClassicVerdict
+
+FENCED = BrokerError(code=82, name="FENCED_INSTANCE_ID")
+LOADING = BrokerError(code=14, name="COORDINATOR_LOAD_IN_PROGRESS")
+MOVED = BrokerError(code=16, name="NOT_COORDINATOR")
+ID_REQUIRED = BrokerError(code=79, name="MEMBER_ID_REQUIRED")
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+
+def test_every_state_has_its_followers_and_is_shown() -> None:
+    """The table is total, and so is what both protocols show."""
+    assert set(VALID_TRANSITIONS) == set(SHOWN) == set(ClassicState)
+    assert {state for state in ClassicState if not VALID_TRANSITIONS[state]} == set()
+    assert set(SHOWN.values()) == set(MemberState) - {MemberState.ACK}
+
+
+# ---- joining --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_sent_before_a_poll() -> None:
+    """A rebalance never starts outside poll."""
+    scene = ClassicScene().subscribe("a")
+    assert (scene.state, scene.effects) == (S.UNSUBSCRIBED, [])
+
+
+def test_join_says_what_the_member_wants() -> None:
+    """Rules 4.1: one entry per assignor, each with the subscription as it wants it."""
+    scene = joining(Plan(name="x"), Plan(name="y"), rack_id="r", instance_id="i")
+    join = scene.join
+    assert (join.member_id, join.instance_id, join.session_timeout_s, join.rebalance_timeout_s) == (
+        "",
+        "i",
+        45.0,
+        MAX_POLL_S,
+    )
+    assert [(name, said.topics, said.owned, said.generation, said.rack_id) for name, said in join.protocols] == [
+        (name, frozenset({"a"}), frozenset(), -1, "r") for name in "xy"
+    ]
+
+
+def test_member_id_that_is_required_is_taken_and_joined_with_at_once() -> None:
+    """KIP-394."""
+    scene = joining().join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "given")
+    assert [join.member_id for join in scene.new(ex.SendJoin)] == ["given"]
+
+
+def test_join_without_an_answer_is_repeated_with_the_same_id() -> None:
+    """The coordinator may have made the member already: another id would be a ghost."""
+    scene = joining().join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "given")
+    scene.feed(ex.ExchangeFailed(request_id=scene.join.request_id, reason="disconnected")).found().after(0.2)
+    assert (scene.state, [join.member_id for join in scene.new(ex.SendJoin)]) == (S.JOINING, ["given"])
+
+
+def test_follower_asks_for_its_share_and_takes_it() -> None:
+    """SYNCING, RECONCILE, STABLE; on_assign with the share."""
+    scene = joining().gather(1)
+    assert (scene.state, scene.sync.generation, scene.sync.assignments) == (S.SYNCING, 1, {})
+    scene.share(A0, A1).settle()
+    assert (scene.state, scene.owned, scene.kinds[:1]) == (S.STABLE, {A0, A1}, [])
+    assert [step.offsets.keys() for step in scene.all(ef.AssignPartitions)] == [{A0, A1}]
+
+
+def test_late_answers_are_dropped() -> None:
+    """An answer whose number is not the one that is waited for changes nothing."""
+    scene = stable(A0)
+    before = (scene.state, scene.member.generation, scene.owned)
+    scene.feed(ex.SyncAnswered(request_id=1, assignment=frozenset({A1})))
+    scene.feed(ex.JoinRejected(request_id=1, verdict=V.FATAL, error=UNKNOWN))
+    scene.feed(ex.ClassicHeartbeatRejected(request_id=99, verdict=V.FATAL, error=FENCED))
+    assert (scene.state, scene.member.generation, scene.owned) == before
+
+
+# ---- leading --------------------------------------------------------------------------------------------------------
+
+
+def others() -> dict[str, MemberSubscription]:
+    """What two members tell."""
+    return {"m": MemberSubscription(topics=frozenset({"a"})), "n": MemberSubscription(topics=frozenset({"b"}))}
+
+
+def test_leader_looks_at_all_topics_and_has_the_assignor_compute() -> None:
+    """Everybody's topics, then everybody's words; each member gets a share, an empty one too."""
+    scene = joining().gather(1, leads=True, members=others())
+    assert [asked.topics for asked in scene.new(le.DescribeTopics)] == [{"a", "b"}]
+    scene.described(a=2)
+    (compute,) = scene.new(le.ComputeAssignment)
+    assert (compute.generation, compute.assignor, compute.members) == (1, "plan", others())
+    scene.computed(m=[A0, A1])
+    assert scene.sync.assignments == {"m": {A0, A1}, "n": frozenset()}
+
+
+def test_result_for_an_older_generation_is_dropped() -> None:
+    """The group has moved on while the assignor computed."""
+    scene = joining().gather(1, leads=True, members=others()).described(a=2)
+    scene.feed(le.AssignmentComputed(generation=0, assignments={}))
+    assert scene.all(ex.SendSync) == []
+
+
+def test_returning_static_leader_syncs_without_computing() -> None:
+    """KIP-814: skip_assignment; it still watches the topics."""
+    patient = {"session_timeout_s": 1e6}
+    scene = joining(instance_id="i", classic=patient).gather(4, leads=True, members=others(), skip=True)
+    assert (scene.new(le.DescribeTopics), scene.sync.assignments) == ([], {})
+    scene.share(A0).settle().after(299.0).poll().after(2.0)
+    assert scene.all(le.DescribeTopics) != []
+
+
+def test_leader_whose_topics_change_makes_the_group_rebalance() -> None:
+    """More partitions: the leader joins again."""
+    scene = joining(classic={"session_timeout_s": 1e6}).gather(1, leads=True, members=others())
+    scene.described(a=1).computed(m=[A0]).share(A0).settle()
+    scene.poll().after(299.0).poll().after(2.0).described(a=1)
+    assert scene.state is S.STABLE
+    scene.poll().after(299.0).poll().after(2.0).described(a=2)
+    assert (scene.state, scene.join.reason) == (S.JOINING, "the leader's topics have changed")
+
+
+def test_assignor_that_fails_ends_the_leader_and_lets_another_lead() -> None:
+    """The application is told; the group is left."""
+    scene = joining().gather(1, leads=True, members=others()).described(a=2)
+    scene.feed(le.AssignmentFailed(generation=1, error=BrokerError(code=-150, name="_FATAL", message="ZeroDivision")))
+    assert (scene.state, scene.kinds) == (S.FATAL, ["SendClassicLeave", "RaiseToApplication"])
+
+
+# ---- rebalances -----------------------------------------------------------------------------------------------------
+
+
+def test_cooperative_member_keeps_what_it_has_while_the_group_gathers() -> None:
+    """KIP-429: nothing is paused; the join says what is owned since which generation (KIP-792)."""
+    scene = stable(A0, A1).rebalance()
+    assert (scene.state, scene.owned, scene.kinds) == (S.JOINING, {A0, A1}, ["SendJoin"])
+    (_, said), *_ = scene.join.protocols
+    assert (said.owned, said.generation) == ({A0, A1}, 1)
+
+
+def test_cooperative_member_gives_up_what_its_share_lacks_and_joins_again() -> None:
+    """Pause, on_revoke, on_assign, then one more generation with less owned."""
+    scene = stable(A0, A1).rebalance().gather(2).share(A0, A2)
+    assert scene.kinds == ["PausePartitions"]
+    scene.settle()
+    assert [sorted(step.partitions or ()) for step in scene.all(ef.RevokePartitions)] == [[A1]]
+    assert (scene.state, scene.owned, scene.join.reason) == (
+        S.JOINING,
+        {A0, A2},
+        "need to revoke partitions and re-join",
+    )
+    (_, said), *_ = scene.join.protocols
+    assert (said.owned, said.generation) == ({A0, A2}, 2)
+    scene.gather(3).share(A0, A2).settle()
+    assert (scene.state, len(scene.all(ef.AssignPartitions))) == (S.STABLE, 2)
+
+
+def test_eager_member_gives_up_everything_before_it_joins() -> None:
+    """Pause, commit, on_revoke of all; then the join owns nothing; then on_assign of everything."""
+    scene = stable(A0, A1, assignors=(EAGER,)).rebalance()
+    assert (scene.state, scene.kinds) == (S.PREPARING, ["PausePartitions"])
+    scene.settle()
+    assert (scene.state, scene.owned) == (S.JOINING, set())
+    (_, said), *_ = scene.join.protocols
+    assert (said.owned, said.generation) == (frozenset(), 1)
+    scene.gather(2).share(A0).settle()
+    assert (scene.state, scene.owned) == (S.STABLE, {A0})
+
+
+def test_eager_member_is_told_an_empty_share() -> None:
+    """As confluent-kafka's applications are."""
+    scene = stable(A0, assignors=(EAGER,)).rebalance().settle().gather(2).share().settle()
+    assert [dict(step.offsets) for step in scene.all(ef.AssignPartitions)] == [{A0: 0}, {}]
+
+
+def test_heartbeats_go_on_while_a_callback_takes_its_time() -> None:
+    """The session must not end because on_revoke is slow."""
+    scene = stable(A0, assignors=(EAGER,)).rebalance()
+    assert (scene.state, scene.beat().generation) == (S.PREPARING, 1)
+
+
+def test_raising_callback_is_called_again_at_the_next_poll() -> None:
+    """Nothing is given up, nothing is joined."""
+    scene = stable(A0, assignors=(EAGER,)).rebalance().finish().finish(failed=True)
+    assert (scene.state, scene.owned) == (S.PREPARING, {A0})
+    scene.poll().settle()
+    assert (scene.state, len(scene.all(ef.RevokePartitions))) == (S.JOINING, 2)
+
+
+def test_changed_subscription_makes_the_member_join_again() -> None:
+    """Partitions of topics that are not subscribed any more are given up before the join."""
+    scene = stable(A0).feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"b"})))).settle()
+    assert (scene.state, scene.owned, scene.join.reason) == (S.JOINING, set(), "the subscription changed")
+
+
+def test_share_of_a_topic_that_is_not_subscribed_any_more_is_not_applied() -> None:
+    """Rules 4.5: rejoin."""
+    scene = joining().gather(1)
+    scene.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"b"})))).share(A0)
+    assert (scene.state, scene.owned, scene.all(ef.AssignPartitions)) == (S.JOINING, set(), [])
+
+
+def test_rebalance_during_a_takeover_waits_for_its_end() -> None:
+    """Callbacks never nest."""
+    scene = joining().gather(1).share(A0)
+    fetch = scene.all(ef.FetchCommitted)[-1]
+    scene.feed(ev.StartOffsetsFetched(attempt=fetch.attempt, offsets={A0: 0})).rebalance()
+    assert (scene.state, len(scene.all(ex.SendJoin))) == (S.RECONCILE, 1)
+    scene.finish()
+    assert (scene.state, len(scene.all(ex.SendJoin))) == (S.JOINING, 2)
+
+
+# ---- verdicts -------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_member_loses_everything_and_joins_without_an_id() -> None:
+    """Rules 4.7: on_lost, member id and generation reset."""
+    scene = stable(A0).beat_rejected(V.REJOIN, UNKNOWN)
+    assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
+    scene.finish()
+    assert (scene.state, scene.join.member_id, scene.join.protocols[0][1].generation) == (S.JOINING, "", -1)
+
+
+def test_illegal_generation_keeps_the_member_id() -> None:
+    """KIP-792: generation and ownership are reset, the id stays; what was owned is lost, not revoked."""
+    scene = stable(A0).beat_rejected(V.REJOIN_KEEP_ID, OLD_GENERATION).finish()
+    assert (scene.state, scene.join.member_id, scene.join.protocols[0][1].owned) == (S.JOINING, "m", frozenset())
+    assert scene.all(ef.RevokePartitions) == []
+
+
+def test_rebalance_between_join_and_sync_joins_again_and_keeps_everything() -> None:
+    """REBALANCE_IN_PROGRESS for the sync."""
+    scene = stable(A0).rebalance().gather(2).sync_rejected(V.REJOIN_NOW, UNKNOWN)
+    assert (scene.state, scene.owned, scene.join.member_id) == (S.JOINING, {A0}, "m")
+
+
+@pytest.mark.parametrize(("verdict", "error"), [(V.RETRY, LOADING), (V.REJOIN_LATER, LOADING)])
+def test_loading_coordinator_is_asked_again_after_a_backoff(verdict: V, error: BrokerError) -> None:
+    """Neither joins nor syncs storm a coordinator that loads."""
+    scene = joining().join_rejected(verdict, error)
+    assert (scene.state, scene.new(ex.SendJoin)) == (S.JOINING, [])
+    assert len(scene.after(0.2).new(ex.SendJoin)) == 1
+
+
+def test_coordinator_that_moved_is_looked_up() -> None:
+    """NOT_COORDINATOR, for a heartbeat and for a join."""
+    scene = stable(A0).beat_rejected(V.REDISCOVER, MOVED)
+    assert (scene.state, scene.kinds) == (S.STABLE, ["FindCoordinator"])
+    scene = joining().join_rejected(V.REDISCOVER, MOVED)
+    assert scene.kinds == ["FindCoordinator"]
+    assert len(scene.found().after(0.2).all(ex.SendJoin)) == 2
+
+
+def test_fenced_static_member_ends() -> None:
+    """KIP-345: the newest wins; error first, then on_lost; nothing is sent any more."""
+    scene = stable(A0, instance_id="i").beat_rejected(V.FATAL, FENCED)
+    assert (scene.state, scene.kinds) == (S.FATAL, ["RaiseToApplication", "LosePartitions"])
+    scene.finish().after(1000).poll().leave()
+    assert (scene.kinds, scene.all(ex.SendClassicLeave)) == (["LeaveCompleted"], [])
+
+
+def test_group_s_choice_that_the_member_lacks_is_fatal() -> None:
+    """INCONSISTENT_GROUP_PROTOCOL, noticed here."""
+    scene = joining().gather(1, protocol="other")
+    assert (scene.state, "'other'" in str(scene.member.last_error)) == (S.FATAL, True)
+
+
+def test_silent_coordinator_is_looked_up_when_a_session_is_over() -> None:
+    """The coordinator decides whether the member is out; the member keeps its partitions until it says so."""
+    scene = stable(A0)
+    scene.beat()
+    scene.feed(ex.ExchangeFailed(request_id=scene.all(ex.SendClassicHeartbeat)[-1].request_id, reason="silent"))
+    assert (scene.kinds, scene.owned) == (["FindCoordinator"], {A0})
+
+
+# ---- polls, commits -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("instance_id", "leaves", "member_id"), [(None, 1, ""), ("i", 0, "m")])
+def test_missed_poll(instance_id: str | None, leaves: int, member_id: str) -> None:
+    """A dynamic member leaves; a static one keeps its place; both lose, and come back with the next poll."""
+    scene = stable(A0, instance_id=instance_id).after(MAX_POLL_S)
+    assert (scene.state, len(scene.all(ex.SendClassicLeave))) == (S.STALE, leaves)
+    scene.finish()
+    assert (scene.state, scene.join.member_id) == (S.JOINING, member_id)
+
+
+def test_commit_waits_until_the_group_has_gathered() -> None:
+    """While it gathers the coordinator would refuse it; afterwards it goes out with the new generation."""
+    scene = stable(A0).rebalance().feed(ev.CommitRequested(commit_id=1, offsets=at(5, A0), timeout_s=60.0))
+    assert scene.all(ef.CommitOffsets) == []
+    scene.gather(2).share(A0)
+    assert [commit.member_epoch for commit in scene.all(ef.CommitOffsets)] == [2]
+
+
+# ---- leaving --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("instance_id", "option", "leaves"),
+    [
+        (None, LeaveOption.DEFAULT, 1),
+        (None, LeaveOption.LEAVE, 1),
+        (None, LeaveOption.REMAIN, 0),
+        ("i", LeaveOption.DEFAULT, 0),
+        ("i", LeaveOption.LEAVE, 1),
+        ("i", LeaveOption.REMAIN, 0),
+    ],
+)
+def test_leave_options(instance_id: str | None, option: LeaveOption, leaves: int) -> None:
+    """KIP-1092's table: on_revoke first, then at most one LeaveGroup."""
+    scene = stable(A0, instance_id=instance_id).leave(option).settle()
+    assert (len(scene.all(ef.RevokePartitions)), len(scene.all(ex.SendClassicLeave))) == (1, leaves)
+    if leaves:
+        scene.feed(ex.ClassicLeft(request_id=scene.all(ex.SendClassicLeave)[-1].request_id))
+    assert (scene.state, scene.kinds[-1]) == (S.UNSUBSCRIBED, "LeaveCompleted")
+
+
+def test_static_member_keeps_its_id_over_an_unsubscribe() -> None:
+    """KAFKA-20985: with an empty id it would fence itself when it comes back."""
+    scene = stable(A0, instance_id="i").leave().settle().subscribe("a").poll()
+    assert scene.join.member_id == "m"
+
+
+def test_leave_without_an_answer_ends_in_time() -> None:
+    """It is sent once."""
+    scene = stable(A0).leave().settle().after(5.0)
+    assert (scene.state, len(scene.all(ex.SendClassicLeave))) == (S.UNSUBSCRIBED, 1)
+
+
+def test_leave_while_joining() -> None:
+    """A member that has an id leaves; one that has none yet has nothing to leave."""
+    scene = joining().leave()
+    assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["LeaveCompleted"])
+    scene = joining().join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "given").leave()
+    assert scene.kinds == ["SendClassicLeave"]

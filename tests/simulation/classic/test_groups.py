@@ -1,0 +1,127 @@
+"""Whole classic groups: the real core and assignors against the simulated coordinator."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.types import LeaveOption
+from tests.simulation.classic.world import ClassicProcess, ClassicWorld, Faults
+
+ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+all_assignors = pytest.mark.parametrize("assignor", ASSIGNORS)
+
+
+def group_of(
+    size: int, assignor: str = "cooperative-sticky", *, static: bool = False, seed: int = 0
+) -> tuple[ClassicWorld, list[ClassicProcess]]:
+    """A settled group."""
+    world = ClassicWorld(seed)
+    world.coordinator.create_topic("a", 6)
+    members = [world.start("a", assignor=assignor, instance_id=f"i{n}" if static else None) for n in range(size)]
+    world.settle(10.0)
+    return world, members
+
+
+def shares(members: list[ClassicProcess]) -> list[int]:
+    """How many partitions each has."""
+    return sorted(len(member.fetchable) for member in members)
+
+
+@all_assignors
+def test_group_gathers_grows_and_shrinks(assignor: str) -> None:
+    """Each partition in one place throughout, balanced in the end; a clean leave and a join double nothing."""
+    world, members = group_of(2, assignor)
+    assert shares(members) == [3, 3]
+    members.append(world.start("a", assignor=assignor))
+    world.settle(10.0)
+    assert shares(members) == [2, 2, 2]
+    members.pop(0).close()
+    world.settle(10.0)
+    assert shares(members) == [3, 3]
+    assert [often for often in world.delivered.values() if often > 1] == []
+
+
+def test_cooperative_scale_out_stops_only_what_moves() -> None:
+    """KIP-429: who keeps a partition never hears of it."""
+    world, members = group_of(2)
+    before = [set(member.fetchable) for member in members]
+    calls = [len(member.calls) for member in members]
+    world.start("a")
+    world.settle(10.0)
+    for member, had, seen in zip(members, before, calls, strict=True):
+        revoked = {p for name, partitions in member.calls[seen:] for p in partitions if name == "revoke"}
+        assert revoked == had - member.fetchable
+        assert len(revoked) == 1
+
+
+@all_assignors
+def test_crashed_member_s_partitions_go_to_the_others(assignor: str) -> None:
+    """After its session."""
+    world, members = group_of(3, assignor)
+    members[0].kill()
+    world.settle(20.0)
+    assert shares(members[1:]) == [3, 3]
+
+
+@all_assignors
+def test_static_member_that_restarts_keeps_its_partitions_and_nobody_rebalances(assignor: str) -> None:
+    """KIP-345: crash and restart at once; the newest wins, the same partitions, no callback for the others."""
+    world, members = group_of(3, assignor, static=True)
+    had, calls = set(members[1].fetchable), [len(member.calls) for member in (members[0], members[2])]
+    members[1].kill()
+    again = world.start("a", assignor=assignor, instance_id="i1")
+    assert world.settle(3.0) < 1.0
+    assert again.fetchable == had
+    assert [len(member.calls) for member in (members[0], members[2])] == calls
+
+
+def test_former_static_holder_that_lives_is_fenced_for_good() -> None:
+    """FENCED_INSTANCE_ID: FATAL after on_lost; it never comes back."""
+    world, members = group_of(2, static=True)
+    newcomer = world.start("a", instance_id="i0")
+    world.run(5.0)
+    assert (members[0].member.state, members[0].positions) == (ClassicState.FATAL, {})
+    assert (newcomer.member.state, len(newcomer.fetchable)) == (ClassicState.STABLE, 3)
+
+
+@pytest.mark.parametrize("option", LeaveOption)
+def test_static_close_options(option: LeaveOption) -> None:
+    """Only "leave" gives the partitions to the others before the session's end."""
+    world, members = group_of(2, static=True)
+    members[0].close(option)
+    world.run(3.0)
+    assert len(members[1].fetchable) == (6 if option is LeaveOption.LEAVE else 3)
+
+
+def test_topic_that_grows_is_noticed_by_the_leader() -> None:
+    """More partitions: after the refresh the group rebalances."""
+    world, _ = group_of(2)
+    world.coordinator.create_topic("a", 8)
+    world.run(299.0)
+    world.settle(20.0)
+
+
+@pytest.mark.slow
+@all_assignors
+@pytest.mark.parametrize("block", range(4))
+def test_invariants_hold_on_a_lossy_network(assignor: str, block: int) -> None:
+    """Requests and answers are lost, members come, go and die: one owner throughout, and it settles afterwards."""
+    for seed in range(block * 15, block * 15 + 15):
+        world = ClassicWorld(seed, faults=Faults(request_lost=0.03, answer_lost=0.03))
+        world.coordinator.create_topic("a", 5)
+        is_static = seed % 2 == 0
+        seats = [world.start("a", assignor=assignor, instance_id=f"i{n}" if is_static else None) for n in range(3)]
+        for _ in range(6):
+            world.run(1.0 + 3.0 * world.random.random())
+            seat = world.random.randrange(len(seats))
+            old = seats[seat]
+            if world.random.random() < 0.5:
+                old.kill()
+            else:
+                old.close()
+                world.run(2.0)
+            instance = f"i{seat}" if is_static else None
+            seats[seat] = world.start("a", assignor=assignor, instance_id=instance)
+        world.faults = Faults()
+        world.settle(40.0)
