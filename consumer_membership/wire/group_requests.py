@@ -39,7 +39,7 @@ GROUP_CONFIG_KEYS = (SESSION_TIMEOUT_KEY, HEARTBEAT_INTERVAL_KEY)
 #: DescribeConfigs: the resource is a group.
 _GROUP_RESOURCE = i8(32)
 #: Java's limit (JoinGroupRequest.maybeTruncateReason): the coordinator keeps no longer reason.
-_MAX_REASON = 255
+MAX_REASON = 255
 #: From this version on, OffsetFetch can be asked for all that a group committed in the layout that is spoken here.
 _BATCHED_OFFSET_FETCH = 8
 
@@ -88,7 +88,7 @@ def remove_members(
         from kio.schema.leave_group import v4
 
         layout = v4.LeaveGroupRequest
-    said = None if reason is None else reason[:_MAX_REASON]
+    said = None if reason is None else reason[:MAX_REASON]
     entity = v5.LeaveGroupRequest(
         group_id=GroupId(group_id),
         members=tuple(

@@ -22,7 +22,7 @@ from consumer_membership.errors import UnsupportedProtocolError
 from consumer_membership.membership.effects import CommitOffsets, Heartbeat
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, TopicPartition
 from consumer_membership.wire.frames import Call
-from consumer_membership.wire.versions import Api, BrokerVersions
+from consumer_membership.wire.versions import CONSUMER_COMMIT, Api, BrokerVersions
 
 if TYPE_CHECKING:
     from kio.schema.consumer_group_heartbeat.v1.request import TopicPartitions as HeartbeatPartitions
@@ -98,10 +98,15 @@ def consumer_group_heartbeat(
     return Call(entity=entity, layout=layout, response=v1.ConsumerGroupHeartbeatResponse)
 
 
+def milliseconds(seconds: float) -> i32Timedelta:
+    """A duration as the wire has it, in whole milliseconds; the longest that it can hold for a longer one."""
+    return i32Timedelta.parse(timedelta(seconds=min(seconds, _MAX_TIMEOUT_S)))
+
+
 def _timeout(seconds: float | None) -> i32Timedelta:
     if seconds is None:
         return _UNCHANGED_TIMEOUT
-    return i32Timedelta.parse(timedelta(seconds=min(seconds, _MAX_TIMEOUT_S)))
+    return milliseconds(seconds)
 
 
 def _owned(assignment: Iterable[tuple[UUID, int]]) -> tuple[HeartbeatPartitions, ...]:
@@ -122,12 +127,21 @@ def _by_topic(partitions: Iterable[tuple[KeyT, int]]) -> Mapping[KeyT, tuple[i32
     return {topic: cast("tuple[i32, ...]", tuple(sorted(gathered[topic]))) for topic in sorted(gathered)}
 
 
-def offset_commit(versions: BrokerVersions, group_id: str, commit: CommitOffsets) -> Call[OffsetCommitResponse]:
-    """An OffsetCommit as this member (KIP-848: the epoch stands where the generation stood)."""
+def offset_commit(
+    versions: BrokerVersions, group_id: str, commit: CommitOffsets, *, is_classic: bool = False
+) -> Call[OffsetCommitResponse]:
+    """An OffsetCommit as this member (KIP-848: the epoch stands where the generation stood).
+
+    `is_classic`: a member of the classic protocol, which older versions do for too.
+    """
     from kio.schema.offset_commit import v9
     from kio.schema.offset_commit.v9 import request
 
-    versions.of(Api.OFFSET_COMMIT)
+    layout: type[RequestPayload] = v9.OffsetCommitRequest
+    if versions.of(Api.OFFSET_COMMIT, 0 if is_classic else CONSUMER_COMMIT) < CONSUMER_COMMIT:
+        from kio.schema.offset_commit import v8
+
+        layout = v8.OffsetCommitRequest
     partitions: dict[str, list[request.OffsetCommitRequestPartition]] = defaultdict(list)
     for (topic, partition), offset in sorted(commit.offsets.items(), key=lambda item: item[0]):
         partitions[topic].append(
@@ -148,7 +162,7 @@ def offset_commit(versions: BrokerVersions, group_id: str, commit: CommitOffsets
             for topic, of_topic in partitions.items()
         ),
     )
-    return Call(entity=entity, layout=v9.OffsetCommitRequest, response=v9.OffsetCommitResponse)
+    return Call(entity=entity, layout=layout, response=v9.OffsetCommitResponse)
 
 
 def offset_fetch(

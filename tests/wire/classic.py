@@ -1,0 +1,95 @@
+# ruff: noqa: ANN401  # entities of many versions, which share no type
+"""Builders of a classic member's orders and of what its coordinator answers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.membership.classic.exchanges import (
+    SendClassicHeartbeat,
+    SendClassicLeave,
+    SendJoin,
+    SendSync,
+)
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.types import TopicPartition
+from tests.support.scripted_broker import NEWEST, ZERO
+
+JOIN, BEAT, LEAVE, SYNC = 11, 12, 13, 14
+#: What a broker of 4.3 offers, with the APIs of the classic protocol.
+OFFERED: Mapping[int, tuple[int, int]] = {**NEWEST, JOIN: (2, 9), BEAT: (0, 4), SYNC: (0, 5)}
+#: What librdkafka's mock cluster offers of them.
+OFFERED_BY_MOCK: Mapping[int, tuple[int, int]] = {**OFFERED, JOIN: (0, 6), BEAT: (0, 5), SYNC: (0, 4), LEAVE: (0, 4)}
+
+SUBSCRIBED = MemberSubscription(topics=frozenset({"t"}), owned=frozenset({TopicPartition("t", 1)}), generation=4)
+
+
+def join_order(**changed: Any) -> SendJoin:
+    """A JoinGroup's order."""
+    fields: dict[str, Any] = {
+        "request_id": 7,
+        "member_id": "m",
+        "instance_id": None,
+        "session_timeout_s": 45.0,
+        "rebalance_timeout_s": 300.0,
+        "protocols": (("cooperative-sticky", SUBSCRIBED), ("range", SUBSCRIBED)),
+        "reason": "because",
+    }
+    return SendJoin(**(fields | changed))
+
+
+def sync_order(**changed: Any) -> SendSync:
+    """A SyncGroup's order, a follower's."""
+    fields: dict[str, Any] = {"request_id": 8, "generation": 5, "member_id": "m", "instance_id": None}
+    return SendSync(**(fields | {"protocol_name": "range"} | changed))
+
+
+def beat_order(**changed: Any) -> SendClassicHeartbeat:
+    """A Heartbeat's order."""
+    return SendClassicHeartbeat(**({"request_id": 9, "generation": 5, "member_id": "m", "instance_id": None} | changed))
+
+
+def leave_order(**changed: Any) -> SendClassicLeave:
+    """A LeaveGroup's order."""
+    fields = {"request_id": 10, "member_id": "m", "instance_id": None, "reason": "the consumer is being closed"}
+    return SendClassicLeave(**(fields | changed))
+
+
+def join_answer(*, code: int = 0, version: int = 9, members: Mapping[str, Any] | None = None, **changed: Any) -> Any:
+    """JoinGroup's answer; `members` gives each member's bytes, or instance id and bytes."""
+    kind = importlib.import_module(load_response_schema(JOIN, version).__module__)
+    pairs = {name: told if isinstance(told, tuple) else (None, told) for name, told in (members or {}).items()}
+    fields: dict[str, Any] = {
+        "throttle_time": ZERO,
+        "error_code": ErrorCode(code),
+        "generation_id": 5,
+        "protocol_name": "range",
+        "leader": "m",
+        "member_id": "m",
+        "members": tuple(
+            kind.JoinGroupResponseMember(member_id=name, group_instance_id=instance_id, metadata=blob)
+            for name, (instance_id, blob) in pairs.items()
+        ),
+    }
+    if version == 9:
+        fields |= {"protocol_type": "consumer", "skip_assignment": False}
+    return kind.JoinGroupResponse(**(fields | changed))
+
+
+def sync_answer(*, code: int = 0, version: int = 5, assignment: bytes = b"", **changed: Any) -> Any:
+    """SyncGroup's answer."""
+    fields: dict[str, Any] = {"throttle_time": ZERO, "error_code": ErrorCode(code), "assignment": assignment}
+    if version == 5:
+        fields |= {"protocol_type": "consumer", "protocol_name": "range"}
+    return load_response_schema(SYNC, version)(**(fields | changed))
+
+
+def beat_answer(code: int = 0, version: int = 4) -> Any:
+    """Heartbeat's answer."""
+    entity: Any = load_response_schema(BEAT, version)
+    return entity(throttle_time=ZERO, error_code=ErrorCode(code))
