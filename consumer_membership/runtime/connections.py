@@ -31,6 +31,8 @@ class Purpose(Enum):
 
     #: A group's heartbeats, commits and committed offsets, with its coordinator.
     GROUP = "group"
+    #: A classic member's JoinGroup and SyncGroup, which the coordinator answers when the whole group has come.
+    REBALANCE = "rebalance"
     #: Everything else: metadata, the coordinator's lookup, offsets of partitions.
     CLUSTER = "cluster"
 
