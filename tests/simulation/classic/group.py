@@ -210,7 +210,6 @@ class ClassicGroup:
             self.join_ends_at = now + self.roster.rebalance_timeout_s
             return
         self.generation += 1
-        self.pending_sync.clear()
         if self.roster.members:
             self._begin_generation(now)
         else:

@@ -119,6 +119,7 @@ class Askers:
         assert not roster.joined or group.state is GroupState.PREPARING_REBALANCE
         assert not any(one.sync for one in members.values()) or group.state is GroupState.COMPLETING_REBALANCE
         assert not group.pending_sync or group.sync_ends_at is not None
+        assert group.sync_ends_at is None or group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
         unwatched = [one for one in members.values() if one.session_ends_at is None]
         assert all(one.satisfies_heartbeat for one in unwatched)
         if members and group.state is not GroupState.PREPARING_REBALANCE:

@@ -147,9 +147,12 @@ def test_assignor_is_chosen_by_vote_among_those_that_all_support() -> None:
 def test_member_without_a_common_assignor_is_inconsistent() -> None:
     """Protocol rules 4.7 and 4.9: one without any, of another list, or of another protocol type."""
     sut = coordinator()
-    assert answer(sut, join(assignors=())) == Refused(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+    inconsistent = Refused(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+    assert answer(sut, join(assignors=())) == inconsistent
+    assert answer(sut, replace(join(), protocol_type="")) == inconsistent
     stable(sut, join(assignors=("range", "sticky")))
-    assert answer(sut, join(assignors=("roundrobin",))) == Refused(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+    assert answer(sut, join(assignors=("roundrobin",))) == inconsistent
+    assert answer(sut, replace(join(), protocol_type="connect")) == inconsistent
 
 
 def test_full_group_takes_no_other_member() -> None:
@@ -312,6 +315,19 @@ def test_waiting_request_keeps_a_known_member_alive() -> None:
         assert sut.pass_time(second) == []
     assert ask(sut, 1, join(follower.member_id), 30.0).keys() == {"leader", 1}
     assert sut.next_deadline() == 40.0
+
+
+def test_waiting_sync_keeps_a_member_alive() -> None:
+    """Protocol rules 4.9: the leader may take its time to assign."""
+    sut = coordinator()
+    leader, follower = gathering(sut, join(), join())
+    ask(sut, "waits", sync(follower))
+    for second in (8.0, 16.0):
+        answer(sut, Beat(member_id=leader.member_id, generation=1), second)
+        assert sut.pass_time(second) == []
+    assert ask(sut, 1, sync(leader), 17.0).keys() == {"waits", 1}
+    answer(sut, Beat(member_id=leader.member_id, generation=1), 18.0)
+    assert sut.next_deadline() == 27.0
 
 
 def test_group_that_everybody_left_is_empty_in_a_new_generation() -> None:

@@ -6,11 +6,22 @@ import copy
 
 import pytest
 
+from consumer_membership.types import OffsetAndMetadata
 from tests.exploration.fork import fork, key_of
 from tests.simulation import rules as code
 from tests.simulation.classic import rules as classic_code
 from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.classic.exchanges import Alive, Beat, Joined, Request, Synced
+from tests.simulation.classic.exchanges import (
+    Alive,
+    Beat,
+    Commit,
+    CommitResults,
+    Joined,
+    Leave,
+    MemberIdentity,
+    Request,
+    Synced,
+)
 from tests.simulation.classic.group import GroupState
 from tests.simulation.classic.journal import JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted
 from tests.simulation.classic.scene import (
@@ -118,7 +129,10 @@ def test_group_of_a_coordinator_that_is_none_any_more_is_dead() -> None:
     group_of(sut).unload()
     requests: list[Request] = [join(), join(leader.member_id), sync(leader)]
     requests.append(Beat(member_id=leader.member_id, generation=1))
+    requests.append(Leave(members=(MemberIdentity(leader.member_id),)))
     assert {answer(sut, request) for request in requests} == {Refused(code.COORDINATOR_NOT_AVAILABLE)}
+    commit = Commit(offsets={A[0]: OffsetAndMetadata(offset=1)})
+    assert answer(sut, commit) == CommitResults(codes={A[0]: code.COORDINATOR_NOT_AVAILABLE})
 
 
 # ---- a value ----

@@ -159,6 +159,19 @@ def test_static_member_stays_although_it_does_not_join_in_time() -> None:
     )
 
 
+def test_static_leader_that_does_not_join_in_time_loses_its_lead() -> None:
+    """It stays a member; the first that joined leads."""
+    sut = coordinator()
+    leader, follower = stable(sut, *(join(instance_id=f"i{n}", session_timeout_s=100.0) for n in range(2)))
+    changed = join(follower.member_id, instance_id="i1", topics=("b",), session_timeout_s=100.0)
+    ask(sut, "follower", changed, 1.0)
+    (released,) = sut.pass_time(61.0)
+    joined = told(Joined, released.answer)
+    assert (joined.leader_id, len(joined.members)) == (follower.member_id, 2)
+    assert journal(sut, Removed) == []
+    assert leader.member_id in group_of(sut).roster.members
+
+
 def test_static_members_of_whom_none_joins_are_waited_for_until_their_sessions_end() -> None:
     """A join phase that nobody took part in begins anew, until there is nobody any more."""
     sut = coordinator()
