@@ -108,8 +108,8 @@ def decode_subscription(blob: bytes, instance_id: str | None = None) -> MemberSu
     """The subscription in these bytes; `instance_id` comes beside them, in the JoinGroup answer.
 
     Fields that its version does not have, or that are missing whole at its end, have their defaults: there are clients
-    that write version 0 and call it 1 (kafka-go did; Sarama's reader allows for it too). What stands behind the known
-    fields is not read.
+    that write version 0 and call it 1 (Sarama's reader allows for them too). What stands behind the known fields is
+    not read.
 
     Raises:
         MalformedError: the bytes hold no subscription.

@@ -91,10 +91,10 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 class Member:
     """One member of a group with connections of its own, driven by hand."""
 
-    def __init__(self, cluster: Cluster, group: str, name: str = "range") -> None:
+    def __init__(self, cluster: Cluster, group: str, instance_id: str | None = None) -> None:
         pairs = (server.rsplit(":", 1) for server in cluster.bootstrap_servers.split(","))
         self.client = ClassicClient(settings(*((host, int(port)) for host, port in pairs)))
-        self.cluster, self.group, self.name = cluster, group, name
+        self.cluster, self.group, self.name, self.instance_id = cluster, group, "range", instance_id
         self.member_id = NO_MEMBER_ID
         self.generation = -1
         self.owned: frozenset[TopicPartition] = frozenset()
@@ -113,7 +113,7 @@ class Member:
             order = SendJoin(
                 request_id=1,
                 member_id=self.member_id,
-                instance_id=None,
+                instance_id=self.instance_id,
                 session_timeout_s=self.cluster.session_s,
                 rebalance_timeout_s=REBALANCE_S,
                 protocols=(
@@ -162,7 +162,7 @@ class Member:
             request_id=2,
             generation=self.generation,
             member_id=self.member_id,
-            instance_id=None,
+            instance_id=self.instance_id,
             protocol_name=self.name,
             assignments=assignments,
         )
@@ -174,7 +174,7 @@ class Member:
     async def beat(self) -> ClassicHeartbeatAnswered | ClassicVerdict:
         """One heartbeat: its success, or its verdict."""
         order = SendClassicHeartbeat(
-            request_id=3, generation=self.generation, member_id=self.member_id, instance_id=None
+            request_id=3, generation=self.generation, member_id=self.member_id, instance_id=self.instance_id
         )
         outcome = await self.client.classic_heartbeat(await self.coordinator(), self.group, order, PATIENCE_S)
         if isinstance(outcome.event, ClassicHeartbeatRejected):
@@ -194,7 +194,9 @@ class Member:
 
     async def leave(self) -> None:
         """Leave for good."""
-        order = SendClassicLeave(request_id=4, member_id=self.member_id, instance_id=None, reason="a test is over")
+        order = SendClassicLeave(
+            request_id=4, member_id=self.member_id, instance_id=self.instance_id, reason="a test is over"
+        )
         left = await self.client.leave(await self.coordinator(), self.group, order, PATIENCE_S)
         if self.cluster.reads_leaves:
             assert left == ClassicLeft(request_id=4)
@@ -208,7 +210,7 @@ class Member:
             offsets={partition: OffsetAndMetadata(offset=1) for partition in self.owned},
             member_id=self.member_id,
             member_epoch=generation,
-            instance_id=None,
+            instance_id=self.instance_id,
         )
         event = await self.client.classic_commit(await self.coordinator(), self.group, order, PATIENCE_S)
         assert isinstance(event, ClassicCommitAnswered), event
@@ -216,13 +218,17 @@ class Member:
 
 
 def with_members(
-    cluster: Cluster, count: int, act: Callable[..., Awaitable[ResultT]], group: str | None = None
+    cluster: Cluster,
+    count: int,
+    act: Callable[..., Awaitable[ResultT]],
+    group: str | None = None,
+    instance_id: str | None = None,
 ) -> ResultT:
-    """What `act` makes of this many members of one group."""
+    """What `act` makes of this many members of one group, all of this instance id."""
 
     async def run() -> ResultT:
         name = group or unique("group")
-        members = [Member(cluster, name) for _ in range(count)]
+        members = [Member(cluster, name, instance_id) for _ in range(count)]
         try:
             return await act(*members)
         finally:
@@ -292,6 +298,27 @@ def test_two_members_share_a_topic_and_one_takes_over_what_the_other_leaves(clus
         await first.leave()
 
     with_members(cluster, 2, act)
+
+
+@pytest.mark.integration
+def test_static_member_is_fenced_by_who_comes_with_its_instance_id(kafka_cluster: Cluster) -> None:
+    """KIP-345: the newcomer takes the place without a rebalance and without a member id, and the holder is fenced."""
+    everything = kafka_cluster.partitions(0, 1, 2, 3)
+
+    async def act(holder: Member, newcomer: Member) -> None:
+        first = await holder.join()
+        assert first.members[holder.member_id].instance_id == "i"
+        await holder.sync({holder.member_id: everything})
+        second = await newcomer.join()
+        # KIP-814: the group is as it was, so the leader that came back has nothing to assign.
+        assert (second.generation, second.is_leader, second.skip_assignment) == (first.generation, True, True)
+        assert (await newcomer.sync()).assignment == everything
+        assert await holder.beat() is ClassicVerdict.FATAL
+        committed = await holder.commit(first.generation)
+        assert committed.membership is ClassicVerdict.FATAL
+        await newcomer.leave()
+
+    with_members(kafka_cluster, 2, act, instance_id="i")
 
 
 class Librdkafka:

@@ -151,7 +151,7 @@ def test_blobs_of_older_python_clients_are_read() -> None:
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("written", VERSIONS)
 def test_subscription_that_calls_itself_newer_than_it_is_counts_as_what_it_is(version: int, written: int) -> None:
-    """kafka-go wrote the fields of version 0 and the number 1; Java's leader would end at such a member."""
+    """Sarama's reader knows of clients that write version 0 and call it 1; Java's ends with a SchemaException."""
     blob = version.to_bytes(2, "big") + bytes.fromhex(JAVA_FULL[written])[2:]
     read = decode_subscription(blob)
     said = known_to(min(version, written), FULL)
