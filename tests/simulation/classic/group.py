@@ -326,9 +326,6 @@ class ClassicGroup:
         The id of a static member that was replaced before it asked is still awaited, as at a broker.
         """
         late = sorted(self.pending_sync)
-        self.sync_ends_at = None
-        if not late:
-            return
         for member_id in late:
             self.remove(member_id, "sync")
         self.prepare(f"Removing {late} on pending sync request expiration", now)

@@ -118,7 +118,7 @@ class Askers:
         assert group.state is not GroupState.EMPTY or not members
         assert not roster.joined or group.state is GroupState.PREPARING_REBALANCE
         assert not any(one.sync for one in members.values()) or group.state is GroupState.COMPLETING_REBALANCE
-        assert not group.pending_sync or group.sync_ends_at is not None
+        assert bool(group.pending_sync) == (group.sync_ends_at is not None)
         assert group.sync_ends_at is None or group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
         unwatched = [one for one in members.values() if one.session_ends_at is None]
         assert all(one.satisfies_heartbeat for one in unwatched)

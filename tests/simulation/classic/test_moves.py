@@ -24,6 +24,7 @@ from tests.simulation.classic.exchanges import (
 )
 from tests.simulation.classic.group import GroupState
 from tests.simulation.classic.journal import JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted
+from tests.simulation.classic.rules import ClassicRules
 from tests.simulation.classic.scene import (
     A,
     answer,
@@ -97,6 +98,16 @@ def test_generation_that_was_not_assigned_never_happened() -> None:
     assert answer(sut, sync(second), 3.0) == Synced(assignor="range", assignment=frozenset({A[1]}))
     assert answer(sut, join(newcomer), 3.0) == UNKNOWN
     assert journal(sut, Loaded) == [Loaded(generation=1, members=(first.member_id, second.member_id))]
+
+
+def test_initial_delay_begins_anew_after_a_move() -> None:
+    """A group that was still empty is empty again, and nobody has come yet."""
+    sut = coordinator(ClassicRules())
+    for number in range(2):
+        ask(sut, number, join(instance_id=f"i{number}"), 0.0)
+    sut.move(2, 1.0, loading_s=0.0)
+    assert ask(sut, "again", join(instance_id="i0"), 2.0) == {}
+    assert [key for key, _ in sut.pass_time(5.0)] == ["again"]
 
 
 def test_replacement_of_a_static_member_outlives_a_move() -> None:
