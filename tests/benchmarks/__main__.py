@@ -16,6 +16,7 @@ from consumer_membership.devbroker import Way, start
 from tests.benchmarks import plots, report
 from tests.benchmarks.bench import Bench, tell
 from tests.benchmarks.figures import (
+    assignors,
     bounce,
     crash,
     crash_rounds,
@@ -40,7 +41,7 @@ FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
     module.NAME: module.run
     for module in (
         *(start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
-        *(crash, bounce, crash_rounds, guardian),
+        *(crash, bounce, crash_rounds, guardian, assignors),
     )
 }
 

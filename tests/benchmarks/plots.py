@@ -12,7 +12,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, MultipleLocator, ScalarFormatter
 
-from tests.benchmarks.figures import bounce, crash, crash_rounds, guardian, scale_out, standstill, throughput
+from tests.benchmarks.figures import assignors, bounce, crash, crash_rounds, guardian, scale_out, standstill, throughput
 from tests.benchmarks.samples import ecdf
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def draw(figure: Figure, folder: Path) -> Path | None:
         crash.NAME: _crash,
         bounce.NAME: _bounce,
         crash_rounds.NAME: _crash_rounds,
+        assignors.NAME: _assignors,
     }
     if figure.name not in drawers or not any(series.samples for series in figure.series):
         return None
@@ -218,6 +219,37 @@ def _crash_rounds(figure: Figure) -> None:
     below.set_xlabel("round")
     for axes in (above, below):
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8.5)
+    plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
+    plt.tight_layout()
+
+
+def _assignors(figure: Figure) -> None:
+    """Seconds over the size of the group: a line for each change, a panel for each assignor."""
+    series = {one.label: one for one in figure.series}
+    _, panels = plt.subplots(1, len(assignors.ASSIGNORS), figsize=(10.5, 3.8), sharey=True)
+    for axes, assignor in zip(panels, assignors.ASSIGNORS, strict=True):
+        for change, colour in zip(assignors.CHANGES, (_OTHER, _RAW, _OURS), strict=True):
+            lines = [series[assignors.label(assignor, change, size)] for size in assignors.SIZES]
+            medians = [statistics.median(line.values) for line in lines]
+            axes.plot(assignors.SIZES, medians, "o-", color=colour, label=change)
+            for size, line in zip(assignors.SIZES, lines, strict=True):
+                axes.scatter([size] * len(line.values), line.values, s=9, color=colour, alpha=0.5)
+        axes.axhline(assignors.LIMIT_S, color=_BOUND, ls="--", lw=1)
+        axes.annotate(
+            f" bound at {assignors.SIZES[-1]:,} members",
+            (assignors.SIZES[0], assignors.LIMIT_S),
+            color=_BOUND,
+            va="bottom",
+        )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xticks(assignors.SIZES, [f"{size:,} x {size * 10:,}" for size in assignors.SIZES])
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.set_title(assignor)
+        axes.set_xlabel("members x partitions")
+    panels[0].set_ylabel("s (line: median)")
+    panels[-1].legend(loc="lower right")
     plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
     plt.tight_layout()
 

@@ -29,6 +29,8 @@ from tests.membership.classic.groups import (
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 STICKY = ("sticky", "cooperative-sticky")
+#: A loaded machine is no failure.
+_IN_TIME = settings(deadline=None, max_examples=60)
 _NAMES = ("t0", "t1", "t2")
 _RACKS = ("east", "west")
 #: So many ways to give everything away are all tried.
@@ -94,6 +96,7 @@ def groups(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("assignor", BUILT_IN)
+@_IN_TIME
 @given(group=groups())
 def test_everything_is_given_once_to_a_subscriber(assignor: str, group: Group) -> None:
     """Whatever members claim; what a cooperative assignor leaves out is still claimed by somebody."""
@@ -108,6 +111,7 @@ def test_everything_is_given_once_to_a_subscriber(assignor: str, group: Group) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("assignor", ["roundrobin", "sticky"])
+@_IN_TIME
 @given(group=groups(is_equal=True))
 def test_equal_subscriptions_get_equally_many(assignor: str, group: Group) -> None:
     """Nobody has more than one partition more than anybody else, with racks, too."""
@@ -117,6 +121,7 @@ def test_equal_subscriptions_get_equally_many(assignor: str, group: Group) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("assignor", BUILT_IN)
+@_IN_TIME
 @given(group=groups(), chance=strategies.randoms(use_true_random=False))
 def test_result_does_not_depend_on_the_order_of_what_it_is_given(assignor: str, group: Group, chance: Random) -> None:
     """Members, topics and racks come in any order from the wire."""
@@ -133,6 +138,7 @@ def test_result_does_not_depend_on_the_order_of_what_it_is_given(assignor: str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("assignor", STICKY)
+@_IN_TIME
 @given(group=groups())
 def test_second_round_completes_and_a_third_one_changes_nothing(assignor: str, group: Group) -> None:
     """Sticky: its own result stays. Cooperative: what waited is given, and then it stays."""
@@ -145,6 +151,7 @@ def test_second_round_completes_and_a_third_one_changes_nothing(assignor: str, g
 
 
 @pytest.mark.slow
+@_IN_TIME
 @given(partitions=strategies.integers(1, 40), members=strategies.integers(2, 9), lost=strategies.integers(0, 8))
 def test_loss_of_a_member_moves_only_what_it_had(partitions: int, members: int, lost: int) -> None:
     """All others keep everything."""
@@ -156,6 +163,7 @@ def test_loss_of_a_member_moves_only_what_it_had(partitions: int, members: int, 
 
 
 @pytest.mark.slow
+@_IN_TIME
 @given(partitions=strategies.integers(1, 40), members=strategies.integers(1, 9))
 def test_new_member_gets_the_smaller_quota_and_nothing_else_moves(partitions: int, members: int) -> None:
     """No balanced result moves less."""
@@ -177,7 +185,7 @@ def settled(partitions: int, members: int) -> Group:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
+@_IN_TIME
 @given(group=groups(most_members=3, most_partitions=3))
 def test_no_result_at_all_is_better(group: Group) -> None:
     """Of all ways to give everything away: as even as any; of those, as much in racks; of those, as much kept."""

@@ -10,12 +10,7 @@ from collections.abc import Collection
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from consumer_membership.membership.classic.assignors.holdings import Holdings, Kind
-
-#: What one partition costs that is taken from its owner.
-_FROM_OWNER = 1
-#: What one partition costs that leaves its rack: more than any number taken from owners.
-_OUT_OF_RACK = 1_000_000
+from consumer_membership.membership.classic.assignors.holdings import OWNER_COST, RACK_COST, Holdings, Kind
 
 
 class Move(NamedTuple):
@@ -52,7 +47,7 @@ class Search:
                 return self._way_to(member)
             for kind, holding in self._holdings.held[member].items():
                 if holding.foreign or holding.own:
-                    self._offer(kind, member, cost + (0 if holding.foreign else _FROM_OWNER))
+                    self._offer(kind, member, cost + (0 if holding.foreign else OWNER_COST))
         return []
 
     def _find(self, member: str, cost: int) -> None:
@@ -67,7 +62,7 @@ class Search:
         for taker in kind.takers:
             if taker in self.reached or taker in self._excluded:
                 continue
-            total = cost + _OUT_OF_RACK * self._holdings.is_far(taker, kind)
+            total = cost + RACK_COST * self._holdings.is_far(taker, kind)
             if total < self._costs.get(taker, total + 1):
                 self._came_by[taker] = Move(giver, kind, taker)
                 self._find(taker, total)

@@ -9,6 +9,11 @@ from dataclasses import dataclass, field
 from consumer_membership.membership.classic.assignors.racks import Racks
 from consumer_membership.types import TopicPartition
 
+#: What it costs to take one partition from its owner.
+OWNER_COST = 1
+#: What it costs to move one partition out of its rack: more than any number taken from owners.
+RACK_COST = 1_000_000
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:

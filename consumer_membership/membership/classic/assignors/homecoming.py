@@ -13,13 +13,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from consumer_membership.membership.classic.assignors.holdings import Holding, Holdings, Kind
+from consumer_membership.membership.classic.assignors.holdings import OWNER_COST, RACK_COST, Holding, Holdings, Kind
 from consumer_membership.types import TopicPartition
 
-#: What it costs to take one partition from its owner.
-_OWNER = 1
-#: What it costs to move one partition out of its rack: more than any number taken from owners.
-_RACK = 1_000_000
 #: How much may be looked at in all (a second or so): a good result gets better by it, but large groups wait.
 _EFFORT = 1_000_000
 
@@ -87,19 +83,19 @@ class _Circle:
     ) -> Iterator[tuple[str, int, TopicPartition | None]]:
         """One of a kind for anybody, and what somebody owned for its owner."""
         costs, is_far = self._costs, self._holdings.is_far
-        base -= _RACK * is_far(giver, kind)
+        base -= RACK_COST * is_far(giver, kind)
         partition = next(iter(holding.foreign or holding.own), None)
-        offer = base + (0 if holding.foreign else _OWNER)
+        offer = base + (0 if holding.foreign else OWNER_COST)
         if partition is not None and self._is_cheaper(kind, offer):
             self.effort -= len(kind.takers)
             for taker in kind.takers:
                 # Most are too dear even without their rack.
-                if offer < costs[taker] and (cost := offer + _RACK * is_far(taker, kind)) < costs[taker]:
+                if offer < costs[taker] and (cost := offer + RACK_COST * is_far(taker, kind)) < costs[taker]:
                     yield taker, cost, partition
         self.effort -= len(holding.foreign)
         for returning in holding.foreign:
             owner = self._holdings.owners.get(returning)
-            if owner is not None and (cost := base - _OWNER + _RACK * is_far(owner, kind)) < costs[owner]:
+            if owner is not None and (cost := base - OWNER_COST + RACK_COST * is_far(owner, kind)) < costs[owner]:
                 yield owner, cost, returning
 
     def _is_cheaper(self, what: Kind | int, offer: int) -> bool:
