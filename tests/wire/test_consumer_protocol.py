@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
@@ -222,6 +222,9 @@ def test_assignment_of_no_bytes_is_empty_with_a_note() -> None:
     assert assignment(b"") == (frozenset(), "")
 
 
+#: The first example imports schemas, and a loaded machine takes its time.
+in_any_time = settings(deadline=None)
+
 names = st.text(alphabet="abcXYZ019._-", min_size=1, max_size=20)
 partitions = st.builds(TopicPartition, names, st.integers(0, 2**31 - 1))
 subscriptions = st.builds(
@@ -235,6 +238,7 @@ subscriptions = st.builds(
 )
 
 
+@in_any_time
 @given(subscriptions)
 def test_what_is_written_is_read_as_far_as_its_version_can_say_it(told: MemberSubscription) -> None:
     """And equal subscriptions give equal bytes: the broker takes other ones for a change."""
@@ -244,6 +248,7 @@ def test_what_is_written_is_read_as_far_as_its_version_can_say_it(told: MemberSu
     assert encode_subscription(read) == blob
 
 
+@in_any_time
 @given(st.frozensets(partitions, max_size=20), st.none() | st.binary(max_size=40), st.sampled_from(VERSIONS))
 def test_assignment_that_is_written_is_read(
     given_to: frozenset[TopicPartition], user_data: bytes | None, version: int
@@ -262,6 +267,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(blob[: draw(st.integers(0, len(blob)))]) + draw(st.binary(max_size=6))
 
 
+@in_any_time
 @given(st.binary(max_size=120) | damaged())
 @example(b"\x00\x03" + b"\x7f\xff\xff\xff" * 8)
 @example(b"\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff\x7f\xff\xff\xff")
