@@ -146,8 +146,6 @@ class ClassicGroup:
         self.check_alive()
         if request.generation < 0 and self.state is GroupState.EMPTY:
             return
-        if request.generation < 0 and request.member_id == NO_MEMBER_ID and request.instance_id is None:
-            raise Refusal(code.UNKNOWN_MEMBER_ID)
         member = self.check(request.member_id, request.instance_id, request.generation)
         if self.state is GroupState.COMPLETING_REBALANCE:
             raise Refusal(classic_code.REBALANCE_IN_PROGRESS)

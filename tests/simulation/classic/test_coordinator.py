@@ -313,6 +313,7 @@ def test_waiting_request_keeps_a_known_member_alive() -> None:
     for second in (5.0, 14.0, 23.0):
         answer(sut, Beat(member_id=follower.member_id, generation=1), second)
         assert sut.pass_time(second) == []
+        assert (sut.next_deadline() or 0.0) > second
     assert ask(sut, 1, join(follower.member_id), 30.0).keys() == {"leader", 1}
     assert sut.next_deadline() == 40.0
 
@@ -336,6 +337,7 @@ def test_group_that_everybody_left_is_empty_in_a_new_generation() -> None:
     (leader,) = stable(sut, join())
     answer(sut, Leave(members=(MemberIdentity(leader.member_id),)), 1.0)
     assert (group_of(sut).state, group_of(sut).generation) == (GroupState.EMPTY, 2)
+    assert not group_of(sut).is_settled
     assert gathering(sut, join(), now=2.0)[0].generation == 3
 
 

@@ -100,6 +100,15 @@ def test_generation_that_was_not_assigned_never_happened() -> None:
     assert journal(sut, Loaded) == [Loaded(generation=1, members=(first.member_id, second.member_id))]
 
 
+def test_emptied_group_keeps_its_generation() -> None:
+    """That it got empty is written: no member is there, and no generation comes twice."""
+    sut = coordinator()
+    (leader,) = stable(sut, join())
+    answer(sut, Leave(members=(MemberIdentity(leader.member_id),)), 1.0)
+    sut.move(2, 2.0, loading_s=0.0)
+    assert journal(sut, Loaded) == [Loaded(generation=2, members=())]
+
+
 def test_initial_delay_begins_anew_after_a_move() -> None:
     """A group that was still empty is empty again, and nobody has come yet."""
     sut = coordinator(ClassicRules())

@@ -49,8 +49,10 @@ def test_commits_without_a_member_count_in_an_empty_group_only() -> None:
     sut = coordinator()
     assert answer(sut, commit("m9", 3)) == CommitResults(codes={A[0]: code.GROUP_ID_NOT_FOUND})
     assert answer(sut, commit()) == CommitResults(codes={A[0]: 0})
-    stable(sut, join())
+    assert answer(sut, commit("m9", 3)) == CommitResults(codes={A[0]: code.UNKNOWN_MEMBER_ID})
+    (leader,) = stable(sut, join())
     assert answer(sut, commit()) == CommitResults(codes={A[0]: code.UNKNOWN_MEMBER_ID})
+    assert answer(sut, commit(leader.member_id)) == CommitResults(codes={A[0]: classic_code.ILLEGAL_GENERATION})
 
 
 def test_committed_offsets_are_read_without_looking_at_members() -> None:

@@ -177,7 +177,7 @@ def test_static_members_of_whom_none_joins_are_waited_for_until_their_sessions_e
     sut = coordinator()
     members = stable(sut, *(join(instance_id=f"i{number}", session_timeout_s=100.0) for number in range(3)))
     answer(sut, Leave(members=(MemberIdentity(members[2].member_id),)), 0.0)
-    assert (sut.pass_time(60.0), group_of(sut).generation) == ([], 1)
+    assert (sut.pass_time(60.0), group_of(sut).generation, group_of(sut).join_ends_at) == ([], 1, 120.0)
     sut.pass_time(100.0)
     assert [entry.reason for entry in journal(sut, Removed)] == ["left", "session", "session"]
     assert (group_of(sut).state, group_of(sut).generation) == (GroupState.EMPTY, 2)
