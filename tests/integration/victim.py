@@ -25,9 +25,6 @@ from tests.support.victim import Life, Order, Point
 _NURSERY = multiprocessing.get_context("forkserver")
 _NURSERY.set_forkserver_preload(["pytest", victim.__name__])
 
-#: librdkafka's _NO_OFFSET.
-NOTHING_TO_COMMIT = -168
-
 
 class _Descriptor(Protocol):
     def detach(self) -> int:
@@ -115,6 +112,7 @@ class Victim:
         self._has_ended = False
         self._log = folder / f"victim-{len(list(folder.glob('victim-*')))}.log"
         orders, self._orders = os.pipe()
+        self._commits_ordered = 0
         reports, says = os.pipe()
         with self._log.open("wb") as log:
             given = (orders, says, log.fileno())
@@ -158,13 +156,15 @@ class Victim:
 
     def order(self, order: Order) -> None:
         """Tell it to do so."""
+        self._commits_ordered += order is Order.COMMIT
         os.write(self._orders, f"{order}\n".encode())
 
     def commit(self) -> dict[int, int]:
-        """Have it commit what it reported, if that was not committed before; what was committed last."""
-        done, nothing = len(self.account.commits), self.account.refused_commits.count(NOTHING_TO_COMMIT)
+        """Have it commit what it reported, where that was not done before; what was committed last."""
         self.order(Order.COMMIT)
-        self.wait(lambda a: len(a.commits) > done or a.refused_commits.count(NOTHING_TO_COMMIT) > nothing, "a commit")
+        ordered = self._commits_ordered
+        # One outcome for each order, those of earlier ones first: a process that was stopped is late with them.
+        self.wait(lambda a: len(a.commits) + len(a.refused_commits) >= ordered, "the outcome of a commit")
         return self.account.commits[-1]
 
     def arm(self) -> None:
