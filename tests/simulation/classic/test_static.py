@@ -159,6 +159,15 @@ def test_static_member_stays_although_it_does_not_join_in_time() -> None:
     )
 
 
+def test_session_that_a_join_phase_prolongs_does_not_end_with_it() -> None:
+    """What ends first at one moment counts for what would have ended after it."""
+    sut = coordinator()
+    leader, static = stable(sut, *(join(instance_id=f"i{n}", session_timeout_s=60.0) for n in range(2)))
+    ask(sut, "leader", join(leader.member_id, instance_id="i0", session_timeout_s=60.0), 0.0)
+    sut.pass_time(60.0)
+    assert group_of(sut).roster.members.keys() == {leader.member_id, static.member_id}
+
+
 def test_static_leader_that_does_not_join_in_time_loses_its_lead() -> None:
     """It stays a member; the first that joined leads."""
     sut = coordinator()
