@@ -56,7 +56,7 @@ def canonicalise(process: Process) -> None:
     _place_application(process)
     if not member.settings.is_static:
         # What only the holder of an instance id asks for.
-        member.heartbeats.broker_interval_s = member.last_heartbeat_at = None
+        member.heartbeats.broker_interval_s = member.heartbeats.confirmed_at = None
         member.instance._is_newest = process.watch.is_newest = False
     member._now = 0.0
 
@@ -210,8 +210,10 @@ def _place_member(member: Member, now: float) -> None:
     member.since = None
     member.transitions.clear()
     member.last_error = None
-    recent = member.last_heartbeat_at is not None and now - member.last_heartbeat_at < member.heartbeats.interval_s
-    member.last_heartbeat_at = 0.0 if recent else None
+    confirmed_at = member.heartbeats.confirmed_at
+    recent = confirmed_at is not None and now - confirmed_at < member.heartbeats.interval_s
+    member.heartbeats.confirmed_at = 0.0 if recent else None
+    member.last_heartbeat_at = None
     member._polled_at = 0.0
     is_leaving = member.state is MemberState.UNSUBSCRIBING
     member._leave_by = (later(member._leave_by, now, LEAVE_S) or 0.0) if is_leaving else 0.0

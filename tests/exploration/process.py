@@ -228,7 +228,7 @@ class Process:
 
     def grow_old(self) -> None:
         """The session's end: the coordinator's last answer is long ago."""
-        self.member.last_heartbeat_at = None
+        self.member.heartbeats.confirmed_at = None
 
     # ---- the application ----
 

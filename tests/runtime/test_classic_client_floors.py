@@ -271,8 +271,13 @@ def test_member_joins_syncs_beats_commits_and_leaves(cluster: Cluster) -> None:
     with_members(cluster, 1, act)
 
 
-def test_two_members_share_a_topic_and_one_takes_over_what_the_other_leaves(cluster: Cluster) -> None:
-    """A heartbeat tells of the rebalance; the leader assigns, each syncs; who stays owns everything in the end."""
+@pytest.mark.integration
+def test_two_members_share_a_topic_and_one_takes_over_what_the_other_leaves(kafka_cluster: Cluster) -> None:
+    """A heartbeat tells of the rebalance; the leader assigns, each syncs; who stays owns everything in the end.
+
+    On a real broker only: a busy mock cluster refuses a sync, and writes that answer in bytes that nobody can read.
+    """
+    cluster = kafka_cluster
 
     async def act(first: Member, second: Member) -> None:
         await first.join()

@@ -59,7 +59,7 @@ class ClassicAnswers(Leading):
         self._take_share(event.assignment)
 
     def _take_share(self, assignment: frozenset[TopicPartition]) -> None:
-        ownership = self.ownership
+        ownership, self.last_share = self.ownership, assignment
         ownership.resolve({topic_key(p.topic): p.topic for p in assignment})
         ownership.take_target(frozenset(map(key_of, assignment)))
         # An eager member's application is told each share, an empty one too, as confluent-kafka's is.

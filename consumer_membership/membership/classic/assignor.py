@@ -47,7 +47,10 @@ class Assignor(Protocol):
         """How partitions may move with it; COOPERATIVE needs results that give nothing to two owners in one round."""
 
     def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
-        """What the subscription carries for this assignor beside the protocol's own fields."""
+        """What the subscription carries for this assignor beside the protocol's own fields.
+
+        `owned` is what the leader gave last, in this generation; an eager member has given it up by then.
+        """
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]

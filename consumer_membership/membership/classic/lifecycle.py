@@ -84,6 +84,8 @@ class ClassicLifecycle:
         self.transitions: deque[Transition] = deque(maxlen=REMEMBERED_TRANSITIONS)
         self.last_error: BrokerError | None = None
         self.last_heartbeat_at: Instant | None = None
+        #: What the leader gave last: an eager member owns nothing when it joins, and its assignor may ask for this.
+        self.last_share: frozenset[TopicPartition] = frozenset()
         #: Why the member has to join again, as the broker's log gets to know it; None: it has not.
         self.rejoins_because: str | None = None
         self._backoff = Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)

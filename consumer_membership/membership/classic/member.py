@@ -15,7 +15,7 @@ from consumer_membership.membership.classic.answers import ClassicAnswers
 from consumer_membership.membership.classic.leadership import LeaderEvent
 from consumer_membership.membership.classic.lifecycle import AnyEffect
 from consumer_membership.membership.classic.states import IN_GROUP, ClassicState
-from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
 from consumer_membership.membership.effects import LeaveCompleted
 from consumer_membership.membership.events import Step
 from consumer_membership.membership.offsets import ASSIGNMENT_LOST
@@ -26,6 +26,7 @@ from consumer_membership.types import (
     Instant,
     Offsets,
     Subscription,
+    TopicPartition,
 )
 
 _S = ClassicState
@@ -258,9 +259,10 @@ class ClassicMember(ClassicAnswers):
         assignor = next(one for one in self.classic.assignors if one.name == name)
         owned = frozenset(self.ownership.named_owned)
         topics = self.subscription.topics
+        had = self.last_share if self.generation != NO_GENERATION else frozenset[TopicPartition]()
         return MemberSubscription(
             topics=topics,
-            user_data=assignor.user_data(topics, owned, self.generation),
+            user_data=assignor.user_data(topics, had, self.generation),
             owned=owned,
             generation=self.generation,
             rack_id=self.settings.rack_id,

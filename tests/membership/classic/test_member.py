@@ -194,6 +194,14 @@ def test_eager_member_gives_up_everything_before_it_joins() -> None:
     assert (scene.state, scene.owned) == (S.STABLE, {A0})
 
 
+def test_assignor_s_user_data_is_made_of_the_last_share() -> None:
+    """Eager sticky remembers what it gave although nothing is owned at the join; a reset generation forgets it."""
+    scene = stable(A0, A1, assignors=(EAGER,)).rebalance().settle()
+    assert scene.join.protocols[0][1].user_data == b"['a'] 2 1"
+    scene = stable(A0, A1).beat_rejected(V.REJOIN, UNKNOWN).finish()
+    assert scene.join.protocols[0][1].user_data == b"['a'] 0 -1"
+
+
 def test_eager_member_is_told_an_empty_share() -> None:
     """As confluent-kafka's applications are."""
     scene = stable(A0, assignors=(EAGER,)).rebalance().settle().gather(2).share().settle()
