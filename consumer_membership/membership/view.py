@@ -51,3 +51,5 @@ class MembershipView:
     last_heartbeat_at: Instant | None
     last_error: BrokerError | None
     transitions: tuple[Transition, ...]
+    #: Why the member speaks `protocol`: what was asked for, and what the coordinator said to it.
+    protocol_reason: str = ""

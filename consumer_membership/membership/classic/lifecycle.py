@@ -162,6 +162,10 @@ class ClassicLifecycle:
         is_free = self._beat is None and self._leave_request is None
         return is_free and self.coordinator.is_known and self._is_member and self.state in HEARTBEATS
 
+    def awaits(self, request_id: int) -> bool:
+        """Whether this is the JoinGroup or SyncGroup that is under way."""
+        return request_id == self._exchange
+
     # ---- joining ----
 
     def _lose_coordinator(self, reason: str) -> None:
