@@ -9,8 +9,9 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
-from consumer_membership.wire.verdicts import broker_error
+from consumer_membership.wire.verdicts import broker_error, is_retriable
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v7.response import ListOffsetsResponse
@@ -57,6 +58,8 @@ class ClusterMetadata:
     cluster_id: str | None
     controller_id: int | None
     brokers: Mapping[int, BrokerAddress]
+    #: The rack of each broker that tells one (KIP-36), by node id.
+    racks: Mapping[int, str]
     topics: Mapping[str, TopicMetadata]
 
 
@@ -72,6 +75,7 @@ def metadata(entity: MetadataResponse) -> ClusterMetadata | BrokerError:
             broker.node_id: BrokerAddress(node_id=broker.node_id, host=broker.host, port=broker.port)
             for broker in entity.brokers
         },
+        racks={broker.node_id: broker.rack for broker in entity.brokers if broker.rack},
         topics={topic.name: _topic(topic.name, topic) for topic in entity.topics if topic.name is not None},
     )
 
@@ -99,6 +103,28 @@ def _partition(entity: PartitionEntity) -> PartitionMetadata:
 
 def _error(code: int, what: str = "") -> BrokerError | None:
     return None if code == _SUCCESS else broker_error(code, what)
+
+
+def topics_of(found: ClusterMetadata, names: frozenset[str] | None) -> Topics:
+    """The topics of these names (None: all but internal ones) as an assignor wants them, with racks (KIP-881).
+
+    A topic that is not there, or of which nothing may be told, is absent. One that is only without a leader for a
+    moment stays: who is assigned what does not hang on it, and a leader that left it out would take it from everybody.
+    """
+    told = {
+        name: topic.partitions
+        for name, topic in found.topics.items()
+        if (not topic.is_internal if names is None else name in names)
+        if topic.partitions and (topic.error is None or is_retriable(topic.error.code))
+    }
+    racks = {
+        TopicPartition(name, number): frozenset(found.racks[node] for node in one.replicas if node in found.racks)
+        for name, partitions in told.items()
+        for number, one in partitions.items()
+        if found.racks
+    }
+    # Partitions are numbered from 0 on; one that a broker leaves out is there all the same.
+    return Topics(partitions={name: max(partitions) + 1 for name, partitions in told.items()}, racks=racks)
 
 
 def list_offsets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -11,9 +12,11 @@ from kio.schema.list_offsets.v7 import response as offsets_v7
 from kio.schema.metadata.v12 import response as metadata_v12
 from kio.schema.metadata.v13 import response as metadata_v13
 
+from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire import cluster
 from consumer_membership.wire.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
+from consumer_membership.wire.verdicts import broker_error
 from tests.support.scripted_broker import ZERO
 
 A = UUID(int=0xA)
@@ -23,7 +26,7 @@ both_versions = pytest.mark.parametrize("module", [metadata_v12, metadata_v13])
 
 
 def metadata_answer(module: Any, *, code: int = 0) -> Any:  # noqa: ANN401
-    """One broker, one topic with two partitions of which one has no leader, and one id that is not known."""
+    """Two brokers, one of them in a rack; a topic with two partitions, one without leader; an id that is not known."""
     partitions = tuple(
         module.MetadataResponsePartition(
             error_code=ErrorCode(error),
@@ -37,7 +40,10 @@ def metadata_answer(module: Any, *, code: int = 0) -> Any:  # noqa: ANN401
     )
     return module.MetadataResponse(
         throttle_time=ZERO,
-        brokers=(module.MetadataResponseBroker(node_id=1, host="h", port=9092),),
+        brokers=(
+            module.MetadataResponseBroker(node_id=1, host="h", port=9092, rack="a"),
+            module.MetadataResponseBroker(node_id=2, host="h", port=9093),
+        ),
         cluster_id="c",
         controller_id=-1,
         topics=(
@@ -59,7 +65,11 @@ def test_metadata(module: Any) -> None:  # noqa: ANN401
     assert cluster.metadata(metadata_answer(module)) == ClusterMetadata(
         cluster_id="c",
         controller_id=None,
-        brokers={1: BrokerAddress(node_id=1, host="h", port=9092)},
+        brokers={
+            1: BrokerAddress(node_id=1, host="h", port=9092),
+            2: BrokerAddress(node_id=2, host="h", port=9093),
+        },
+        racks={1: "a"},
         topics={
             "t": TopicMetadata(
                 name="t",
@@ -96,6 +106,72 @@ def test_metadata_s_own_error() -> None:
     assert cluster.metadata(metadata_answer(metadata_v13, code=129)) == BrokerError(
         code=129, name="REBOOTSTRAP_REQUIRED"
     )
+
+
+def topic(name: str, *replicas: tuple[int, ...], code: int = 0, is_internal: bool = False) -> TopicMetadata:
+    """A topic with a partition on each of these sets of brokers."""
+    return TopicMetadata(
+        name=name,
+        topic_id=None,
+        is_internal=is_internal,
+        partitions={
+            index: PartitionMetadata(
+                partition=index, leader=None, leader_epoch=None, replicas=nodes, in_sync_replicas=(), error=None
+            )
+            for index, nodes in enumerate(replicas)
+        },
+        error=broker_error(code) if code else None,
+    )
+
+
+def described(*topics: TopicMetadata, racks: dict[int, str] | None = None) -> ClusterMetadata:
+    """A cluster with these topics."""
+    by_name = {one.name: one for one in topics}
+    return ClusterMetadata(cluster_id=None, controller_id=None, brokers={}, racks=racks or {}, topics=by_name)
+
+
+def test_topics_have_the_racks_of_their_replicas() -> None:
+    """KIP-881: a partition is near in the racks of its replicas that have one, whoever leads."""
+    found = described(topic("t", (1, 2, 3), (3,)), racks={1: "a", 2: "b", 4: "d"})
+    assert cluster.topics_of(found, frozenset({"t"})) == Topics(
+        partitions={"t": 2}, racks={T0: frozenset({"a", "b"}), T1: frozenset()}
+    )
+
+
+def test_topics_of_brokers_without_racks_have_none() -> None:
+    """Assignors take an empty mapping for "not aware of racks"."""
+    assert cluster.topics_of(described(topic("t", (1,))), None) == Topics(partitions={"t": 1}, racks={})
+
+
+def test_internal_topics_count_where_they_are_named() -> None:
+    """`exclude.internal.topics` in Java: a pattern never matches them, a name does."""
+    found = described(topic("t", (1,)), topic("__x", (1,), is_internal=True), topic("u", (1,)))
+    assert cluster.topics_of(found, None).partitions == {"t": 1, "u": 1}
+    assert cluster.topics_of(found, frozenset({"t", "__x", "gone"})).partitions == {"t": 1, "__x": 1}
+
+
+@pytest.mark.parametrize(
+    ("code", "is_there"),
+    [(5, True), (3, True), (29, False), (17, False)],
+    ids=["no leader", "unknown to this broker", "not authorized", "invalid"],
+)
+def test_topic_with_an_error_that_passes_keeps_its_partitions(code: int, is_there: bool) -> None:  # noqa: FBT001
+    """What is without a leader for a moment is not taken from its members; what may not be told of is absent."""
+    partitions = cluster.topics_of(described(topic("t", (1,), (1,), code=code)), frozenset({"t"})).partitions
+    assert partitions == ({"t": 2} if is_there else {})
+
+
+def test_topic_without_partitions_is_absent() -> None:
+    """A topic that is being created has an error (LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION) and none yet."""
+    assert cluster.topics_of(described(topic("t", code=5)), None) == Topics(partitions={})
+
+
+def test_partition_that_a_broker_leaves_out_counts() -> None:
+    """Partitions are numbered from 0: what has a higher number has all below it."""
+    found = described(topic("t", (1,), (1,), (1,)))
+    whole = found.topics["t"]
+    last = replace(whole, partitions={2: whole.partitions[2]})
+    assert cluster.topics_of(described(last), None).partitions == {"t": 3}
 
 
 def test_list_offsets_by_partition() -> None:
