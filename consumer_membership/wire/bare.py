@@ -66,6 +66,24 @@ def consumer_group_heartbeat(answer: bytes) -> Verdict:
     return cursor.verdict()
 
 
+def leave_group(answer: bytes) -> Verdict:
+    """What the coordinator says to a LeaveGroup of one member, in a version from 4 on; it has no words for it.
+
+    The whole request's error where there is one, else the member's.
+    """
+    cursor = _Cursor(answer)
+    cursor.flexible_header()
+    cursor.number(_I32)
+    code = cursor.number(_I16)
+    if code != 0:
+        return Verdict(code, "")
+    if cursor.varint() != 1 + 1:
+        raise MalformedAnswerError("LeaveGroup did not answer for the one member that was to leave")
+    cursor.text()
+    cursor.text()
+    return Verdict(cursor.number(_I16), "")
+
+
 def find_coordinator(answer: bytes, version: int) -> Found:
     """Where the group's coordinator is, from an answer about one group."""
     cursor = _Cursor(answer)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from datetime import timedelta
 from typing import Any
 
@@ -50,6 +51,21 @@ def found(version: int, code: ErrorCode = ErrorCode.none) -> bytes:
     return answer(kind(throttle_time=ZERO, coordinators=(Coordinator(key="orders", **words, **place),)))
 
 
+def leave_group(version: int, code: ErrorCode = ErrorCode.none, *members: tuple[str, str | None, ErrorCode]) -> bytes:
+    """An answer to LeaveGroup: each member's ids and code."""
+    kind = importlib.import_module(load_response_schema(Api.LEAVE_GROUP.value, version).__module__)
+    return answer(
+        kind.LeaveGroupResponse(
+            throttle_time=timedelta(milliseconds=3),
+            error_code=code,
+            members=tuple(
+                kind.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=error)
+                for member_id, instance_id, error in members
+            ),
+        )
+    )
+
+
 def test_offered_versions_are_those_of_the_broker() -> None:
     """ApiVersions 0, which every broker answers."""
     keys = tuple(
@@ -81,6 +97,43 @@ def test_refused_api_versions_are_malformed() -> None:
 def test_heartbeat_verdict(version: int, code: ErrorCode, message: str | None, expected: tuple[int, str]) -> None:
     """In every version that this package speaks."""
     assert bare.consumer_group_heartbeat(heartbeat(version, code, message)) == expected
+
+
+@pytest.mark.parametrize("version", SPOKEN[Api.LEAVE_GROUP])
+@pytest.mark.parametrize(
+    ("code", "members", "expected"),
+    [
+        (ErrorCode.none, [("m", None, ErrorCode.none)], 0),
+        (ErrorCode.none, [("m", None, ErrorCode.unknown_member_id)], 25),
+        (ErrorCode.none, [(LONG, LONG, ErrorCode.fenced_instance_id)], 82),
+        (ErrorCode.not_coordinator, [], 16),
+        (ErrorCode.group_authorization_failed, [("m", None, ErrorCode.none)], 30),
+    ],
+)
+def test_leave_group_verdict(
+    version: int, code: ErrorCode, members: list[tuple[str, str | None, ErrorCode]], expected: int
+) -> None:
+    """The request's error before the member's, in every version that this package speaks."""
+    assert bare.leave_group(leave_group(version, code, *members)) == (expected, "")
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_leave_of_more_or_less_than_the_one_member_is_malformed(count: int) -> None:
+    """Nobody asked for two, and silence about one is no success."""
+    members = [("m", None, ErrorCode.none)] * count
+    with pytest.raises(bare.MalformedAnswerError, match="the one member"):
+        bare.leave_group(leave_group(5, ErrorCode.none, *members))
+
+
+@pytest.mark.parametrize("version", SPOKEN[Api.LEAVE_GROUP])
+def test_leave_group_that_was_cut_is_malformed(version: int) -> None:
+    """Wherever it was cut before the member's code; the tagged fields behind it are not read."""
+    whole = leave_group(version, ErrorCode.none, ("m", "i", ErrorCode.none))
+    needed = len(whole) - 2
+    bare.leave_group(whole[:needed])
+    for size in range(needed):
+        with pytest.raises(bare.MalformedAnswerError):
+            bare.leave_group(whole[:size])
 
 
 @pytest.mark.parametrize("version", SPOKEN[Api.FIND_COORDINATOR])

@@ -3,8 +3,19 @@
 A member that dies without a goodbye (`kill -9`, out of memory) keeps its partitions until its session ends, 45 s by
 default. With `crash.guardian.enable` the application's process starts one guardian, which holds a *will* for each of
 its members: what to send, ready as bytes, and where to. When the process is gone and a will is still there, the
-guardian sends it: epoch -1 for a dynamic member, so that the others get its partitions after one heartbeat, and -2 for
-a static one, so that its replacement joins without having to take its place by force.
+guardian sends it:
+
+| member | consumer protocol | classic protocol |
+|---|---|---|
+| dynamic | epoch -1: the others get its partitions after one heartbeat | LeaveGroup: the same |
+| static | epoch -2: its replacement joins without having to take its place by force | nothing |
+
+A static member of a classic group has no will, because there is no leave for a while in its protocol: a LeaveGroup ends
+its place for good, and its partitions would wander to the others and back. Without one the place stands until the
+session ends, as after -2, and the replacement takes it at once: the newest holder of an instance id wins (KIP-345).
+A dynamic one has a will as soon as the coordinator gave it an id, before it joins with it: until its session ends the
+others' rebalances wait for a member that is pending (KIP-394). An id that was still on its way to a member when it died
+is nobody's to give back.
 
     application's process                                   guardian's process (standard library only, 14 MB)
     observer    a member's view -> its will, at each change

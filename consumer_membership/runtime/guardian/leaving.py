@@ -21,9 +21,9 @@ PATIENCE_S = 30.0
 #: One broker on the same continent answers in 0.3 s.
 _CONNECT_S, _ANSWER_S = 3.0, 5.0
 _BACKOFF_S, _BACKOFF_MAX_S = 0.05, 2.0
-#: The three answers that are read take about 1 KB; a larger size is not Kafka's.
+#: The answers that are read take about 1 KB; a larger size is not Kafka's.
 _LONGEST_ANSWER = 1 << 20
-_FIND_COORDINATOR, _HEARTBEAT = 10, 68
+_FIND_COORDINATOR, _LEAVE_GROUP, _HEARTBEAT = 10, 13, 68
 _SECOND_REQUEST = 1
 
 _LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR = 14, 15, 16
@@ -83,10 +83,17 @@ def leave(
 
 
 def _leave_at(will: Will, coordinator: Address) -> Outcome:
-    verdict = _ask(will, coordinator, _HEARTBEAT, will.leave, lambda answer, _: bare.consumer_group_heartbeat(answer))
+    if will.member_epoch is None:
+        verdict = _ask(will, coordinator, _LEAVE_GROUP, will.leave, lambda answer, _: bare.leave_group(answer))
+        way = "LeaveGroup"
+    else:
+        verdict = _ask(
+            will, coordinator, _HEARTBEAT, will.leave, lambda answer, _: bare.consumer_group_heartbeat(answer)
+        )
+        way = f"epoch {will.member_epoch}"
     place = f"coordinator {_shown(coordinator)}"
     if verdict.code == 0:
-        return Outcome(Level.INFO, f"left on its behalf (epoch {will.member_epoch}) at {place}")
+        return Outcome(Level.INFO, f"left on its behalf ({way}) at {place}")
     if verdict.code in _GONE:
         return Outcome(Level.INFO, f"it had left or was removed before: {place} answers {_GONE[verdict.code]}")
     if verdict.code in (_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR):

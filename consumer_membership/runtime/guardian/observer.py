@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import socket
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from consumer_membership.config import AddressFamily, ConnectionSettings
-from consumer_membership.membership.effects import Effect, Heartbeat
-from consumer_membership.membership.events import Event
+from consumer_membership.membership.classic.exchanges import SendClassicLeave
+from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.guardian.wills import Frames, Will
-from consumer_membership.types import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, BrokerAddress
-from consumer_membership.wire import requests
+from consumer_membership.types import (
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    NO_MEMBER_ID,
+    BrokerAddress,
+    GroupProtocol,
+)
+from consumer_membership.wire import classic_requests, requests
 from consumer_membership.wire.connection import api_versions_v0
 from consumer_membership.wire.frames import encode
 from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, VersionRange
@@ -22,6 +28,11 @@ from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, Versi
 #: The states in which the coordinator may count on the member. A join may be on its way, so JOINING is one of them;
 #: the member's id is its own from the start (KIP-1082).
 GUARDED = IN_GROUP | {MemberState.UNSUBSCRIBING}
+#: The same of the classic protocol, as long as the member has an id. It is the coordinator's gift (KIP-394), and one
+#: that was fenced for its generation alone keeps it, and its place.
+CLASSIC_GUARDED = GUARDED | {MemberState.FENCED}
+#: For the broker's log (KIP-800).
+_REASON = "its process died without leaving"
 
 _FAMILIES = MappingProxyType(
     {
@@ -36,13 +47,17 @@ _FIRST, _SECOND = 0, 1
 class _Identity(NamedTuple):
     """What a will is made of; as long as it stays, the will does."""
 
+    protocol: GroupProtocol
     member_id: str
     instance_id: str | None
     coordinator: BrokerAddress
 
 
 class GuardianObserver:
-    """Tells the guardian of one member: when its will changes, and when there is nothing to leave any more."""
+    """Tells the guardian of one member: when its will changes, and when there is nothing to leave any more.
+
+    The will follows the protocol that the member speaks at the moment: one of `group.protocol=auto` may change it.
+    """
 
     def __init__(self, guardian: Guardian, connection: ConnectionSettings) -> None:
         self._guardian = guardian
@@ -50,7 +65,7 @@ class GuardianObserver:
         self._key = guardian.new_key()
         self._told: _Identity | None = None
 
-    def observed(self, event: Event, effects: tuple[Effect, ...], view: MembershipView) -> None:  # noqa: ARG002
+    def observed(self, event: object, effects: tuple[object, ...], view: MembershipView) -> None:  # noqa: ARG002
         """Say what has changed; called before the effects are performed, so before a join goes out."""
         identity = self._identity(view)
         if identity == self._told:
@@ -61,7 +76,7 @@ class GuardianObserver:
         self._guardian.tell(self._key, None if identity is None else self._will(view.group_id, identity))
 
     def _identity(self, view: MembershipView) -> _Identity | None:
-        if view.state not in GUARDED:
+        if not _may_leave(view):
             return None
         coordinator = view.coordinator
         if coordinator is None and self._told is not None:
@@ -70,21 +85,15 @@ class GuardianObserver:
         if coordinator is None:
             # Nobody has heard of this member yet.
             return None
-        return _Identity(view.member_id, view.instance_id, coordinator)
+        return _Identity(view.protocol, view.member_id, view.instance_id, coordinator)
 
     def _will(self, group_id: str, identity: _Identity) -> Will:
-        is_static = identity.instance_id is not None
         client_id = self._connection.client_id
-        heartbeat = Heartbeat(
-            member_id=identity.member_id,
-            member_epoch=LEAVE_STATIC_EPOCH if is_static else LEAVE_EPOCH,
-            instance_id=identity.instance_id,
-            owned=frozenset(),
-        )
-        leave = {
-            version: encode(requests.consumer_group_heartbeat(versions, group_id, heartbeat), _SECOND, client_id)
-            for version, versions in _each_version(Api.CONSUMER_GROUP_HEARTBEAT)
-        }
+        member_epoch = _leave_epoch(identity)
+        if member_epoch is None:
+            leave = _classic_leave(group_id, identity, client_id)
+        else:
+            leave = _leave(group_id, identity, member_epoch, client_id)
         find: Frames = {
             version: encode(requests.find_coordinator(versions, group_id), _SECOND, client_id)
             for version, versions in _each_version(Api.FIND_COORDINATOR)
@@ -93,7 +102,7 @@ class GuardianObserver:
             group_id=group_id,
             member_id=identity.member_id,
             instance_id=identity.instance_id,
-            member_epoch=heartbeat.member_epoch,
+            member_epoch=member_epoch,
             coordinator=(identity.coordinator.host, identity.coordinator.port),
             bootstrap_servers=self._connection.bootstrap_servers,
             address_family=_FAMILIES[self._connection.address_family],
@@ -101,6 +110,50 @@ class GuardianObserver:
             leave=leave,
             find_coordinator=find,
         )
+
+
+def _may_leave(view: MembershipView) -> bool:
+    """Whether a leave on its behalf would be of use."""
+    match view.protocol:
+        case GroupProtocol.CONSUMER:
+            return view.state in GUARDED
+        case GroupProtocol.CLASSIC:
+            # A LeaveGroup removes a static member for good. Left alone, its place waits for its return, which needs
+            # nobody's leave: the newest holder of an instance id wins (KIP-345).
+            is_static = view.instance_id is not None
+            return view.state in CLASSIC_GUARDED and view.member_id != NO_MEMBER_ID and not is_static
+        case _:
+            assert_never(view.protocol)
+
+
+def _leave_epoch(identity: _Identity) -> int | None:
+    """The epoch with which this member leaves; None: its protocol knows none."""
+    if identity.protocol is GroupProtocol.CLASSIC:
+        return None
+    return LEAVE_EPOCH if identity.instance_id is None else LEAVE_STATIC_EPOCH
+
+
+def _leave(group_id: str, identity: _Identity, member_epoch: int, client_id: str) -> Frames:
+    heartbeat = Heartbeat(
+        member_id=identity.member_id,
+        member_epoch=member_epoch,
+        instance_id=identity.instance_id,
+        owned=frozenset(),
+    )
+    return {
+        version: encode(requests.consumer_group_heartbeat(versions, group_id, heartbeat), _SECOND, client_id)
+        for version, versions in _each_version(Api.CONSUMER_GROUP_HEARTBEAT)
+    }
+
+
+def _classic_leave(group_id: str, identity: _Identity, client_id: str) -> Frames:
+    leave = SendClassicLeave(
+        request_id=_SECOND, member_id=identity.member_id, instance_id=identity.instance_id, reason=_REASON
+    )
+    return {
+        version: encode(classic_requests.leave_group(versions, group_id, leave), _SECOND, client_id)
+        for version, versions in _each_version(Api.LEAVE_GROUP)
+    }
 
 
 def _each_version(api: Api) -> list[tuple[int, BrokerVersions]]:

@@ -21,15 +21,16 @@ Address: TypeAlias = tuple[str, int]
 class Will:
     """What to send for one member once its process is gone, and where to.
 
-    `hello` is an ApiVersions of version 0; `leave` and `find_coordinator` have the correlation id 1, as the second
-    request of a connection. `coordinator` is where the group's coordinator was last; `address_family` is the socket
-    module's number.
+    `member_epoch` is the epoch that the leaving ConsumerGroupHeartbeat says; None: the member is one of the classic
+    protocol, and `leave` is its LeaveGroup. `hello` is an ApiVersions of version 0; `leave` and `find_coordinator` have
+    the correlation id 1, as the second request of a connection. `coordinator` is where the group's coordinator was
+    last; `address_family` is the socket module's number.
     """
 
     group_id: str
     member_id: str
     instance_id: str | None
-    member_epoch: int
+    member_epoch: int | None
     coordinator: Address
     bootstrap_servers: tuple[Address, ...]
     address_family: int
@@ -91,7 +92,7 @@ def _read(said: Mapping[str, object]) -> Will:
         group_id=str(said["group_id"]),
         member_id=str(said["member_id"]),
         instance_id=cast("str | None", said["instance_id"]),
-        member_epoch=cast("int", said["member_epoch"]),
+        member_epoch=cast("int | None", said["member_epoch"]),
         coordinator=_address(said["coordinator"]),
         bootstrap_servers=tuple(map(_address, cast("list[object]", said["bootstrap_servers"]))),
         address_family=cast("int", said["address_family"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
 import threading
 from collections.abc import Callable
@@ -12,10 +13,11 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.runtime.guardian.leaving import Level, Outcome, leave
 from consumer_membership.runtime.guardian.wills import Will
+from consumer_membership.types import GroupProtocol
 from tests.runtime.guardian.wills import will
-from tests.support.scripted_broker import DISCONNECT, Answer, Raw, Received, ScriptedBroker
+from tests.support.scripted_broker import DISCONNECT, NEWEST, Answer, Raw, Received, ScriptedBroker
 
-HEARTBEAT, FIND = 68, 10
+HEARTBEAT, FIND, LEAVE_GROUP = 68, 10, 13
 ZERO = timedelta(0)
 
 
@@ -64,6 +66,39 @@ def script(*codes: ErrorCode) -> Callable[[Received], Answer]:
         return said(request, left_over.pop(0) if len(left_over) > 1 else left_over[0], "the broker's words")
 
     return answer
+
+
+def classic_will(broker: ScriptedBroker, *bootstrap: tuple[str, int]) -> Will:
+    """The will of a classic member, whose coordinator is the first node."""
+    return will(broker.servers[0], bootstrap, protocol=GroupProtocol.CLASSIC)
+
+
+def classic_script(*codes: tuple[ErrorCode, ErrorCode | None]) -> Callable[[Received], Answer]:
+    """Answers LeaveGroups with these codes in turn: the request's, and the member's (None: nothing of a member)."""
+    left_over = list(codes)
+
+    def answer(request: Received) -> Answer:
+        if request.api_key != LEAVE_GROUP:
+            return None
+        return left_group(request, *left_over.pop(0))
+
+    return answer
+
+
+def left_group(request: Received, code: ErrorCode, of_member: ErrorCode | None) -> Answer:
+    """An answer to a LeaveGroup."""
+    kind = importlib.import_module(request.response.__module__)
+    members = request.entity.members if of_member is not None else ()
+    return kind.LeaveGroupResponse(
+        throttle_time=ZERO,
+        error_code=code,
+        members=tuple(
+            kind.MemberResponse(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=of_member
+            )
+            for member in members
+        ),
+    )
 
 
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
@@ -217,3 +252,63 @@ def test_members_do_not_wait_for_each_other() -> None:
         for thread in threads:
             thread.join(10)
         assert sorted(r.entity.member_id for r in broker.requests(HEARTBEAT)) == sorted(one.member_id for one in wills)
+
+
+@pytest.mark.parametrize(("offered", "version"), [((0, 5), 5), ((0, 4), 4)])
+def test_classic_leave_reaches_the_coordinator(offered: tuple[int, int], version: int) -> None:
+    """A LeaveGroup of this member, in the newest version that both know."""
+    script_of_one = classic_script((ErrorCode.none, ErrorCode.none))
+    with ScriptedBroker(script_of_one, versions={**NEWEST, LEAVE_GROUP: offered}) as broker:
+        host, port = broker.servers[0]
+        outcome = left(classic_will(broker))
+        assert outcome == (Level.INFO, f"left on its behalf (LeaveGroup) at coordinator {host}:{port}")
+        assert [(r.api_key, r.version) for r in broker.requests()] == [(18, 0), (LEAVE_GROUP, version)]
+        (member,) = broker.requests(LEAVE_GROUP)[0].entity.members
+        assert (member.member_id, member.group_instance_id) == ("m", None)
+
+
+@pytest.mark.parametrize("codes", [(ErrorCode.none, ErrorCode.unknown_member_id), (ErrorCode.unknown_member_id, None)])
+def test_classic_member_that_is_gone_already_is_an_end(codes: tuple[ErrorCode, ErrorCode | None]) -> None:
+    """The group does not know it any more; or there is no such group, which is said of the whole request."""
+    with ScriptedBroker(classic_script(codes)) as broker:
+        outcome = left(classic_will(broker))
+        assert outcome.level is Level.INFO
+        assert outcome.text.endswith("answers UNKNOWN_MEMBER_ID")
+
+
+@pytest.mark.parametrize(
+    "codes", [(ErrorCode.group_authorization_failed, None), (ErrorCode.none, ErrorCode.group_authorization_failed)]
+)
+def test_refusal_of_a_classic_leave_is_an_end(codes: tuple[ErrorCode, ErrorCode | None]) -> None:
+    """Of the request or of the member; the protocol has no words for it."""
+    with ScriptedBroker(classic_script(codes)) as broker:
+        outcome = left(classic_will(broker))
+        assert outcome.level is Level.WARNING
+        assert "refuses it with error code 30 (no words)" in outcome.text
+
+
+def test_classic_leave_goes_where_the_coordinator_went() -> None:
+    """It loads, then it is another one: as for any member."""
+    codes = [ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator]
+
+    def answer(request: Received) -> Answer:
+        if request.api_key != LEAVE_GROUP:
+            return None
+        if request.node_id == 1:
+            return left_group(request, codes.pop(0), None)
+        return left_group(request, ErrorCode.none, ErrorCode.none)
+
+    with ScriptedBroker(answer, nodes=2) as broker:
+        broker.coordinator = 2
+        host, port = broker.servers[1]
+        outcome = left(classic_will(broker, *broker.servers))
+        assert outcome == (Level.INFO, f"left on its behalf (LeaveGroup) at coordinator {host}:{port}")
+        assert [request.node_id for request in broker.requests(LEAVE_GROUP)] == [1, 1, 2]
+
+
+def test_answer_that_leaves_the_member_out_is_no_success() -> None:
+    """A broker that says nothing of the member is asked again."""
+    codes = [(ErrorCode.none, None), (ErrorCode.none, ErrorCode.none)]
+    with ScriptedBroker(classic_script(*codes)) as broker:
+        assert left(classic_will(broker, *broker.servers)).level is Level.INFO
+        assert len(broker.requests(LEAVE_GROUP)) == 2

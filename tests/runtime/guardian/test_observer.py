@@ -8,7 +8,8 @@ from consumer_membership.config import AddressFamily, ConnectionSettings
 from consumer_membership.membership.events import TimePassed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.guardian.observer import GUARDED, GuardianObserver
+from consumer_membership.runtime.guardian.observer import CLASSIC_GUARDED, GUARDED, GuardianObserver
+from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from consumer_membership.wire.versions import SPOKEN, Api
 from tests.runtime.guardian.wills import NotedGuardian, view
 from tests.support.scripted_broker import _parse
@@ -16,6 +17,9 @@ from tests.support.scripted_broker import _parse
 SETTINGS = ConnectionSettings(
     bootstrap_servers=(("kafka", 9092),), client_id="app", address_family=AddressFamily.V4, crash_guardian=True
 )
+
+
+CLASSIC = GroupProtocol.CLASSIC
 
 
 def told_of(*views: MembershipView) -> NotedGuardian:
@@ -98,3 +102,70 @@ def test_other_frames_are_those_of_any_client() -> None:
     found = {version: _parse(1, 1, frame[4:]) for version, frame in will.find_coordinator.items()}
     assert {version: request.version for version, request in found.items()} == {3: 3, 4: 4}
     assert (found[3].entity.key, found[4].entity.coordinator_keys) == ("orders", ("orders",))
+
+
+@pytest.mark.parametrize("state", sorted(CLASSIC_GUARDED, key=str))
+def test_classic_member_with_an_id_has_a_will(state: MemberState) -> None:
+    """In the group, on its way in or out; one that was fenced for its generation alone keeps its id, and its place."""
+    ((_, will),) = told_of(view(state, protocol=CLASSIC)).told
+    assert will is not None
+    assert (will.group_id, will.member_id, will.member_epoch) == ("orders", "m", None)
+
+
+@pytest.mark.parametrize("state", sorted(set(MemberState) - CLASSIC_GUARDED, key=str))
+def test_classic_member_out_of_its_group_has_none_any_more(state: MemberState) -> None:
+    """UNSUBSCRIBED, STALE, FATAL: there is nothing to leave, whether the member keeps its id or not."""
+    noted = told_of(view(protocol=CLASSIC), view(state, protocol=CLASSIC))
+    assert [will is None for _, will in noted.told] == [False, True]
+
+
+def test_classic_member_has_a_will_from_its_id_on() -> None:
+    """The coordinator makes the id with its first answer, and counts on the member, pending, from then on."""
+    noted = told_of(
+        view(MemberState.JOINING, member_id=NO_MEMBER_ID, protocol=CLASSIC),
+        view(MemberState.JOINING, member_id="given", protocol=CLASSIC),
+        view(member_id="given", protocol=CLASSIC),
+    )
+    assert [None if will is None else will.member_id for _, will in noted.told] == ["given"]
+
+
+def test_classic_member_that_lost_its_id_has_no_will_until_it_gets_another() -> None:
+    """UNKNOWN_MEMBER_ID: the coordinator has forgotten it."""
+    noted = told_of(
+        view(protocol=CLASSIC),
+        view(MemberState.FENCED, member_id=NO_MEMBER_ID, protocol=CLASSIC),
+        view(MemberState.JOINING, member_id=NO_MEMBER_ID, protocol=CLASSIC),
+        view(MemberState.JOINING, member_id="another", protocol=CLASSIC),
+    )
+    assert [None if will is None else will.member_id for _, will in noted.told] == ["m", None, "another"]
+
+
+def test_classic_static_member_has_no_will() -> None:
+    """A LeaveGroup would end its place for good; as it is, its replacement takes it from the dead at once."""
+    assert told_of(view(instance_id="i", protocol=CLASSIC)).told == []
+
+
+def test_will_follows_the_protocol() -> None:
+    """`group.protocol=auto`: refused as a consumer member, it joins as a classic one; and the other way round."""
+    noted = told_of(
+        view(MemberState.JOINING, epoch=0),
+        view(MemberState.JOINING, member_id=NO_MEMBER_ID, protocol=CLASSIC),
+        view(protocol=CLASSIC),
+        view(),
+    )
+    assert [None if will is None else will.member_epoch for _, will in noted.told] == [-1, None, None, -1]
+    assert [will is None for _, will in noted.told] == [False, True, False, False]
+
+
+def test_classic_frames_are_the_leave_in_every_version() -> None:
+    """LeaveGroup for this member alone, with the reason where the version has room for one (KIP-800)."""
+    ((_, will),) = told_of(view(protocol=CLASSIC)).told
+    assert will is not None
+    assert tuple(will.leave) == SPOKEN[Api.LEAVE_GROUP]
+    for version, frame in will.leave.items():
+        request = _parse(1, 1, frame[4:])
+        assert (request.api_key, request.version) == (Api.LEAVE_GROUP, version)
+        assert (request.correlation_id, request.client_id, request.entity.group_id) == (1, "app", "orders")
+        (member,) = request.entity.members
+        assert (member.member_id, member.group_instance_id) == ("m", None)
+        assert getattr(member, "reason", None) == (None if version == 4 else "its process died without leaving")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from consumer_membership.runtime.guardian.wills import Ledger, line_of
+from consumer_membership.types import GroupProtocol
 from tests.runtime.guardian.wills import will
 
 ONE = will(("10.0.0.1", 9092), [("kafka", 9092), ("::1", 9093)], member_id="one")
 TWO = will(("10.0.0.2", 9092), member_id="two", instance_id="i")
+CLASSIC = will(("10.0.0.3", 9092), member_id="three", protocol=GroupProtocol.CLASSIC)
 
 
 def ledger(data: bytes) -> Ledger:
@@ -19,8 +21,8 @@ def ledger(data: bytes) -> Ledger:
 
 
 def test_will_comes_out_as_it_went_in() -> None:
-    """All fields, frames included."""
-    assert ledger(line_of(1, ONE) + line_of(2, TWO)).wills == (ONE, TWO)
+    """All fields, frames included; an epoch that a classic member has not is none afterwards, too."""
+    assert ledger(line_of(1, ONE) + line_of(2, TWO) + line_of(3, CLASSIC)).wills == (ONE, TWO, CLASSIC)
 
 
 def test_last_word_of_a_member_holds() -> None:

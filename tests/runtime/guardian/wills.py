@@ -15,7 +15,7 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.observer import GuardianObserver
 from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.guardian.wills import Address, Will
-from consumer_membership.types import BrokerAddress
+from consumer_membership.types import BrokerAddress, GroupProtocol
 
 
 class NotedGuardian(Guardian):
@@ -42,12 +42,13 @@ def view(
     member_id: str = "m",
     instance_id: str | None = None,
     epoch: int = 5,
+    protocol: GroupProtocol = GroupProtocol.CONSUMER,
 ) -> MembershipView:
     """A member's picture."""
     settings = MemberSettings(group_id="orders", instance_id=instance_id)
     fresh = view_of(Member(settings, new_member_id=lambda: member_id, jitter=lambda: 0.5))
     place = None if coordinator is None else BrokerAddress(node_id=1, host=coordinator[0], port=coordinator[1])
-    return replace(fresh, state=state, coordinator=place, member_epoch=epoch)
+    return replace(fresh, state=state, coordinator=place, member_epoch=epoch, member_id=member_id, protocol=protocol)
 
 
 def will(
@@ -56,11 +57,12 @@ def will(
     *,
     member_id: str = "m",
     instance_id: str | None = None,
+    protocol: GroupProtocol = GroupProtocol.CONSUMER,
 ) -> Will:
     """The will of a member of the group "orders" with this coordinator."""
     noted = NotedGuardian()
     settings = ConnectionSettings(bootstrap_servers=tuple(bootstrap), client_id="tests")
-    picture = view(coordinator=coordinator, member_id=member_id, instance_id=instance_id)
+    picture = view(coordinator=coordinator, member_id=member_id, instance_id=instance_id, protocol=protocol)
     GuardianObserver(noted, settings).observed(TimePassed(), (), picture)
     ((_, made),) = noted.told
     assert made is not None
