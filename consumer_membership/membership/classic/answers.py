@@ -51,10 +51,10 @@ class ClassicAnswers(Leading):
             return
         self._exchange = None
         self._backoff.reset()
-        strange = sorted({p.topic for p in event.assignment} - self.subscription.topics)
+        strange = sorted({p.topic for p in event.assignment} - self.topics)
         if strange:
             # The subscription changed meanwhile: nothing is applied (protocol rules 4.5).
-            self._join(f"assigned topics that are not subscribed any more: {', '.join(strange)}")
+            self._prepare(f"assigned topics that are not subscribed any more: {', '.join(strange)}")
             return
         self._take_share(event.assignment)
 

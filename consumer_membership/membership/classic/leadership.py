@@ -1,5 +1,7 @@
 """What a group's leader does between JoinGroup and SyncGroup: look at the topics, and have the assignor compute.
 
+A member with a pattern, leader or not, asks for topics, too.
+
 | effect | performed by | answered with |
 |---|---|---|
 | DescribeTopics | network thread | TopicsDescribed or TopicsNotDescribed |
@@ -19,10 +21,13 @@ from consumer_membership.types import BrokerError, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopics:
-    """Ask Metadata how many partitions these topics have, and where their replicas are."""
+    """Ask Metadata how many partitions these topics have, and where their replicas are.
+
+    `topics` None asks for all that the cluster shows; whoever performs it leaves the internal ones out.
+    """
 
     request_id: int
-    topics: frozenset[str]
+    topics: frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ class Leading(ClassicLifecycle):
     @property
     def _watched(self) -> frozenset[str]:
         """What the whole group subscribes to."""
-        return frozenset[str]().union(*(one.topics for one in self._members.values())) | self.subscription.topics
+        return frozenset[str]().union(*(one.topics for one in self._members.values())) | self.topics
 
     def _topics_due_at(self) -> Instant | None:
         return self._topics_at if self._topics_request is None else None
@@ -89,6 +89,12 @@ class Leading(ClassicLifecycle):
             return
         self._topics_request = self._next_request_id()
         self._out.append(DescribeTopics(request_id=self._topics_request, topics=self._watched))
+
+    def _list_topics_if_due(self) -> None:
+        """With a pattern: ask which topics there are, as a leader and as a follower."""
+        due_at = self.pattern.due_at
+        if due_at is not None and self._now >= due_at:
+            self._out.append(self.pattern.ask(self._next_request_id()))
 
     def _dispatch_to_leader(self, event: object) -> None:
         match event:
@@ -104,6 +110,8 @@ class Leading(ClassicLifecycle):
                 pass
 
     def _on_topics_described(self, event: TopicsDescribed) -> None:
+        if self.pattern.awaits(event.request_id):
+            self.pattern.listed(event.topics.partitions, self._now)
         if event.request_id != self._topics_request:
             return
         self._topics_request = None
@@ -119,6 +127,9 @@ class Leading(ClassicLifecycle):
             self.rejoins_because = "the leader's topics have changed"
 
     def _on_topics_not_described(self, event: TopicsNotDescribed) -> None:
+        if self.pattern.awaits(event.request_id):
+            self.last_error = event.error
+            self.pattern.not_listed(self._now)
         if event.request_id == self._topics_request:
             self._topics_request = None
             self.last_error = event.error
@@ -137,6 +148,5 @@ class Leading(ClassicLifecycle):
         """A leader whose assignor fails leaves, so that another member leads; its application is told why."""
         if event.generation != self.generation or self.state is not _S.SYNCING:
             return
-        if self.coordinator.is_known and not self.settings.is_static:
-            self._send_leave("the assignor failed")
+        self._resign("the assignor failed")
         self._fail(event.error)

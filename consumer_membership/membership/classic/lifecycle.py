@@ -15,6 +15,7 @@ from consumer_membership.errors import InternalError
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.classic.exchanges import ClassicEffect, SendClassicLeave
 from consumer_membership.membership.classic.leadership import LeaderEffect
+from consumer_membership.membership.classic.pattern import SubscribedPattern
 from consumer_membership.membership.classic.settings import ClassicSettings
 from consumer_membership.membership.classic.states import HEARTBEATS, IN_GROUP, SHOWN, VALID_TRANSITIONS, ClassicState
 from consumer_membership.membership.classic.subscription import NO_GENERATION
@@ -89,6 +90,12 @@ class ClassicLifecycle:
         #: Why the member has to join again, as the broker's log gets to know it; None: it has not.
         self.rejoins_because: str | None = None
         self._backoff = Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)
+        self.pattern = SubscribedPattern(
+            classic.refresh_interval_s, Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)
+        )
+        #: What the last JoinGroup said: the subscription, and the topics that it came to.
+        self._told = Subscription()
+        self._told_topics: frozenset[str] = frozenset()
         self._polled_at: Instant = 0.0
         self._join_not_before: Instant = 0.0
         self._session_since: Instant = 0.0
@@ -101,6 +108,7 @@ class ClassicLifecycle:
         self._leave_option = LeaveOption.DEFAULT
         self._last_request_id = 0
         self._fatal: BrokerError | None = None
+        self._has_news = False
         self._out: list[AnyEffect] = []
         self._now: Instant = 0.0
 
@@ -126,6 +134,19 @@ class ClassicLifecycle:
         return self._last_request_id
 
     # ---- questions ----
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """What the subscription comes to: the named topics, and those that match the pattern."""
+        return self.subscription.topics | self.pattern.matched
+
+    @property
+    def _change(self) -> str | None:
+        """Why what the last JoinGroup said holds no more; None: it holds, or the list of topics is not there yet."""
+        if not self.pattern.is_resolved or self.topics == self._told_topics:
+            return None
+        is_same = self.subscription == self._told
+        return "the topics that match the pattern have changed" if is_same else "the subscription changed"
 
     @property
     def _identity(self) -> CommitIdentity:
@@ -178,20 +199,23 @@ class ClassicLifecycle:
         """Go to JOINING, or stay there; the JoinGroup goes out as soon as it may."""
         self._exchange = None
         self._join_not_before = self._now + delay_s
+        self._fatal = None
         self.rejoins_because = self.rejoins_because or reason
         if self.state is not _S.JOINING:
             self._transition(_S.JOINING, reason)
 
     def _prepare(self, reason: str) -> None:
-        """Begin a rebalance: give up what must be given up before the join (protocol rules 4.4)."""
+        """Begin a rebalance: what must be given up before the join is given up (protocol rules 4.4)."""
         self._exchange = None
         self.rejoins_because = reason
-        kept = frozenset[TopicIdPartition]()
-        if not self.classic.is_eager:
-            topics = {topic_key(topic) for topic in self.subscription.topics}
-            kept = frozenset(p for p in self.ownership.owned if p.topic_id in topics)
-        self.ownership.take_target(kept)
         self._transition(_S.PREPARING, reason)
+
+    def _kept(self) -> frozenset[TopicIdPartition]:
+        """What a member keeps through a rebalance: an eager one nothing, a cooperative one all that it subscribes."""
+        if self.classic.is_eager:
+            return frozenset()
+        topics = {topic_key(topic) for topic in self.topics}
+        return frozenset(p for p in self.ownership.owned if p.topic_id in topics)
 
     # ---- out of the group, in good order or not ----
 
@@ -226,6 +250,8 @@ class ClassicLifecycle:
     def _fail(self, error: BrokerError) -> None:
         self._raise(Problem.FATAL, error)
         self._fatal = error
+        self._has_news = False
+        self.rejoins_because = None
         was_leaving = self.state is _S.UNSUBSCRIBING
         self._forget_requests()
         self.generation = NO_GENERATION
@@ -243,15 +269,20 @@ class ClassicLifecycle:
             "its group; poll more often, handle less between two polls, or raise max.poll.interval.ms"
         )
         error = BrokerError(code=POLL_TIMEOUT_CODE, name="_MAX_POLL_EXCEEDED", message=message)
-        if self.coordinator.is_known and self.member_id != NO_MEMBER_ID and not self.settings.is_static:
-            self._send_leave(EXPIRES)
+        self._resign(EXPIRES)
         self._forget_requests()
         self._raise(Problem.POLL_TIMEOUT, error)
         self._transition(_S.STALE, f"max.poll.interval.ms={limit_ms} is over")
         self.generation = NO_GENERATION
-        if not self.settings.is_static:
-            self.member_id = NO_MEMBER_ID
         self._drop_everything(ASSIGNMENT_LOST)
+
+    def _resign(self, reason: str) -> None:
+        """A dynamic member leaves without waiting for an answer, and its id with it; a static one keeps its place."""
+        if self.settings.is_static:
+            return
+        if self.coordinator.is_known and self.member_id != NO_MEMBER_ID:
+            self._send_leave(reason)
+        self.member_id = NO_MEMBER_ID
 
     def _leave(self) -> None:
         """Everything was given up: say so, once, and wait a bounded time for the answer (protocol rules 4.8)."""

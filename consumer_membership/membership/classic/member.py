@@ -18,6 +18,7 @@ from consumer_membership.membership.classic.states import IN_GROUP, ClassicState
 from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
 from consumer_membership.membership.effects import LeaveCompleted
 from consumer_membership.membership.events import Step
+from consumer_membership.membership.member import SUBSCRIPTION_ERRORS
 from consumer_membership.membership.offsets import ASSIGNMENT_LOST
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.types import (
@@ -107,15 +108,27 @@ class ClassicMember(ClassicAnswers):
     # ---- the application ----
 
     def _on_subscribed(self, event: ev.Subscribed) -> None:
-        if event.subscription != self.subscription and self.state in IN_GROUP:
-            self.rejoins_because = "the subscription changed"
+        self._has_news |= event.subscription != self.subscription
         self.subscription = event.subscription
+        self.pattern.subscribe(event.subscription.pattern, self._now)
 
     def _on_polled(self) -> None:
         self._polled_at = self._now
         self.reconciler.polled(self._now)
-        if self.subscription and self.reconciler.is_idle and self.state in (_S.UNSUBSCRIBED, _S.STALE):
-            self._join(INITIAL if self.state is _S.UNSUBSCRIBED else "the application polls again")
+        if self.subscription and self.reconciler.is_idle:
+            self._join_at_poll()
+
+    def _join_at_poll(self) -> None:
+        """A rebalance never starts outside poll: this is where a member that is out of its group joins."""
+        match self.state:
+            case _S.UNSUBSCRIBED:
+                self._join(INITIAL)
+            case _S.STALE:
+                self._join("the application polls again")
+            case _S.FATAL if self._has_news and self._fatal is not None and self._fatal.code in SUBSCRIPTION_ERRORS:
+                self._join("another subscription took the place of the refused one")
+            case _:
+                pass
 
     def _on_step_finished(self, event: ev.StepFinished) -> None:
         was_losing = self.reconciler.phase is Phase.LOSE
@@ -136,6 +149,7 @@ class ClassicMember(ClassicAnswers):
 
     def _on_leave_requested(self, event: ev.LeaveRequested) -> None:
         self.subscription = Subscription()
+        self.pattern.subscribe(None, self._now)
         self.rejoins_because = None
         match self.state:
             case _S.UNSUBSCRIBING:
@@ -203,6 +217,11 @@ class ClassicMember(ClassicAnswers):
         now = self._now
         if self.state in IN_GROUP and now >= self._poll_deadline:
             self._expire()
+        if self.state in IN_GROUP and self.pattern.refusal is not None:
+            self._resign("the subscribed pattern cannot be read")
+            self._fail(self.pattern.refusal)
+        if self.state in IN_GROUP:
+            self._list_topics_if_due()
         if self._needs_coordinator and not self.coordinator.is_known:
             self._lose_coordinator("the coordinator is not known yet")
         if self.state in IN_GROUP:
@@ -232,15 +251,21 @@ class ClassicMember(ClassicAnswers):
                 pass
 
     def _advance_preparing(self) -> None:
-        if self.reconciler.is_idle and self.ownership.surplus():
+        if not self.reconciler.is_idle or not self.pattern.is_resolved:
+            return
+        self.ownership.take_target(self._kept())
+        if self.ownership.surplus():
             self._out += self.reconciler.begin(self._identity, self._now)
-        if self.reconciler.is_idle and not self.ownership.surplus():
+        else:
             self._join(self.rejoins_because or "a rebalance")
             self._join_if_due()
 
     def _join_if_due(self) -> None:
         if self._exchange is not None or not self.coordinator.is_known or self._now < self._join_not_before:
             return
+        if not self.pattern.is_resolved:
+            return
+        self._told, self._told_topics = self.subscription, self.topics
         self._exchange = self._next_request_id()
         self._beat = None
         join = ex.SendJoin(
@@ -258,11 +283,10 @@ class ClassicMember(ClassicAnswers):
         """What this member tells the leader, as the assignor of this name wants it (KIP-792)."""
         assignor = next(one for one in self.classic.assignors if one.name == name)
         owned = frozenset(self.ownership.named_owned)
-        topics = self.subscription.topics
         had = self.last_share if self.generation != NO_GENERATION else frozenset[TopicPartition]()
         return MemberSubscription(
-            topics=topics,
-            user_data=assignor.user_data(topics, had, self.generation),
+            topics=self.topics,
+            user_data=assignor.user_data(self.topics, had, self.generation),
             owned=owned,
             generation=self.generation,
             rack_id=self.settings.rack_id,
@@ -284,8 +308,9 @@ class ClassicMember(ClassicAnswers):
         self._advance_stable()
 
     def _advance_stable(self) -> None:
-        if self.rejoins_because is not None:
-            self._prepare(self.rejoins_because)
+        reason = self.rejoins_because or self._change
+        if reason is not None:
+            self._prepare(reason)
             self._advance_preparing()
         else:
             self._look_at_topics_if_due()
@@ -322,8 +347,10 @@ class ClassicMember(ClassicAnswers):
         """When time alone makes something due; None: never. Call `handle(TimePassed(), now)` then."""
         moments = [self.auto_commit.due_at, self.commits.next_deadline(self._commit_identity)]
         if self.state in IN_GROUP:
-            moments += [self._poll_deadline, self.reconciler.next_deadline(), self._topics_due_at()]
-        if self.state is _S.JOINING and self._exchange is None and self.coordinator.is_known:
+            moments += [self._poll_deadline, self.reconciler.next_deadline()]
+            moments += [self._topics_due_at(), self.pattern.due_at]
+        is_resolved = self.pattern.is_resolved
+        if self.state is _S.JOINING and self._exchange is None and self.coordinator.is_known and is_resolved:
             moments.append(self._join_not_before)
         if self.state is _S.UNSUBSCRIBING and self.reconciler.is_idle:
             moments.append(self._leave_by)

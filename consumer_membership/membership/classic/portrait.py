@@ -52,6 +52,8 @@ def _waiting(member: ClassicMember) -> tuple[str | None, Instant | None]:
         return "the group's coordinator to be found", member.coordinator.searching_since
     if member.reconciler.phase is not Phase.IDLE:
         return member.reconciler.phase.value, member.reconciler.since
+    if not member.pattern.is_resolved and member.state in (_S.PREPARING, _S.JOINING, _S.STABLE):
+        return "the list of topics, to see which ones match the pattern", member.pattern.waits_since
     words = _words(member)
     return words, member.since if words is not None else None
 

@@ -56,7 +56,7 @@ VALID_TRANSITIONS: Mapping[ClassicState, frozenset[ClassicState]] = MappingProxy
     {
         _S.UNSUBSCRIBED: frozenset({_S.JOINING}),
         _S.PREPARING: _ENDS | {_S.JOINING},
-        _S.JOINING: _ENDS | {_S.SYNCING, _S.PREPARING},
+        _S.JOINING: _ENDS | {_S.SYNCING},
         _S.SYNCING: _ENDS | {_S.RECONCILE, _S.JOINING, _S.PREPARING},
         _S.RECONCILE: _ENDS | {_S.STABLE, _S.PREPARING},
         _S.STABLE: _ENDS | {_S.PREPARING},

@@ -34,6 +34,7 @@ REBALANCING = BrokerError(code=27, name="REBALANCE_IN_PROGRESS")
 UNKNOWN = BrokerError(code=25, name="UNKNOWN_MEMBER_ID")
 OLD_GENERATION = BrokerError(code=22, name="ILLEGAL_GENERATION")
 MAX_POLL_S = 300.0
+REFRESH_S = 300.0
 _STEPS = {
     ef.PausePartitions: ev.Step.PAUSE,
     ef.RevokePartitions: ev.Step.REVOKE,
@@ -114,8 +115,8 @@ class ClassicScene:
         self.now += seconds
         return self.feed(ev.TimePassed())
 
-    def subscribe(self, *topics: str) -> ClassicScene:
-        return self.feed(ev.Subscribed(subscription=Subscription(topics=frozenset(topics))))
+    def subscribe(self, *topics: str, pattern: str | None = None) -> ClassicScene:
+        return self.feed(ev.Subscribed(subscription=Subscription(topics=frozenset(topics), pattern=pattern)))
 
     def poll(self) -> ClassicScene:
         return self.feed(ev.Polled())
@@ -205,6 +206,11 @@ class ClassicScene:
         """Metadata answers: the topics have so many partitions."""
         request_id = self.all(le.DescribeTopics)[-1].request_id
         return self.feed(le.TopicsDescribed(request_id=request_id, topics=Topics(partitions=partitions)))
+
+    def listed(self, *topics: str) -> ClassicScene:
+        """Metadata answers the latest question after all topics: there are these."""
+        request_id = next(asked.request_id for asked in reversed(self.all(le.DescribeTopics)) if asked.topics is None)
+        return self.feed(le.TopicsDescribed(request_id=request_id, topics=Topics(partitions=dict.fromkeys(topics, 1))))
 
     def computed(self, **shares: Iterable[TopicPartition]) -> ClassicScene:
         """The assignor gives this."""

@@ -102,6 +102,21 @@ def test_topic_that_grows_is_noticed_by_the_leader() -> None:
     world.settle(20.0)
 
 
+def test_patterns_expand_and_shrink() -> None:
+    """C13: a topic that appears and one that is deleted are noticed by those who match them, leader or not."""
+    world, _ = group_of(1)
+    matching = world.start(pattern="^a.*")
+    world.settle(10.0)
+    world.coordinator.create_topic("ab", 2)
+    world.run(301.0)
+    world.settle(20.0)
+    assert {p.topic for p in matching.fetchable} == {"a", "ab"}
+    del world.coordinator.topics["ab"]
+    world.run(301.0)
+    world.settle(20.0)
+    assert {p.topic for p in matching.fetchable} == {"a"}
+
+
 @pytest.mark.slow
 @all_assignors
 @pytest.mark.parametrize("block", range(4))

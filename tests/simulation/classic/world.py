@@ -100,7 +100,8 @@ class ClassicProcess:
                 found = ev.CoordinatorFound(coordinator=BrokerAddress(node_id=1, host="broker", port=9092))
                 world.after(0.01, lambda: self.feed(found))
             case le.DescribeTopics():
-                described = Topics(partitions={t: n for t, n in world.coordinator.topics.items() if t in effect.topics})
+                asked = world.coordinator.topics.keys() if effect.topics is None else effect.topics
+                described = Topics(partitions={t: n for t, n in world.coordinator.topics.items() if t in asked})
                 answer = le.TopicsDescribed(request_id=effect.request_id, topics=described)
                 world.after(0.01, lambda: self.feed(answer))
             case le.ComputeAssignment():
@@ -204,7 +205,11 @@ class ClassicWorld:
         self._order = count()
 
     def start(
-        self, *topics: str, assignor: str | Assignor = "cooperative-sticky", instance_id: str | None = None
+        self,
+        *topics: str,
+        pattern: str | None = None,
+        assignor: str | Assignor = "cooperative-sticky",
+        instance_id: str | None = None,
     ) -> ClassicProcess:
         """Start a process that subscribes and polls."""
         assignors = (BUILT_IN[assignor] if isinstance(assignor, str) else assignor,)
@@ -217,7 +222,7 @@ class ClassicWorld:
         )
         process = ClassicProcess(self, f"p{len(self.processes)}", member)
         self.processes.append(process)
-        process.feed(ev.Subscribed(subscription=Subscription(topics=frozenset(topics))))
+        process.feed(ev.Subscribed(subscription=Subscription(topics=frozenset(topics), pattern=pattern)))
         self.after(0.01, process.poll)
         return process
 
@@ -323,7 +328,7 @@ class ClassicWorld:
         if any(process.member.state is not ClassicState.STABLE for process in living):
             return False
         held = Counter(partition for process in living for partition in process.fetchable)
-        topics = {topic for process in living for topic in process.member.subscription.topics}
+        topics = {topic for process in living for topic in process.member.topics}
         wanted = {TopicPartition(t, n) for t in topics for n in range(self.coordinator.topics.get(t, 0))}
         return held == Counter(wanted) and not any(process.steps for process in living)
 
