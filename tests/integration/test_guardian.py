@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
 from consumer_membership.devbroker import Broker
+from consumer_membership.runtime.guardian.leaving import leave
+from tests.runtime.guardian.classic_members import ClassicMemberProcess, pending_will
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.processes import PATIENCE_S, has_ended, pss_bytes, wait_until
+from tests.runtime.test_classic_client_floors import Cluster, Librdkafka
 from tests.support.kafka import create_topic, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -120,3 +124,64 @@ def test_stopped_member_stays(broker: Broker, topic: str, group: str, tmp_path: 
         wait_until(lambda: one.standing().heartbeats >= beats + 3, "three heartbeats more")
         assert one.standing().owned == owned
         assert one.guardian_lines() == []
+
+
+@pytest.fixture
+def classic(broker: Broker, topic: str) -> Cluster:
+    """The same topic for members of the classic protocol, with librdkafka's session."""
+    return Cluster(broker.bootstrap_servers, topic, SESSION_S)
+
+
+def test_killed_classic_members_partitions_go_to_the_others_long_before_its_session_ends(
+    broker: Broker, classic: Cluster, group: str, tmp_path: Path
+) -> None:
+    """LeaveGroup on its behalf: the other's next heartbeat tells it of the rebalance, and it owns everything."""
+    everything = classic.partitions(*range(12))
+    other = Librdkafka(classic, group)
+    try:
+        asyncio.run(other.wait_for(everything))
+        with ClassicMemberProcess(classic, group, tmp_path / "one") as one:
+            joined = one.joined()
+            assert len(joined.owned) == 6
+            asyncio.run(other.wait_for(everything - joined.owned))
+            guardian = one.guardian()
+            assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
+            killed_at = time.monotonic()
+            one.kill()
+            asyncio.run(other.wait_for(everything))
+            assert time.monotonic() - killed_at < PATIENCE_S < SESSION_S / 2
+            wait_until(lambda: has_ended(guardian), "the guardian's end")
+            (line,) = one.guardian_lines()
+            died = f"member {joined.member_id} of group {group}: its process {one.process.pid} died"
+            assert f"{died}; left on its behalf (LeaveGroup)" in line
+        assert members(broker, group) == 1
+    finally:
+        other.close()
+
+
+def test_killed_classic_static_member_returns_to_its_partitions_without_a_guardian(
+    classic: Cluster, group: str, tmp_path: Path
+) -> None:
+    """Nobody leaves for it: its place waits, and its replacement takes it without a rebalance (KIP-345)."""
+    everything = classic.partitions(*range(12))
+    other = Librdkafka(classic, group)
+    try:
+        asyncio.run(other.wait_for(everything))
+        with ClassicMemberProcess(classic, group, tmp_path / "first", "i") as first:
+            before = first.joined()
+            asyncio.run(other.wait_for(everything - before.owned))
+            assert psutil.Process(first.process.pid).children() == []
+            first.kill()
+        with ClassicMemberProcess(classic, group, tmp_path / "again", "i") as again:
+            after = again.joined()
+            assert (after.generation, after.owned) == (before.generation, before.owned)
+            assert after.member_id != before.member_id
+    finally:
+        other.close()
+
+
+def test_classic_member_that_is_pending_is_left_for(classic: Cluster, group: str) -> None:
+    """KIP-394: it died between its id and its join; a second leave finds nobody."""
+    will = pending_will(classic, group)
+    assert leave(will).text.startswith("left on its behalf (LeaveGroup)")
+    assert leave(will).text.endswith("answers UNKNOWN_MEMBER_ID")

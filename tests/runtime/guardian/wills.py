@@ -43,9 +43,10 @@ def view(
     instance_id: str | None = None,
     epoch: int = 5,
     protocol: GroupProtocol = GroupProtocol.CONSUMER,
+    group_id: str = "orders",
 ) -> MembershipView:
     """A member's picture."""
-    settings = MemberSettings(group_id="orders", instance_id=instance_id)
+    settings = MemberSettings(group_id=group_id, instance_id=instance_id)
     fresh = view_of(Member(settings, new_member_id=lambda: member_id, jitter=lambda: 0.5))
     place = None if coordinator is None else BrokerAddress(node_id=1, host=coordinator[0], port=coordinator[1])
     return replace(fresh, state=state, coordinator=place, member_epoch=epoch, member_id=member_id, protocol=protocol)
@@ -58,11 +59,14 @@ def will(
     member_id: str = "m",
     instance_id: str | None = None,
     protocol: GroupProtocol = GroupProtocol.CONSUMER,
+    group_id: str = "orders",
 ) -> Will:
-    """The will of a member of the group "orders" with this coordinator."""
+    """The will of a member of this group with this coordinator."""
     noted = NotedGuardian()
     settings = ConnectionSettings(bootstrap_servers=tuple(bootstrap), client_id="tests")
-    picture = view(coordinator=coordinator, member_id=member_id, instance_id=instance_id, protocol=protocol)
+    picture = view(
+        coordinator=coordinator, member_id=member_id, instance_id=instance_id, protocol=protocol, group_id=group_id
+    )
     GuardianObserver(noted, settings).observed(TimePassed(), (), picture)
     ((_, made),) = noted.told
     assert made is not None
