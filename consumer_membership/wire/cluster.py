@@ -14,16 +14,17 @@ from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire.verdicts import broker_error, is_retriable
 
 if TYPE_CHECKING:
-    from kio.schema.list_offsets.v7.response import ListOffsetsResponse
+    from kio.schema.metadata.v7.response import MetadataResponsePartition as PartitionEntityV7
+    from kio.schema.metadata.v7.response import MetadataResponseTopic as TopicEntityV7
     from kio.schema.metadata.v12.response import MetadataResponsePartition as PartitionEntityV12
     from kio.schema.metadata.v12.response import MetadataResponseTopic as TopicEntityV12
     from kio.schema.metadata.v13.response import MetadataResponsePartition as PartitionEntityV13
     from kio.schema.metadata.v13.response import MetadataResponseTopic as TopicEntityV13
 
-    from consumer_membership.wire.requests import MetadataResponse
+    from consumer_membership.wire.requests import ListOffsetsResponse, MetadataResponse
 
-    PartitionEntity: TypeAlias = PartitionEntityV12 | PartitionEntityV13
-    TopicEntity: TypeAlias = TopicEntityV12 | TopicEntityV13
+    PartitionEntity: TypeAlias = PartitionEntityV7 | PartitionEntityV12 | PartitionEntityV13
+    TopicEntity: TypeAlias = TopicEntityV7 | TopicEntityV12 | TopicEntityV13
 
 _SUCCESS = ErrorCode.none.value
 
@@ -42,7 +43,10 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMetadata:
-    """One topic as the cluster describes it; `partitions` is empty where `error` says why."""
+    """One topic as the cluster describes it; `partitions` is empty where `error` says why.
+
+    `topic_id` is None with brokers before Apache Kafka 3.0.
+    """
 
     name: str
     topic_id: UUID | None
@@ -83,7 +87,7 @@ def metadata(entity: MetadataResponse) -> ClusterMetadata | BrokerError:
 def _topic(name: str, entity: TopicEntity) -> TopicMetadata:
     return TopicMetadata(
         name=name,
-        topic_id=entity.topic_id,
+        topic_id=getattr(entity, "topic_id", None),
         is_internal=entity.is_internal,
         partitions={partition.partition_index: _partition(partition) for partition in entity.partitions},
         error=_error(entity.error_code, name),

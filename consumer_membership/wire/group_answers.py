@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
+from consumer_membership.wire import responses
 from consumer_membership.wire.group_requests import MemberIdentity
 from consumer_membership.wire.verdicts import broker_error, group_error
 
 if TYPE_CHECKING:
     from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
     from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
-    from kio.schema.offset_fetch.v9.response import OffsetFetchResponse
+
+    from consumer_membership.wire.requests import OffsetFetchResponse
 
 _SUCCESS = ErrorCode.none.value
 
@@ -59,21 +61,14 @@ def all_committed(
     entity: OffsetFetchResponse, group_id: str
 ) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError] | BrokerError:
     """Everything that the group committed, a partition's error in its place; partitions without offset are absent."""
-    group = next((group for group in entity.groups if group.group_id == group_id), None)
-    if group is None:
-        return broker_error(ErrorCode.unknown_server_error, f"the broker's answer leaves group {group_id} out")
-    if int(group.error_code) != _SUCCESS:
-        return group_error(int(group.error_code), None, group_id)
-    committed: dict[TopicPartition, OffsetAndMetadata | BrokerError] = {}
-    for topic in group.topics:
-        for fetched in topic.partitions:
-            partition = TopicPartition(topic.name, fetched.partition_index)
-            if int(fetched.error_code) != _SUCCESS:
-                committed[partition] = group_error(int(fetched.error_code), None, group_id)
-            elif fetched.committed_offset >= 0:
-                committed[partition] = OffsetAndMetadata(
-                    offset=fetched.committed_offset,
-                    leader_epoch=None if fetched.committed_leader_epoch < 0 else fetched.committed_leader_epoch,
-                    metadata=fetched.metadata or "",
-                )
-    return committed
+    answered = responses.fetched(entity, group_id)
+    if isinstance(answered, BrokerError):
+        return answered
+    offsets: dict[TopicPartition, OffsetAndMetadata | BrokerError] = {}
+    for partition, found in answered.items():
+        offset = responses.committed(found)
+        if int(found.error_code) != _SUCCESS:
+            offsets[partition] = group_error(int(found.error_code), None, group_id)
+        elif offset is not None:
+            offsets[partition] = offset
+    return offsets

@@ -14,9 +14,9 @@ from kio.schema.types import GroupId
 from kio.static.primitive import i8
 from kio.static.protocol import RequestPayload
 
-from consumer_membership.errors import UnsupportedProtocolError
 from consumer_membership.types import NO_MEMBER_ID
 from consumer_membership.wire.frames import Call
+from consumer_membership.wire.requests import BATCHED_OFFSET_FETCH, offset_fetch_of_one
 from consumer_membership.wire.versions import Api, BrokerVersions
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from kio.schema.describe_groups.v5.response import DescribeGroupsResponse as DescribeGroupsResponseV5
     from kio.schema.describe_groups.v6.response import DescribeGroupsResponse as DescribeGroupsResponseV6
     from kio.schema.leave_group.v5.response import LeaveGroupResponse
-    from kio.schema.offset_fetch.v9.response import OffsetFetchResponse
+
+    from consumer_membership.wire.requests import OffsetFetchResponse
 
     ConsumerGroupDescribeResponse: TypeAlias = ConsumerDescribedV0 | ConsumerDescribedV1
     DescribeGroupsResponse: TypeAlias = DescribeGroupsResponseV5 | DescribeGroupsResponseV6
@@ -40,8 +41,6 @@ GROUP_CONFIG_KEYS = (SESSION_TIMEOUT_KEY, HEARTBEAT_INTERVAL_KEY)
 _GROUP_RESOURCE = i8(32)
 #: Java's limit (JoinGroupRequest.maybeTruncateReason): the coordinator keeps no longer reason.
 MAX_REASON = 255
-#: From this version on, OffsetFetch can be asked for all that a group committed in the layout that is spoken here.
-_BATCHED_OFFSET_FETCH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,16 +117,13 @@ def describe_group_config(versions: BrokerVersions, group_id: str) -> Call[Descr
 def all_committed(versions: BrokerVersions, group_id: str) -> Call[OffsetFetchResponse]:
     """An OffsetFetch, as nobody, of everything that the group committed; offsets of open transactions do not count."""
     version = versions.of(Api.OFFSET_FETCH)
-    if version < _BATCHED_OFFSET_FETCH:
-        raise UnsupportedProtocolError(
-            f"OffsetFetch (api key {Api.OFFSET_FETCH.value}) is needed in version {_BATCHED_OFFSET_FETCH} or later, to "
-            "ask for everything that a group committed. Use a broker of Apache Kafka 4.0 or later."
-        )
+    if version < BATCHED_OFFSET_FETCH:
+        return offset_fetch_of_one(version, group_id, None, require_stable=False)
     from kio.schema.offset_fetch import v9
     from kio.schema.offset_fetch.v9.request import OffsetFetchRequestGroup
 
     layout: type[RequestPayload] = v9.OffsetFetchRequest
-    if version == _BATCHED_OFFSET_FETCH:
+    if version == BATCHED_OFFSET_FETCH:
         from kio.schema.offset_fetch import v8
 
         layout = v8.OffsetFetchRequest

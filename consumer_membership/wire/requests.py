@@ -22,14 +22,16 @@ from consumer_membership.errors import UnsupportedProtocolError
 from consumer_membership.membership.effects import CommitOffsets, Heartbeat
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, TopicPartition
 from consumer_membership.wire.frames import Call
-from consumer_membership.wire.versions import CONSUMER_COMMIT, Api, BrokerVersions
+from consumer_membership.wire.versions import CONSUMER_COMMIT, METADATA_BY_ID, Api, BrokerVersions
 
 if TYPE_CHECKING:
     from kio.schema.consumer_group_heartbeat.v1.request import TopicPartitions as HeartbeatPartitions
     from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse
     from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse as FindCoordinatorResponseV3
     from kio.schema.find_coordinator.v4.response import FindCoordinatorResponse as FindCoordinatorResponseV4
-    from kio.schema.list_offsets.v7.response import ListOffsetsResponse
+    from kio.schema.list_offsets.v2.response import ListOffsetsResponse as ListOffsetsResponseV2
+    from kio.schema.list_offsets.v7.response import ListOffsetsResponse as ListOffsetsResponseV7
+    from kio.schema.metadata.v7.response import MetadataResponse as MetadataResponseV7
     from kio.schema.metadata.v12.response import MetadataResponse as MetadataResponseV12
     from kio.schema.metadata.v13.response import MetadataResponse as MetadataResponseV13
     from kio.schema.offset_commit.v9.response import OffsetCommitResponse
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v9.response import OffsetFetchResponse as OffsetFetchResponseV9
 
     FindCoordinatorResponse: TypeAlias = FindCoordinatorResponseV3 | FindCoordinatorResponseV4
-    MetadataResponse: TypeAlias = MetadataResponseV12 | MetadataResponseV13
+    ListOffsetsResponse: TypeAlias = ListOffsetsResponseV2 | ListOffsetsResponseV7
+    MetadataResponse: TypeAlias = MetadataResponseV7 | MetadataResponseV12 | MetadataResponseV13
     OffsetFetchResponse: TypeAlias = OffsetFetchResponseV7 | OffsetFetchResponseV9
 
 KeyT = TypeVar("KeyT", str, UUID)
@@ -56,7 +59,7 @@ _UNCHANGED_TIMEOUT = i32Timedelta.parse(timedelta(milliseconds=-1))
 _MAX_TIMEOUT_S = (2**31 - 1) / 1000
 
 #: From these versions on, OffsetFetch and FindCoordinator take several groups in one request.
-_BATCHED_OFFSET_FETCH = 8
+BATCHED_OFFSET_FETCH = 8
 _BATCHED_FIND_COORDINATOR = 4
 #: The last version of OffsetFetch without require_stable.
 _LAST_UNSTABLE = 6
@@ -177,13 +180,13 @@ def offset_fetch(
     """An OffsetFetch, as this member where the version can say so, without member id as nobody's."""
     version = versions.of(Api.OFFSET_FETCH)
     by_topic = _by_topic(partitions)
-    if version < _BATCHED_OFFSET_FETCH:
-        return _offset_fetch_of_one(version, group_id, by_topic, require_stable=require_stable)
+    if version < BATCHED_OFFSET_FETCH:
+        return offset_fetch_of_one(version, group_id, by_topic, require_stable=require_stable)
     from kio.schema.offset_fetch import v9
     from kio.schema.offset_fetch.v9 import request
 
     layout: type[RequestPayload] = v9.OffsetFetchRequest
-    if version == _BATCHED_OFFSET_FETCH:
+    if version == BATCHED_OFFSET_FETCH:
         from kio.schema.offset_fetch import v8
 
         layout = v8.OffsetFetchRequest
@@ -200,15 +203,18 @@ def offset_fetch(
     return Call(entity=entity, layout=layout, response=v9.OffsetFetchResponse)
 
 
-def _offset_fetch_of_one(
-    version: int, group_id: str, by_topic: Mapping[str, tuple[i32, ...]], *, require_stable: bool
+def offset_fetch_of_one(
+    version: int, group_id: str, by_topic: Mapping[str, tuple[i32, ...]] | None, *, require_stable: bool
 ) -> Call[OffsetFetchResponseV7]:
+    """An OffsetFetch below `BATCHED_OFFSET_FETCH` of these partitions (None: all that the group committed)."""
     from kio.schema.offset_fetch import v6, v7
     from kio.schema.offset_fetch.v7.request import OffsetFetchRequestTopic
 
     entity = v7.OffsetFetchRequest(
         group_id=GroupId(group_id),
-        topics=tuple(
+        topics=None
+        if by_topic is None
+        else tuple(
             OffsetFetchRequestTopic(name=TopicName(topic), partition_indexes=numbers)
             for topic, numbers in by_topic.items()
         ),
@@ -241,20 +247,32 @@ def metadata_of_names(
     versions: BrokerVersions, names: Iterable[str] | None, *, may_create: bool = False
 ) -> Call[MetadataResponse]:
     """The brokers, and the topics with these names (None: all topics, empty: none)."""
-    wanted = None if names is None else [(None, TopicName(name)) for name in sorted(set(names))]
-    return _metadata(versions, wanted, may_create=may_create)
+    version = versions.of(Api.METADATA)
+    wanted = None if names is None else [TopicName(name) for name in sorted(set(names))]
+    if version >= METADATA_BY_ID:
+        pairs = None if wanted is None else [(None, name) for name in wanted]
+        return _metadata(version, pairs, may_create=may_create)
+    from kio.schema.metadata import v7
+    from kio.schema.metadata.v7.request import MetadataRequestTopic
+
+    entity = v7.MetadataRequest(
+        topics=None if wanted is None else tuple(MetadataRequestTopic(name=name) for name in wanted),
+        allow_auto_topic_creation=may_create,
+    )
+    return Call(entity=entity, layout=v7.MetadataRequest, response=v7.MetadataResponse)
 
 
 def metadata_of_ids(versions: BrokerVersions, topic_ids: Iterable[UUID]) -> Call[MetadataResponse]:
-    """The brokers, and the topics with these ids (KIP-516)."""
-    return _metadata(versions, [(topic_id, None) for topic_id in sorted(set(topic_ids))], may_create=False)
+    """The brokers, and the topics with these ids (KIP-516), which brokers before Apache Kafka 3.0 cannot tell."""
+    pairs = [(topic_id, None) for topic_id in sorted(set(topic_ids))]
+    return _metadata(versions.of(Api.METADATA, METADATA_BY_ID), pairs, may_create=False)
 
 
 def _metadata(
-    versions: BrokerVersions, topics: Sequence[tuple[UUID | None, TopicName | None]] | None, *, may_create: bool
+    version: int, topics: Sequence[tuple[UUID | None, TopicName | None]] | None, *, may_create: bool
 ) -> Call[MetadataResponse]:
     """One version's schemas only: this is the first request of a member, and each costs 8 ms to import."""
-    if versions.of(Api.METADATA) < _METADATA_WITH_ERROR:
+    if version < _METADATA_WITH_ERROR:
         from kio.schema.metadata import v12
         from kio.schema.metadata.v12.request import MetadataRequestTopic as TopicV12
 
@@ -288,7 +306,6 @@ def list_offsets(
     from kio.schema.list_offsets import v7
     from kio.schema.list_offsets.v7 import request
 
-    versions.of(Api.LIST_OFFSETS)
     partitions: dict[str, list[request.ListOffsetsPartition]] = defaultdict(list)
     for (topic, partition), timestamp in sorted(timestamps.items()):
         partitions[topic].append(request.ListOffsetsPartition(partition_index=i32(partition), timestamp=i64(timestamp)))
@@ -300,4 +317,8 @@ def list_offsets(
             for topic, of_topic in partitions.items()
         ),
     )
+    if versions.of(Api.LIST_OFFSETS) < v7.ListOffsetsRequest.__version__:
+        from kio.schema.list_offsets import v2
+
+        return Call(entity=entity, layout=v2.ListOffsetsRequest, response=v2.ListOffsetsResponse)
     return Call(entity=entity, layout=v7.ListOffsetsRequest, response=v7.ListOffsetsResponse)

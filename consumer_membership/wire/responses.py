@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_commit.v9.response import OffsetCommitResponse
     from kio.schema.offset_fetch.v7.response import OffsetFetchResponse as OffsetFetchResponseV7
     from kio.schema.offset_fetch.v7.response import OffsetFetchResponsePartition as FetchedPartitionV7
+    from kio.schema.offset_fetch.v9.response import OffsetFetchResponseGroup as FetchedGroup
     from kio.schema.offset_fetch.v9.response import OffsetFetchResponsePartitions as FetchedPartitionV9
 
     from consumer_membership.wire.requests import FindCoordinatorResponse, OffsetFetchResponse
@@ -108,46 +109,46 @@ def offset_fetch(
     entity: OffsetFetchResponse, group_id: str, partitions: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, OffsetAndMetadata | None] | BrokerError:
     """The committed offset of each of these partitions, None where nothing is committed; or the first error."""
-    code, fetched = _fetched(entity, group_id)
-    if code != _SUCCESS:
-        return group_error(code, None, group_id)
+    answered = fetched(entity, group_id)
+    if isinstance(answered, BrokerError):
+        return answered
     offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
     for partition in partitions:
-        found = fetched.get(partition)
+        found = answered.get(partition)
         if found is None:
             return _LEFT_OUT
         if int(found.error_code) != _SUCCESS:
             return group_error(int(found.error_code), f"{partition.topic} [{partition.partition}]", group_id)
-        offsets[partition] = _committed(found)
+        offsets[partition] = committed(found)
     return offsets
 
 
-def _fetched(entity: OffsetFetchResponse, group_id: str) -> tuple[int, Mapping[TopicPartition, FetchedPartition]]:
-    """The group's error code, and what came of each partition."""
+def fetched(entity: OffsetFetchResponse, group_id: str) -> Mapping[TopicPartition, FetchedPartition] | BrokerError:
+    """What an OffsetFetch of any version says of each partition, or the error of the whole group."""
+    found: OffsetFetchResponseV7 | FetchedGroup | None
     if hasattr(entity, "topics"):
-        of_one = cast("OffsetFetchResponseV7", entity)
-        return int(of_one.error_code), {
-            TopicPartition(topic.name, partition.partition_index): partition
-            for topic in of_one.topics
-            for partition in topic.partitions
-        }
-    group = next((group for group in entity.groups if group.group_id == group_id), None)
-    if group is None:
-        return ErrorCode.unknown_server_error.value, {}
-    return int(group.error_code), {
+        found = cast("OffsetFetchResponseV7", entity)
+    else:
+        found = next((group for group in entity.groups if group.group_id == group_id), None)
+    if found is None:
+        return broker_error(ErrorCode.unknown_server_error, f"the broker's answer leaves group {group_id} out")
+    if int(found.error_code) != _SUCCESS:
+        return group_error(int(found.error_code), None, group_id)
+    return {
         TopicPartition(topic.name, partition.partition_index): partition
-        for topic in group.topics
+        for topic in found.topics
         for partition in topic.partitions
     }
 
 
-def _committed(fetched: FetchedPartition) -> OffsetAndMetadata | None:
-    if fetched.committed_offset < 0:
+def committed(found: FetchedPartition) -> OffsetAndMetadata | None:
+    """The committed offset, None where nothing is committed."""
+    if found.committed_offset < 0:
         return None
     return OffsetAndMetadata(
-        offset=fetched.committed_offset,
-        leader_epoch=None if fetched.committed_leader_epoch < 0 else fetched.committed_leader_epoch,
-        metadata=fetched.metadata or "",
+        offset=found.committed_offset,
+        leader_epoch=None if found.committed_leader_epoch < 0 else found.committed_leader_epoch,
+        metadata=found.metadata or "",
     )
 
 

@@ -1,8 +1,21 @@
 """Which versions of which API this package speaks, and the choice of one with a broker.
 
-The versions are the fewest that reach the brokers this package is for. Metadata 12, the first that can be asked by
-topic id, sets the floor: Apache Kafka 3.0. Below the newest stand only those that librdkafka's mock cluster
-(FindCoordinator 3, OffsetFetch 6, JoinGroup 5, SyncGroup 3) or brokers before 4.0 need.
+The versions are the fewest that reach the brokers this package is for. A member of the consumer protocol needs Apache
+Kafka 4.0. One of the classic protocol does with Apache Kafka 2.4, the first with cooperative rebalances (KIP-429) and
+with all that static members need (KIP-345), and with what speaks as it did. What sets the lowest version of each API:
+
+| API | lowest | because of |
+|---|---|---|
+| Metadata | 7 | Redpanda, which offers up to 8, and before 2023 up to 7; Kafka 2.4 has up to 9 |
+| ListOffsets | 2 | Redpanda, which offers up to 4, and before 2023 up to 3; Kafka 2.4 has up to 5 |
+| OffsetFetch | 6 | Kafka 2.4 and librdkafka's mock cluster; Redpanda has up to 7 |
+| FindCoordinator | 3 | Kafka 2.4, Redpanda and the mock cluster |
+| JoinGroup | 5 | Kafka 2.4, Redpanda and the mock cluster, which have up to 6 |
+| SyncGroup | 3 | Kafka 2.4, Redpanda and the mock cluster, which have up to 4 |
+| OffsetCommit, Heartbeat, LeaveGroup, DescribeGroups | 8, 3, 4, 5 | Kafka 2.4 and Redpanda |
+
+Metadata below 7 has no leader epochs, and ListOffsets below 2 no isolation level; between the lowest and the newest of
+either stands nothing that is asked for here, but the topic ids of Metadata 12.
 """
 
 from __future__ import annotations
@@ -43,10 +56,12 @@ class Api(IntEnum):
 #: Ascending; the newest that the broker offers too is taken.
 SPOKEN: Mapping[Api, tuple[int, ...]] = MappingProxyType(
     {
-        Api.LIST_OFFSETS: (7,),
-        Api.METADATA: (12, 13),
-        # 9 is the first that the broker takes from a member of the consumer protocol (`CONSUMER_COMMIT`), and brokers
-        # before 4.0 lack it; 10 names topics by id, which a commit of the application does not know.
+        # 2 brings the isolation level (KIP-98).
+        Api.LIST_OFFSETS: (2, 7),
+        # 7 brings leader epochs (KIP-320), 12 takes topic ids (KIP-516), 13 has an error of its own (KIP-1102).
+        Api.METADATA: (7, 12, 13),
+        # 9 is the first that the broker takes from a member of the consumer protocol (`CONSUMER_COMMIT`), and older
+        # brokers lack it; 10 names topics by id, which a commit of the application does not know.
         Api.OFFSET_COMMIT: (8, 9),
         # 7 brings require_stable, 9 the member's id and epoch; 10 names topics by id.
         Api.OFFSET_FETCH: (6, 7, 8, 9),
@@ -73,8 +88,21 @@ SPOKEN: Mapping[Api, tuple[int, ...]] = MappingProxyType(
 #: The OffsetCommit of a member of the consumer protocol is this one or a newer one (KIP-848).
 CONSUMER_COMMIT = 9
 
-#: What a member of the classic protocol needs beyond what everybody does.
-_CLASSIC = frozenset({Api.JOIN_GROUP, Api.SYNC_GROUP, Api.HEARTBEAT})
+#: Topics can be asked for by id with this Metadata or a newer one; 10 and 11 have the field, and no broker reads it.
+METADATA_BY_ID = 12
+
+#: The first release of Apache Kafka that offers a version, where it is not the floor of the whole package.
+_RELEASES: Mapping[tuple[Api, int], str] = MappingProxyType(
+    {
+        (Api.METADATA, METADATA_BY_ID): "3.0",
+        (Api.OFFSET_COMMIT, CONSUMER_COMMIT): "4.0",
+        # A group has a configuration since then.
+        (Api.DESCRIBE_CONFIGS, 4): "4.0",
+        (Api.CONSUMER_GROUP_HEARTBEAT, 0): "4.0",
+        (Api.CONSUMER_GROUP_DESCRIBE, 0): "4.0",
+    }
+)
+_OLDEST_RELEASE = "2.4"
 
 
 class VersionRange(NamedTuple):
@@ -111,12 +139,11 @@ def _refusal(api: Api, offered: VersionRange | None, wanted: Sequence[int]) -> s
             "group.protocol=classic only."
         )
     spoken = ", ".join(map(str, wanted))
-    oldest = "3.0" if api in _CLASSIC else "4.0"
     theirs = f"versions {offered} of it" if offered else "none of it"
-    return (
-        f"{api.title} (api key {api.value}) is needed in version {spoken}, and the broker offers {theirs}. "
-        f"Use a broker of Apache Kafka {oldest} or later."
-    )
+    remedy = f"Use a broker of Apache Kafka {_RELEASES.get((api, wanted[0]), _OLDEST_RELEASE)} or later."
+    if offered is not None and offered.lowest > wanted[-1]:
+        remedy = "The broker is too new for this package: use a newer version of consumer-membership."
+    return f"{api.title} (api key {api.value}) is needed in version {spoken}, and the broker offers {theirs}. {remedy}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,6 @@ def test_commit_of_the_consumer_protocol_still_needs_version_9() -> None:
 
 
 def test_broker_without_the_classic_protocol_is_named() -> None:
-    """One below Kafka 3.0, or one that serves other protocols only."""
-    with pytest.raises(UnsupportedProtocolError, match=r"JoinGroup \(api key 11\).* Apache Kafka 3\.0 or later"):
+    """One below Kafka 2.4, or one that serves other protocols only."""
+    with pytest.raises(UnsupportedProtocolError, match=r"JoinGroup \(api key 11\).* Apache Kafka 2\.4 or later"):
         classic_requests.join_group(BrokerVersions(), "g", join_order())

@@ -8,7 +8,10 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v2 import ListOffsetsResponse as ListOffsetsResponseV2
+from kio.schema.list_offsets.v2 import response as offsets_v2
 from kio.schema.list_offsets.v7 import response as offsets_v7
+from kio.schema.metadata.v7 import MetadataResponse as MetadataResponseV7
 from kio.schema.metadata.v12 import response as metadata_v12
 from kio.schema.metadata.v13 import response as metadata_v13
 
@@ -16,6 +19,7 @@ from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire import cluster
 from consumer_membership.wire.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
+from consumer_membership.wire.frames import decode
 from consumer_membership.wire.verdicts import broker_error
 from tests.support.scripted_broker import ZERO
 
@@ -101,6 +105,49 @@ def test_metadata(module: Any) -> None:  # noqa: ANN401
     )
 
 
+METADATA_V7 = """
+    00000007
+    00000000
+    00000002  00000001 0001 68 00002384 0001 61  00000002 0001 68 00002385 ffff
+    0001 63
+    00000001
+    00000001  0000 0001 74 00  00000001
+        0005 00000000 ffffffff 00000004 00000002 00000001 00000002 00000001 00000001 00000001 00000002
+"""
+
+
+def test_metadata_of_brokers_without_topic_ids() -> None:
+    """Version 7, as the protocol guide has it: racks and leader epochs are there, ids are not."""
+    entity = decode(MetadataResponseV7, bytes.fromhex(METADATA_V7))
+    assert cluster.metadata(entity) == ClusterMetadata(
+        cluster_id="c",
+        controller_id=1,
+        brokers={
+            1: BrokerAddress(node_id=1, host="h", port=9092),
+            2: BrokerAddress(node_id=2, host="h", port=9093),
+        },
+        racks={1: "a"},
+        topics={
+            "t": TopicMetadata(
+                name="t",
+                topic_id=None,
+                is_internal=False,
+                partitions={
+                    0: PartitionMetadata(
+                        partition=0,
+                        leader=None,
+                        leader_epoch=4,
+                        replicas=(1, 2),
+                        in_sync_replicas=(1,),
+                        error=BrokerError(code=5, name="LEADER_NOT_AVAILABLE"),
+                    )
+                },
+                error=None,
+            )
+        },
+    )
+
+
 def test_metadata_s_own_error() -> None:
     """KIP-1102: from version 13 on the request as a whole may be refused."""
     assert cluster.metadata(metadata_answer(metadata_v13, code=129)) == BrokerError(
@@ -174,16 +221,24 @@ def test_partition_that_a_broker_leaves_out_counts() -> None:
     assert cluster.topics_of(described(last), None).partitions == {"t": 3}
 
 
-def test_list_offsets_by_partition() -> None:
+def test_list_offsets_in_version_2_byte_by_byte() -> None:
+    """The protocol guide's layout: throttle time, topics with partition, error, timestamp and offset."""
+    frame = "00000005 00000000 00000001 0001 74 00000001 00000001 0000 ffffffffffffffff 0000000000000007"
+    entity = decode(ListOffsetsResponseV2, bytes.fromhex(frame))
+    assert cluster.list_offsets(entity, [T1]) == {T1: 7}
+
+
+@pytest.mark.parametrize("module", [offsets_v2, offsets_v7])
+def test_list_offsets_by_partition(module: Any) -> None:  # noqa: ANN401
     """Each partition has its offset or its error; one that the broker left out has an error too."""
-    entity = offsets_v7.ListOffsetsResponse(
+    entity = module.ListOffsetsResponse(
         throttle_time=ZERO,
         topics=(
-            offsets_v7.ListOffsetsTopicResponse(
+            module.ListOffsetsTopicResponse(
                 name="t",
                 partitions=(
-                    offsets_v7.ListOffsetsPartitionResponse(partition_index=0, error_code=ErrorCode.none, offset=0),
-                    offsets_v7.ListOffsetsPartitionResponse(
+                    module.ListOffsetsPartitionResponse(partition_index=0, error_code=ErrorCode.none, offset=0),
+                    module.ListOffsetsPartitionResponse(
                         partition_index=1, error_code=ErrorCode.not_leader_or_follower, offset=-1
                     ),
                 ),

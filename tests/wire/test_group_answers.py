@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 from consumer_membership.wire import group_answers
 from consumer_membership.wire.group_requests import MemberIdentity
 from tests.wire.groups import config_answer, leave_answer
-from tests.wire.test_responses import fetch_answer_v9
+from tests.wire.test_responses import both_forms, fetch_answer_v7, fetch_answer_v9
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 LEFT_OUT = -1
@@ -64,9 +66,10 @@ def test_refused_configuration_is_an_error() -> None:
     assert left_out.code == LEFT_OUT
 
 
-def test_everything_committed_with_each_partition_s_own_error() -> None:
+@both_forms
+def test_everything_committed_with_each_partition_s_own_error(answer: Any) -> None:  # noqa: ANN401
     """A partition without an offset is absent, and one with an error does not hide the others."""
-    found = group_answers.all_committed(fetch_answer_v9({T0: (17, 0), T1: (-1, 0), U0: (-1, 29)}), "g")
+    found = group_answers.all_committed(answer({T0: (17, 0), T1: (-1, 0), U0: (-1, 29)}), "g")
     assert found == {
         T0: OffsetAndMetadata(offset=17, leader_epoch=3),
         U0: BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed."),
@@ -75,7 +78,8 @@ def test_everything_committed_with_each_partition_s_own_error() -> None:
 
 def test_refused_offsets_are_an_error() -> None:
     """Never a group that committed nothing."""
-    for answer, code in ((fetch_answer_v9({}, 30), 30), (fetch_answer_v9({T0: (1, 0)}, group="other"), LEFT_OUT)):
+    of_another = fetch_answer_v9({T0: (1, 0)}, group="other")
+    for answer, code in ((fetch_answer_v7({}, 30), 30), (fetch_answer_v9({}, 30), 30), (of_another, LEFT_OUT)):
         refused = group_answers.all_committed(answer, "g")
         assert isinstance(refused, BrokerError)
         assert refused.code == code

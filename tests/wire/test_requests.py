@@ -193,6 +193,26 @@ def test_find_coordinator_in_both_forms() -> None:
     assert (batch.coordinator_keys, batch.key_type) == (("g",), 0)
 
 
+def test_metadata_of_brokers_without_topic_ids() -> None:
+    """Version 7: names or null for all, and no word of ids; to ask by id is refused with the release that can."""
+    api = Api.METADATA
+    versions = only(api, 7)
+    by_name = on_the_wire(requests.metadata_of_names(versions, ["b", "a", "b"], may_create=True), api, 7)
+    of_all = on_the_wire(requests.metadata_of_names(versions, None), api, 7)
+    of_none = on_the_wire(requests.metadata_of_names(versions, ()), api, 7)
+    assert [topic.name for topic in by_name.topics] == ["a", "b"]
+    assert [entity.allow_auto_topic_creation for entity in (by_name, of_all)] == [True, False]
+    assert (of_all.topics, of_none.topics) == (None, ())
+    with pytest.raises(UnsupportedProtocolError, match=r"needed in version 12, 13.* Apache Kafka 3\.0 or later"):
+        requests.metadata_of_ids(versions, {A})
+
+
+def test_metadata_in_version_7_byte_by_byte() -> None:
+    """The protocol guide's layout: an older header, lengths of 2 and 4 bytes, no tagged fields."""
+    call = requests.metadata_of_names(only(Api.METADATA, 7), ["t"])
+    assert encode(call, 5, "c") == bytes.fromhex("00000013 0003 0007 00000005 0001 63 00000001 0001 74 00")
+
+
 @pytest.mark.parametrize("version", [12, 13])
 def test_metadata_by_name_by_id_and_of_all(version: int) -> None:
     """KIP-516: topics are asked for by name or by id, null asks for all; only names may create topics."""
@@ -208,19 +228,32 @@ def test_metadata_by_name_by_id_and_of_all(version: int) -> None:
     assert (of_all.topics, of_none.topics) == (None, ())
 
 
+@pytest.mark.parametrize("version", [2, 7])
 @pytest.mark.parametrize(("read_committed", "level"), [(False, 0), (True, 1)])
-def test_list_offsets_states_timestamps_and_isolation(read_committed: bool, level: int) -> None:  # noqa: FBT001
+def test_list_offsets_states_timestamps_and_isolation(
+    version: int,
+    read_committed: bool,  # noqa: FBT001
+    level: int,
+) -> None:
     """With read_committed the end is the last stable offset (KIP-98)."""
     wanted = {
         TopicPartition("a", 1): requests.LATEST_TIMESTAMP,
         TopicPartition("a", 0): requests.EARLIEST_TIMESTAMP,
         TopicPartition("b", 0): 1_700_000_000_000,
     }
-    call = requests.list_offsets(VERSIONS, wanted, read_committed=read_committed)
-    entity = on_the_wire(call, Api.LIST_OFFSETS, 7)
+    call = requests.list_offsets(only(Api.LIST_OFFSETS, version), wanted, read_committed=read_committed)
+    entity = on_the_wire(call, Api.LIST_OFFSETS, version)
     assert (entity.replica_id, entity.isolation_level) == (-1, level)
     assert {(topic.name, p.partition_index): p.timestamp for topic in entity.topics for p in topic.partitions} == {
         ("a", 0): -2,
         ("a", 1): -1,
         ("b", 0): 1_700_000_000_000,
     }
+
+
+def test_list_offsets_in_version_2_byte_by_byte() -> None:
+    """The protocol guide's layout: replica, isolation level, topics with partition and timestamp."""
+    call = requests.list_offsets(only(Api.LIST_OFFSETS, 2), {TopicPartition("t", 3): -2}, read_committed=True)
+    assert encode(call, 5, "c") == bytes.fromhex(
+        "00000027 0002 0002 00000005 0001 63 ffffffff 01 00000001 0001 74 00000001 00000003 fffffffffffffffe"
+    )

@@ -3,7 +3,15 @@
 import pytest
 
 from consumer_membership.errors import UnsupportedProtocolError
-from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, VersionRange, negotiate
+from consumer_membership.wire.versions import (
+    CONSUMER_COMMIT,
+    METADATA_BY_ID,
+    SPOKEN,
+    Api,
+    BrokerVersions,
+    VersionRange,
+    negotiate,
+)
 
 #: What Apache Kafka 4.3.1 offers (protocol rules 6.5; ListOffsets seen on the wire).
 KAFKA_4_3 = {2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (2, 9), 12: (0, 4), 13: (0, 5)}
@@ -11,8 +19,16 @@ KAFKA_4_3 |= {14: (0, 5), 15: (0, 6), 18: (0, 4), 32: (1, 4), 68: (0, 1), 69: (0
 #: What librdkafka 2.16's mock cluster offers.
 MOCK = {2: (0, 7), 3: (0, 12), 8: (0, 9), 9: (0, 6), 10: (0, 3), 11: (0, 6), 12: (0, 5), 13: (0, 4), 14: (0, 4)}
 MOCK |= {18: (0, 2), 68: (1, 1)}
-#: What Apache Kafka 3.0 offers of what a classic member needs.
-KAFKA_3_0 = {3: (0, 12), 8: (0, 8), 9: (0, 8), 10: (0, 4), 11: (0, 7), 12: (0, 4), 13: (0, 4), 14: (0, 5)}
+#: What Apache Kafka 3.9.1, 2.8.2 and 2.4.1 offer of what a classic member and its operator need (seen on the wire).
+KAFKA_3_9 = {2: (0, 9), 3: (0, 12), 8: (0, 9), 9: (0, 9), 10: (0, 6), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5)}
+KAFKA_3_9 |= {15: (0, 5), 18: (0, 4), 32: (0, 4), 68: (0, 0), 69: (0, 0)}
+KAFKA_2_8 = {2: (0, 6), 3: (0, 11), 8: (0, 8), 9: (0, 7), 10: (0, 3), 11: (0, 7), 12: (0, 4), 13: (0, 4), 14: (0, 5)}
+KAFKA_2_8 |= {15: (0, 5), 18: (0, 3), 32: (0, 4)}
+KAFKA_2_4 = {2: (0, 5), 3: (0, 9), 8: (0, 8), 9: (0, 6), 10: (0, 3), 11: (0, 6), 12: (0, 4), 13: (0, 4), 14: (0, 4)}
+KAFKA_2_4 |= {15: (0, 5), 18: (0, 3), 32: (0, 2)}
+#: What Redpanda 24 and 25 offer (their sources); the consumer protocol is not among it.
+REDPANDA = {2: (0, 4), 3: (0, 8), 8: (1, 8), 9: (1, 7), 10: (0, 3), 11: (0, 6), 12: (0, 4), 13: (0, 4), 14: (0, 4)}
+REDPANDA |= {15: (0, 5), 18: (0, 3), 32: (0, 4)}
 
 
 def chosen(offered: dict[int, tuple[int, int]]) -> dict[str, int]:
@@ -58,18 +74,51 @@ def test_newest_common_version_with_the_mock_cluster() -> None:
     }
 
 
-def test_classic_members_can_use_brokers_before_4_0() -> None:
-    """Metadata 12 sets the floor; everything else that a classic member needs is there too."""
-    assert chosen(KAFKA_3_0) == {
-        "Metadata": 12,
-        "OffsetCommit": 8,
-        "OffsetFetch": 8,
-        "FindCoordinator": 4,
-        "JoinGroup": 5,
-        "Heartbeat": 4,
-        "LeaveGroup": 4,
-        "SyncGroup": 5,
-    }
+#: What is spoken with the oldest of them.
+OLDEST = {
+    "ListOffsets": 2,
+    "Metadata": 7,
+    "OffsetCommit": 8,
+    "OffsetFetch": 6,
+    "FindCoordinator": 3,
+    "JoinGroup": 5,
+    "Heartbeat": 4,
+    "LeaveGroup": 4,
+    "SyncGroup": 3,
+    "DescribeGroups": 5,
+    "ApiVersions": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("offered", "newer"),
+    [
+        pytest.param(KAFKA_2_4, {}, id="Kafka 2.4"),
+        pytest.param(KAFKA_2_8, {"OffsetFetch": 7, "SyncGroup": 5}, id="Kafka 2.8"),
+        pytest.param(
+            KAFKA_3_9,
+            {
+                "ListOffsets": 7,
+                "Metadata": 12,
+                "OffsetCommit": 9,
+                "OffsetFetch": 9,
+                "FindCoordinator": 4,
+                "JoinGroup": 9,
+                "LeaveGroup": 5,
+                "SyncGroup": 5,
+                # Offered, and refused unless the broker's group.coordinator.rebalance.protocols says otherwise.
+                "ConsumerGroupHeartbeat": 0,
+                "ConsumerGroupDescribe": 0,
+            },
+            id="Kafka 3.9",
+        ),
+        pytest.param(REDPANDA, {"OffsetFetch": 7}, id="Redpanda"),
+    ],
+)
+def test_classic_members_can_use_brokers_before_4_0(offered: dict[int, tuple[int, int]], newer: dict[str, int]) -> None:
+    """Kafka 2.4 and Redpanda set the floor; everything that a classic member needs is there."""
+    found = chosen({key: ends for key, ends in offered.items() if key != Api.DESCRIBE_CONFIGS})
+    assert found == OLDEST | newer
 
 
 def test_floor_that_a_caller_sets_counts() -> None:
@@ -102,13 +151,34 @@ def test_broker_without_the_consumer_protocol_is_refused_with_the_remedy() -> No
 @pytest.mark.parametrize(
     ("offered", "said"),
     [
-        (VersionRange(0, 11), "needed in version 12, 13, and the broker offers versions 0-11 of it"),
-        (VersionRange(14, 14), "needed in version 12, 13, and the broker offers versions 14 of it"),
-        (None, "needed in version 12, 13, and the broker offers none of it"),
+        (VersionRange(0, 6), "the broker offers versions 0-6 of it. Use a broker of Apache Kafka 2.4 or later."),
+        (
+            VersionRange(14, 14),
+            "the broker offers versions 14 of it. The broker is too new for this package: use a new",
+        ),
+        (None, "the broker offers none of it. Use a broker of Apache Kafka 2.4 or later."),
     ],
 )
 def test_refusal_names_both_sides(offered: VersionRange | None, said: str) -> None:
     """Too old, too new and absent are told apart by the ranges in the text."""
     with pytest.raises(UnsupportedProtocolError, match=r"Metadata \(api key 3\)") as refusal:
         negotiate(Api.METADATA, offered)
-    assert said in str(refusal.value)
+    assert f"needed in version 7, 12, 13, and {said}" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("api", "offered", "at_least", "release"),
+    [
+        (Api.METADATA, VersionRange(0, 8), METADATA_BY_ID, "3.0"),
+        (Api.OFFSET_COMMIT, VersionRange(0, 8), CONSUMER_COMMIT, "4.0"),
+        (Api.JOIN_GROUP, VersionRange(0, 4), 0, "2.4"),
+        (Api.DESCRIBE_CONFIGS, VersionRange(0, 2), 0, "4.0"),
+        (Api.CONSUMER_GROUP_DESCRIBE, None, 0, "4.0"),
+    ],
+)
+def test_refusal_names_the_release_that_has_what_is_needed(
+    api: Api, offered: VersionRange | None, at_least: int, release: str
+) -> None:
+    """Not the package's floor, where the caller needs more than that."""
+    with pytest.raises(UnsupportedProtocolError, match=rf"Use a broker of Apache Kafka {release} or later\."):
+        negotiate(api, offered, at_least)
