@@ -1,4 +1,4 @@
-"""A drop-in for `confluent_kafka.Consumer` whose group membership (KIP-848) is its own state machine on the wire.
+"""A drop-in for `confluent_kafka.Consumer` whose group membership is its own state machine on the wire.
 
 Change `from confluent_kafka import ...` to `from consumer_membership import ...`: what a consuming program imports from
 there is here too, and everything but `Consumer` is confluent-kafka's own.
@@ -33,6 +33,7 @@ from confluent_kafka import (
 
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import (
+    AssignmentError,
     CommitError,
     ConfigurationError,
     FatalGroupError,
@@ -43,6 +44,8 @@ from consumer_membership.errors import (
     UnsupportedProtocolError,
     UseError,
 )
+from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol, Topics
+from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 
@@ -54,6 +57,8 @@ __all__ = [
     "TIMESTAMP_CREATE_TIME",
     "TIMESTAMP_LOG_APPEND_TIME",
     "TIMESTAMP_NOT_AVAILABLE",
+    "AssignmentError",
+    "Assignor",
     "CommitError",
     "ConfigurationError",
     "Consumer",
@@ -64,16 +69,19 @@ __all__ = [
     "KafkaError",
     "KafkaException",
     "MemberState",
+    "MemberSubscription",
     "MembershipError",
     "MembershipView",
     "Message",
     "Node",
     "Producer",
+    "RebalanceProtocol",
     "SerializingProducer",
     "ThrottleEvent",
     "TopicCollection",
     "TopicPartition",
     "TopicPartitionInfo",
+    "Topics",
     "TransportError",
     "UnsupportedProtocolError",
     "UseError",

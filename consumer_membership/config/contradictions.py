@@ -6,13 +6,8 @@ from collections.abc import Mapping
 
 from consumer_membership.config.endpoints import parse_endpoints
 from consumer_membership.config.environment import variable_of
-from consumer_membership.config.refusals import is_secret, refusal_of
+from consumer_membership.config.refusals import NOT_OF_THE_CONSUMER_PROTOCOL, is_secret, refusal_of
 from consumer_membership.errors import ConfigurationError
-
-_NOT_BUILT = (
-    "this version speaks the consumer protocol (KIP-848) only; leave group.protocol out or set it to consumer, and "
-    "keep confluent_kafka.Consumer for brokers before 4.0"
-)
 
 
 def shown(key: str, value: object) -> object:
@@ -47,12 +42,14 @@ def _refuse_group(given: Mapping[str, object]) -> None:
         raise ConfigurationError("group.id", group, f"{remedy}variable {variable_of('group.id')}")
     if "\0" in str(group):
         raise ConfigurationError("group.id", group, "a group id cannot hold a NUL character; remove it")
-    protocol = str(given.get("group.protocol", "consumer")).lower()
-    if protocol in ("classic", "auto"):
-        raise ConfigurationError("group.protocol", protocol, _NOT_BUILT)
-    if protocol != "consumer":
-        remedy = f'Invalid value "{protocol}" for configuration property "group.protocol"; set it to consumer'
-        raise ConfigurationError("group.protocol", protocol, remedy)
+    if str(given.get("group.protocol")).lower() == "consumer":
+        for key, remedy in NOT_OF_THE_CONSUMER_PROTOCOL.items():
+            if key in given:
+                raise ConfigurationError(key, given[key], remedy)
+    kind = given.get("group.protocol.type", "consumer")
+    if kind != "consumer":
+        remedy = "the members of a group of consumers are of the type consumer; remove the key"
+        raise ConfigurationError("group.protocol.type", kind, remedy)
     for key, alternative in (
         ("group.instance.id", "leave it out for a dynamic member, or give this process its own id"),
         ("group.remote.assignor", "leave it out for the broker's default, or name one of the broker's assignors"),

@@ -13,11 +13,14 @@ from consumer_membership.config import values
 from consumer_membership.config.contradictions import refuse_contradictions, servers_in, shown
 from consumer_membership.config.endpoints import parse_endpoints
 from consumer_membership.config.environment import DottedEnvironment, variable_of
+from consumer_membership.config.protocol import protocol_settings
 from consumer_membership.config.refusals import KEPT_FROM_THE_FETCHER
 from consumer_membership.config.settings import AddressFamily, ConnectionSettings, OffsetReset, StartSettings
+from consumer_membership.config.strategies import DEFAULT, remote_assignor
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.types import ConflictPolicy
+from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 #: librdkafka's meaning of auto.commit.interval.ms=0 is "not by time"; the member's schedule takes a day for it.
 _NEVER_MS = 86_400_000
@@ -61,8 +64,15 @@ class ConsumerConfig(BaseSettings):
     group_instance_id_pool: values.Pool = ()
     #: What to do where another member holds the instance id. Left out: takeover, and wait with a pool.
     group_instance_id_conflict_policy: values.Policy | None = None
-    group_protocol: values.Text = "consumer"
+    #: auto: consumer (KIP-848) where the coordinator takes it, else classic.
+    group_protocol: values.Protocols = (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC)
     group_remote_assignor: values.Text | None = None
+    #: The classic protocol's assignors: Kafka's names, import paths, or objects. Left out: librdkafka's default.
+    partition_assignment_strategy: values.Strategies | None = None
+    #: The classic protocol's; under the consumer protocol it is the broker's or the group's setting.
+    session_timeout_ms: values.SessionMs = 45_000
+    #: How often a classic leader looks whether its topics changed, and who has a pattern which topics match it.
+    topic_metadata_refresh_interval_ms: values.RefreshMs = 300_000
     client_rack: values.Text | None = None
     #: Also the rebalance timeout that the member states to the broker (KIP-848).
     max_poll_interval_ms: values.PositiveMs = 300_000
@@ -72,7 +82,8 @@ class ConsumerConfig(BaseSettings):
     #: Lowers the cadence of heartbeats below the broker's (5 s by default). A scale-out costs about three of them, so
     #: 200 ms gives 0.6 s. Each heartbeat costs the broker about 0.15 ms of CPU: 1,000 members at 1 s take a seventh of
     #: a core.
-    heartbeat_interval_ms: values.HeartbeatMs | None = None
+    #: Under the classic protocol 3 s (a third of a shorter session timeout).
+    heartbeat_interval_ms: values.PositiveMs | None = None
     #: While records flow and heartbeat.interval.ms is not set: heartbeat at least this often, so that a partition which
     #: another member gives up is picked up at once. 0 switches it off. About 0.15 ms of broker CPU each.
     heartbeat_active_interval_ms: values.DurationMs = 250
@@ -144,6 +155,11 @@ class ConsumerConfig(BaseSettings):
         refuse_contradictions(given)
         return {**given, "given": given}
 
+    @model_validator(mode="after")
+    def _refuse_what_no_protocol_can_do(self) -> Self:
+        self.protocol_settings()
+        return self
+
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         """Every key that was given, secrets as `***`."""
         return [(key, shown(key, value)) for key, value in self.given.items()]
@@ -159,7 +175,7 @@ class ConsumerConfig(BaseSettings):
             instance_pool=self.group_instance_id_pool,
             conflict_policy=self.group_instance_id_conflict_policy or self._default_policy,
             rack_id=self.client_rack or None,
-            assignor=self.group_remote_assignor,
+            assignor=self.group_remote_assignor or remote_assignor(self.partition_assignment_strategy or ()),
             max_poll_interval_s=_seconds(self.max_poll_interval_ms),
             auto_commit=self.enable_auto_commit,
             auto_commit_interval_s=_seconds(self.auto_commit_interval_ms or _NEVER_MS),
@@ -167,6 +183,17 @@ class ConsumerConfig(BaseSettings):
             active_heartbeat_interval_s=_seconds(self.heartbeat_active_interval_ms),
             retry_backoff_s=_seconds(self.retry_backoff_ms),
             retry_backoff_max_s=_seconds(max(self.retry_backoff_ms, self.retry_backoff_max_ms)),
+        )
+
+    def protocol_settings(self) -> ProtocolSettings:
+        """Which group protocols the member may speak, and the classic one's own settings."""
+        return protocol_settings(
+            self.given,
+            wanted=self.group_protocol,
+            strategies=self.partition_assignment_strategy or DEFAULT,
+            session_timeout_ms=self.session_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            refresh_interval_ms=self.topic_metadata_refresh_interval_ms,
         )
 
     @property

@@ -12,7 +12,7 @@ _PLAINTEXT_ONLY = (
     "this version connects in plaintext only; remove the key, or keep confluent_kafka.Consumer for this cluster"
 )
 
-#: What the consumer protocol has no use for: confluent-kafka refuses these too when group.protocol=consumer.
+#: What the consumer protocol has no use for: confluent-kafka refuses these too when group.protocol=consumer is given.
 NOT_OF_THE_CONSUMER_PROTOCOL: Mapping[str, str] = {
     "session.timeout.ms": (
         "Failed to create consumer: `session.timeout.ms` is not supported for `group.protocol=consumer` or share "
@@ -39,7 +39,10 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "group.instance.id.pool",
         "group.instance.id.conflict.policy",
         "group.protocol",
+        "group.protocol.type",
         "group.remote.assignor",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
         "heartbeat.interval.ms",
         "heartbeat.active.interval.ms",
         "max.poll.interval.ms",
@@ -53,8 +56,6 @@ KEPT_FROM_THE_FETCHER = frozenset(
 
 def refusal_of(key: str) -> str | None:
     """Why this version cannot honour the key, whatever its value; None if it can."""
-    if key in NOT_OF_THE_CONSUMER_PROTOCOL:
-        return NOT_OF_THE_CONSUMER_PROTOCOL[key]
     if key.startswith(_SECURITY_PREFIXES) or key == "oauth_cb":
         return _PLAINTEXT_ONLY
     if key.startswith("test.mock."):

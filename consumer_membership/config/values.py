@@ -11,11 +11,13 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
-from pydantic import BeforeValidator, ValidationInfo
+from pydantic import BeforeValidator, SkipValidation, ValidationInfo
 
 from consumer_membership.config.pool import parse_pool
 from consumer_membership.config.settings import AddressFamily, OffsetReset
-from consumer_membership.types import ConflictPolicy
+from consumer_membership.config.strategies import parse_strategies
+from consumer_membership.membership.classic.assignor import Assignor
+from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 T = TypeVar("T")
 
@@ -23,8 +25,7 @@ _TRUE = frozenset({"true", "t", "1"})
 _FALSE = frozenset({"false", "f", "0"})
 _MAX_INT = 2**31 - 1
 _DAY_MS = 86_400_000
-#: The session timeout of a KIP-848 broker (group.consumer.session.timeout.ms): a slower heartbeat loses the membership.
-BROKER_SESSION_TIMEOUT_MS = 45_000
+_HOUR_MS = 3_600_000
 #: librdkafka reads integers by `strtol` and lets a fraction pass; other trailing text is a mistake in a number.
 _INTEGER = re.compile(r"([+-]?\d+)(\.\d*)?")
 
@@ -66,16 +67,6 @@ def _integer(minimum: int, maximum: int) -> Callable[[object, ValidationInfo], i
     return read
 
 
-def _heartbeat(value: object, info: ValidationInfo) -> int:
-    number = _integer(1, _DAY_MS)(value, info)
-    if number >= BROKER_SESSION_TIMEOUT_MS:
-        raise ValueError(
-            f"the broker gives a member up after {BROKER_SESSION_TIMEOUT_MS} ms without a heartbeat "
-            "(group.consumer.session.timeout.ms); leave the key out for the broker's interval, or set a shorter one"
-        )
-    return number
-
-
 def _choice(words: dict[str, T]) -> Callable[[object, ValidationInfo], T]:
     def read(value: object, info: ValidationInfo) -> T:
         text = str(value).strip().lower()
@@ -94,8 +85,10 @@ Guardian = Annotated[bool, BeforeValidator(_read_guardian)]
 Text = Annotated[str, BeforeValidator(str)]
 #: max.poll.interval.ms and heartbeat.interval.ms of librdkafka: 0 is no interval.
 PositiveMs = Annotated[int, BeforeValidator(_integer(1, _DAY_MS))]
-HeartbeatMs = Annotated[int, BeforeValidator(_heartbeat)]
 DurationMs = Annotated[int, BeforeValidator(_integer(0, _DAY_MS))]
+SessionMs = Annotated[int, BeforeValidator(_integer(1, _HOUR_MS))]
+#: topic.metadata.refresh.interval.ms: -1 and 0 are "never".
+RefreshMs = Annotated[int, BeforeValidator(_integer(-1, _HOUR_MS))]
 SocketTimeoutMs = Annotated[int, BeforeValidator(_integer(10, 300_000))]
 SetupTimeoutMs = Annotated[int, BeforeValidator(_integer(1000, _MAX_INT))]
 ReconnectMs = Annotated[int, BeforeValidator(_integer(0, 3_600_000))]
@@ -119,6 +112,20 @@ Reset = Annotated[
         )
     ),
 ]
+#: The group protocols that a member may speak, the preferred one first.
+Protocols = Annotated[
+    tuple[GroupProtocol, ...],
+    BeforeValidator(
+        _choice(
+            {
+                "auto": (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC),
+                "consumer": (GroupProtocol.CONSUMER,),
+                "classic": (GroupProtocol.CLASSIC,),
+            }
+        )
+    ),
+]
+Strategies = Annotated[SkipValidation[tuple[Assignor, ...]], BeforeValidator(parse_strategies)]
 #: Ids from which static members claim a free one.
 Pool = Annotated[tuple[str, ...], BeforeValidator(parse_pool)]
 Policy = Annotated[ConflictPolicy, BeforeValidator(_choice({policy.value: policy for policy in ConflictPolicy}))]

@@ -158,9 +158,9 @@ class GroupMember:
     def _told(self, event: AnyEvent, now: Instant) -> tuple[AnyEffect, ...]:
         """Pass the event on. What was asked in the other protocol's name may still be answered: that is dropped."""
         effects: tuple[AnyEffect, ...] = ()
-        if isinstance(self.core, ClassicMember):
+        if isinstance(self.core, ClassicMember):  # noqa: SIM114 - each core takes its own events
             effects = self.core.handle(event, now)
-        elif isinstance(event, ev.Event) and not self._is_pointless(event):  # noqa: SIM114 - as the types have it
+        elif isinstance(event, ev.Event) and not self._is_pointless(event):
             effects = self.core.handle(event, now)
         self._forget(effects)
         return effects
@@ -231,7 +231,13 @@ class GroupMember:
 
     def _settle(self, event: AnyEvent) -> tuple[GroupEffect, ...]:
         """The coordinator let the member in: the choice stands, and every protocol may be tried again afterwards."""
-        is_in = isinstance(event, ev.HeartbeatAnswered | ex.JoinAnswered)
+        match event:
+            case ev.HeartbeatAnswered():
+                is_in = event.member_epoch > JOIN_EPOCH
+            case ex.JoinAnswered():
+                is_in = True
+            case _:
+                is_in = False
         if not is_in or self._is_settled:
             return ()
         self._is_settled = True

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from kio.schema.errors import ErrorCode
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from consumer_membership.config import OffsetReset, StartSettings
 from consumer_membership.errors import InternalError, TransportError, UnsupportedProtocolError
+from consumer_membership.membership.choice import GroupMember
+from consumer_membership.membership.classic.exchanges import (
+    ClassicCommitAnswered,
+    ClassicEffect,
+    SendClassicHeartbeat,
+    SendClassicLeave,
+    SendJoin,
+    SendSync,
+)
+from consumer_membership.membership.classic.leadership import ComputeAssignment, DescribeTopics, LeaderEffect
+from consumer_membership.membership.classic.member import AnyEvent
 from consumer_membership.membership.effects import (
     CommitOffsets,
     DescribeGroup,
@@ -22,6 +33,7 @@ from consumer_membership.membership.effects import (
     SendHeartbeat,
 )
 from consumer_membership.membership.events import (
+    CommitAnswered,
     CommitFailed,
     CoordinatorFound,
     CoordinatorLookupFailed,
@@ -34,15 +46,25 @@ from consumer_membership.membership.events import (
     StartOffsetsFetched,
     TopicIdsResolved,
 )
-from consumer_membership.membership.member import Member
-from consumer_membership.runtime.broker_client import BrokerClient, BrokerRefusal
-from consumer_membership.types import TRANSPORT_CODE, BrokerError, Holder, TopicPartition
+from consumer_membership.runtime.broker_client import BrokerRefusal
+from consumer_membership.runtime.classic_client import ClassicClient
+from consumer_membership.runtime.classic_requests import REQUEST_TIMEOUT_S, ClassicRequests
+from consumer_membership.types import (
+    NO_EPOCH,
+    NO_MEMBER_ID,
+    TRANSPORT_CODE,
+    BrokerError,
+    GroupProtocol,
+    Holder,
+    TopicPartition,
+)
 from consumer_membership.wire.group_requests import SESSION_TIMEOUT_KEY
 
 _LOG = logging.getLogger("consumer_membership.network")
 
-#: A coordinator that does not answer within this time is asked elsewhere: well below the session's 45 s.
-REQUEST_TIMEOUT_S = 10.0
+#: What a member of either protocol orders of the network, and of its assignor.
+NetworkOrder: TypeAlias = NetworkEffect | ClassicEffect | LeaderEffect
+
 #: How long the start of partitions without committed offset is asked for before librdkafka is left to find it.
 LIST_OFFSETS_TIMEOUT_S = 3.0
 #: Where a partition without committed offset starts, as ListOffsets wants it.
@@ -60,16 +82,26 @@ class MemberRequests:
     """
 
     def __init__(
-        self, client: BrokerClient, member: Member, start: StartSettings, tell: Callable[[Event], None]
+        self, client: ClassicClient, member: GroupMember, start: StartSettings, tell: Callable[[Event], None]
     ) -> None:
         self._client = client
+        self._classic = ClassicRequests(client, member)
         self._member = member
         self._start = start
         self._tell = tell
 
-    async def answer_to(self, effect: NetworkEffect) -> Event:
+    async def answer_to(self, effect: NetworkOrder) -> AnyEvent:
         """Perform this order; what came of it. Never raises for what a broker or the network does."""
         match effect:
+            case (
+                SendJoin()
+                | SendSync()
+                | SendClassicHeartbeat()
+                | SendClassicLeave()
+                | DescribeTopics()
+                | ComputeAssignment()
+            ):
+                return await self._classic.answer_to(effect)
             case SendHeartbeat():
                 return await self._heartbeat(effect)
             case FindCoordinator():
@@ -88,7 +120,7 @@ class MemberRequests:
                 assert_never(effect)
 
     async def _heartbeat(self, effect: SendHeartbeat) -> Event:
-        coordinator = self._member.coordinator.address
+        coordinator = self._member.coordinator
         if coordinator is None:
             return HeartbeatFailed(request_id=effect.request_id, reason="the coordinator is not known")
         group_id = self._member.settings.group_id
@@ -124,7 +156,7 @@ class MemberRequests:
 
     async def _describe(self, effect: DescribeGroup) -> Event:
         """Who holds which instance id; a group that does not exist, or is a classic one, holds none."""
-        coordinator, group_id = self._member.coordinator.address, self._member.settings.group_id
+        coordinator, group_id = self._member.coordinator, self._member.settings.group_id
         if coordinator is None:
             error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message="the coordinator is not known")
             return GroupDescribeFailed(request_id=effect.request_id, error=error)
@@ -164,17 +196,19 @@ class MemberRequests:
         return TopicIdsResolved(names=names)
 
     async def _fetch_committed(self, effect: FetchCommitted) -> Event:
-        coordinator = self._member.coordinator.address
+        coordinator = self._member.coordinator
         if coordinator is None:
             error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message="the coordinator is not known")
             return StartOffsetsFailed(attempt=effect.attempt, error=error, retriable=True, rediscover=True)
+        # A classic member fetches as nobody, as Java's client does: the request has no place for its generation.
+        is_classic = self._member.protocol is GroupProtocol.CLASSIC
         try:
             committed = await self._client.fetch_committed(
                 coordinator,
                 self._member.settings.group_id,
                 effect.partitions,
-                effect.member_id,
-                effect.member_epoch,
+                NO_MEMBER_ID if is_classic else effect.member_id,
+                NO_EPOCH if is_classic else effect.member_epoch,
                 self._start.read_committed,
                 REQUEST_TIMEOUT_S,
             )
@@ -211,8 +245,10 @@ class MemberRequests:
             return wanted
         return dict(found)
 
-    async def _commit(self, effect: CommitOffsets) -> Event:
-        coordinator = self._member.coordinator.address
+    async def _commit(self, effect: CommitOffsets) -> CommitAnswered | ClassicCommitAnswered | CommitFailed:
+        coordinator, group_id = self._member.coordinator, self._member.settings.group_id
         if coordinator is None:
             return CommitFailed(commit_id=effect.commit_id, reason="the coordinator is not known")
-        return await self._client.commit(coordinator, self._member.settings.group_id, effect, REQUEST_TIMEOUT_S)
+        if self._member.protocol is GroupProtocol.CLASSIC:
+            return await self._client.classic_commit(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
+        return await self._client.commit(coordinator, group_id, effect, REQUEST_TIMEOUT_S)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from consumer_membership.config import ConnectionSettings, StartSettings
-from consumer_membership.membership.effects import ApplicationEffect, Effect
-from consumer_membership.membership.events import Event
+from consumer_membership.membership.choice import GroupEffect, ProtocolSettings
+from consumer_membership.membership.classic.member import AnyEvent
+from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.observer import GuardianObserver
@@ -20,6 +21,7 @@ from consumer_membership.runtime.ports import MemberPort
 def member_thread(
     *,
     member: MemberSettings,
+    protocols: ProtocolSettings,
     connection: ConnectionSettings,
     start: StartSettings,
     to_application: Mailbox[ApplicationEffect],
@@ -28,6 +30,7 @@ def member_thread(
     """The real member, on a thread of its own that is not started yet."""
     return NetworkThread(
         member=member,
+        protocols=protocols,
         connection=connection,
         start=start,
         to_application=to_application,
@@ -48,7 +51,7 @@ class _Observers:
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
-    def observed(self, event: Event, effects: tuple[Effect, ...], view: MembershipView) -> None:
+    def observed(self, event: AnyEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         """Show it to all."""
         for observer in self._observers:
             observer.observed(event, effects, view)

@@ -16,16 +16,16 @@ import uuid
 from collections.abc import Callable
 
 from consumer_membership.config import ConnectionSettings, StartSettings
+from consumer_membership.membership.choice import GroupEffect, GroupMember, ProtocolChosen, ProtocolSettings
+from consumer_membership.membership.classic.member import AnyEvent
 from consumer_membership.membership.effects import (
     ApplicationEffect,
     AssignPartitions,
     CollectPositions,
     CommitCompleted,
-    Effect,
     InstanceReleased,
     LeaveCompleted,
     LosePartitions,
-    NetworkEffect,
     PausePartitions,
     Problem,
     RaiseToApplication,
@@ -34,13 +34,11 @@ from consumer_membership.membership.effects import (
     Warned,
 )
 from consumer_membership.membership.events import CoordinatorLost, Event, Polled, TimePassed
-from consumer_membership.membership.member import Member
-from consumer_membership.membership.portrait import view_of
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.broker_client import BrokerClient
+from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.mailbox import Mailbox
-from consumer_membership.runtime.member_requests import MemberRequests
+from consumer_membership.runtime.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.runtime.observer import Observer
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError
 
@@ -68,23 +66,24 @@ class NetworkThread:
         self,
         *,
         member: MemberSettings,
+        protocols: ProtocolSettings,
         connection: ConnectionSettings,
         start: StartSettings,
         to_application: Mailbox[ApplicationEffect],
         progress: Callable[[], tuple[int, int]],
         observer: Observer,
     ) -> None:
-        self._member = Member(member, new_member_id=new_member_id, jitter=random.random)
+        self._member = GroupMember(member, protocols, new_member_id=new_member_id, jitter=random.random)
         self._connection = connection
         self._start_settings = start
         self._to_application = to_application
         self._progress = progress
         self._observer = observer
-        self._view = view_of(self._member)
+        self._view = self._member.view()
         self._inbox: Mailbox[Event] = Mailbox(self._ring)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._client: BrokerClient | None = None
+        self._client: ClassicClient | None = None
         self._requests: MemberRequests | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,7 +130,7 @@ class NetworkThread:
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            self._client = BrokerClient(self._connection, self._coordinator_lost)
+            self._client = ClassicClient(self._connection, self._coordinator_lost)
             self._requests = MemberRequests(self._client, self._member, self._start_settings, self._feed)
             loop.call_later(SAMPLE_S, self._sample)
             loop.run_forever()
@@ -158,7 +157,7 @@ class NetworkThread:
             await self._client.close()
 
     def _coordinator_lost(self, broker: BrokerAddress, reason: str) -> None:
-        if broker == self._member.coordinator.address:
+        if broker == self._member.coordinator:
             self._feed(CoordinatorLost(reason=reason))
 
     def _take_mail(self) -> None:
@@ -180,7 +179,7 @@ class NetworkThread:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: AnyEvent) -> None:
         """Hand one event to the core, perform what it orders, and set the clock for what it waits for."""
         loop = self._running_loop
         try:
@@ -193,7 +192,7 @@ class NetworkThread:
         # shows the epoch that it belongs to.
         self._to_application.put(*(effect for effect in effects if isinstance(effect, RaiseToApplication)))
         if effects or not isinstance(event, Polled | TimePassed):
-            self._view = view_of(self._member)
+            self._view = self._member.view()
             self._observer.observed(event, effects, self._view)
         self._perform(effects)
         self._set_clock()
@@ -206,10 +205,10 @@ class NetworkThread:
         if deadline is not None:
             self._timer = self._running_loop.call_at(deadline, self._feed, TimePassed())
 
-    def _perform(self, effects: tuple[Effect, ...]) -> None:
+    def _perform(self, effects: tuple[GroupEffect, ...]) -> None:
         for effect in effects:
             match effect:
-                case StateChanged() | InstanceReleased() | Warned() | RaiseToApplication():
+                case StateChanged() | InstanceReleased() | Warned() | ProtocolChosen() | RaiseToApplication():
                     pass
                 case (
                     PausePartitions()
@@ -224,12 +223,12 @@ class NetworkThread:
                 case _:
                     self._begin(effect)
 
-    def _begin(self, effect: NetworkEffect) -> None:
+    def _begin(self, effect: NetworkOrder) -> None:
         task = self._running_loop.create_task(self._request(effect))
         self._tasks.add(task)
         task.add_done_callback(self._request_ended)
 
-    async def _request(self, effect: NetworkEffect) -> None:
+    async def _request(self, effect: NetworkOrder) -> None:
         if self._requests is not None:
             self._feed(await self._requests.answer_to(effect))
 

@@ -9,9 +9,12 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
+from consumer_membership.membership.choice import GroupEffect, ProtocolChosen
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.leadership import AssignmentComputed, TopicsNotDescribed
+from consumer_membership.membership.classic.member import AnyEvent
 from consumer_membership.membership.effects import (
     AssignPartitions,
-    Effect,
     FindCoordinator,
     InstanceReleased,
     LosePartitions,
@@ -24,7 +27,6 @@ from consumer_membership.membership.effects import (
 )
 from consumer_membership.membership.events import (
     CoordinatorFound,
-    Event,
     GroupDescribeFailed,
     HeartbeatFailed,
     HeartbeatRejected,
@@ -43,7 +45,7 @@ _NOTABLE = frozenset({MemberState.JOINING, MemberState.FENCED, MemberState.STALE
 class Observer(Protocol):
     """Sees each event with what it led to, and the member's picture afterwards."""
 
-    def observed(self, event: Event, effects: tuple[Effect, ...], view: MembershipView) -> None:
+    def observed(self, event: AnyEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         """Take note of it."""
 
 
@@ -54,7 +56,7 @@ class LogObserver:
         self._log = log
         self._repeated: tuple[str, int] = ("", 0)
 
-    def observed(self, event: Event, effects: tuple[Effect, ...], view: MembershipView) -> None:
+    def observed(self, event: AnyEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         """Write what this event and its effects are worth."""
         if not self._log.isEnabledFor(logging.INFO) and not effects:
             return
@@ -62,7 +64,7 @@ class LogObserver:
         for effect in effects:
             self._note_effect(effect, view)
 
-    def _note_event(self, event: Event, view: MembershipView) -> None:
+    def _note_event(self, event: AnyEvent, view: MembershipView) -> None:
         match event:
             case CoordinatorFound():
                 self._log.info("[%s] Discovered group coordinator %s", _who(view), event.coordinator)
@@ -75,17 +77,48 @@ class LogObserver:
                 self._log.info("[%s] The group's members cannot be described: %s", _who(view), event.error)
             case HeartbeatFailed():
                 self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.reason}")
+            case TopicsNotDescribed():
+                self._once_then_counted(f"[{_who(view)}] The topics cannot be looked up: {event.error}")
+            case _:
+                self._note_classic_answer(event, view)
+
+    def _note_classic_answer(self, event: AnyEvent, view: MembershipView) -> None:
+        who = _who(view)
+        match event:
+            case ex.JoinAnswered():
+                text = "[%s] Successfully joined group with generation %d as %s, with protocol %s"
+                part = "the leader" if event.is_leader else "a follower"
+                self._log.info(text, who, event.generation, part, event.protocol_name)
+                for member_id, fault in event.unreadable.items():
+                    text = "[%s] The subscription of member %s cannot be read, it gets no partitions: %s"
+                    self._log.warning(text, who, member_id, fault)
+            case AssignmentComputed():
+                shares = {member_id: _names(share) for member_id, share in event.assignments.items()}
+                self._log.info("[%s] Finished assignment for group at generation %d: %s", who, event.generation, shares)
+            case ex.SyncAnswered():
+                self._log.info("[%s] Successfully synced group in generation %d", who, view.member_epoch)
+                if event.note:
+                    self._log.warning("[%s] %s", who, event.note)
+            case ex.ClassicHeartbeatRejected(verdict=ex.ClassicVerdict.REJOIN_NOW):
+                self._log.info("[%s] Attempt to heartbeat failed since group is rebalancing", who)
+            case ex.JoinRejected(verdict=ex.ClassicVerdict.MEMBER_ID_REQUIRED):
+                self._log.debug("[%s] Joining again with the given member id %s", who, event.member_id)
+            case ex.JoinRejected() | ex.SyncRejected() | ex.ClassicHeartbeatRejected():
+                request = type(event).__name__.removeprefix("Classic").removesuffix("Rejected")
+                self._once_then_counted(f"[{who}] {request} failed: {event.error}")
+            case ex.ExchangeFailed():
+                self._once_then_counted(f"[{who}] No answer from the coordinator: {event.reason}")
             case _:
                 pass
 
-    def _note_effect(self, effect: Effect, view: MembershipView) -> None:
+    def _note_effect(self, effect: GroupEffect, view: MembershipView) -> None:
         who = _who(view)
         match effect:
             case StateChanged():
                 level = logging.INFO if effect.new in _NOTABLE else logging.DEBUG
                 text = "[%s] Member %s with epoch %d transitioned from %s to %s: %s"
                 self._log.log(
-                    level, text, who, view.member_id, view.member_epoch, effect.old, effect.new, effect.reason
+                    level, text, who, view.member_id or "without an id", view.member_epoch, effect.old, effect.new, effect.reason
                 )
             case AssignPartitions():
                 self._log.info("[%s] Adding newly assigned partitions: %s", who, _names(effect.offsets))
@@ -102,10 +135,25 @@ class LogObserver:
                 self._log.info(text, who, effect.instance_id, effect.holder)
             case Warned():
                 self._log.warning("[%s] %s", who, effect.words)
+            case ProtocolChosen():
+                self._log.info("[%s] Group protocol: %s (%s)", who, effect.protocol.value, effect.reason)
+                for note in effect.notes:
+                    self._log.warning("[%s] %s", who, note)
+            case _:
+                self._note_order(effect, view)
+
+    def _note_order(self, effect: GroupEffect, view: MembershipView) -> None:
+        who = _who(view)
+        match effect:
             case FindCoordinator():
                 self._log.debug("[%s] Looking up the group coordinator: %s", who, effect.reason)
             case SendHeartbeat():
                 self._log.debug("[%s] Sending %s", who, effect.heartbeat)
+            case ex.SendJoin():
+                self._log.info("[%s] (Re-)joining group: %s", who, effect.reason)
+            case ex.SendClassicLeave():
+                text = "[%s] Member %s sending LeaveGroup request to coordinator %s due to %s"
+                self._log.info(text, who, effect.member_id, view.coordinator, effect.reason)
             case _:
                 pass
 

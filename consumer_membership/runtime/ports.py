@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from consumer_membership.config import ConnectionSettings, StartSettings
+from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event
 from consumer_membership.membership.settings import MemberSettings
@@ -37,6 +38,7 @@ class PortFactory(Protocol):
         self,
         *,
         member: MemberSettings,
+        protocols: ProtocolSettings,
         connection: ConnectionSettings,
         start: StartSettings,
         to_application: Mailbox[ApplicationEffect],

@@ -97,6 +97,7 @@ class Session:
         )
         self._port = port_factory(
             member=self._settings,
+            protocols=config.protocol_settings(),
             connection=connection,
             start=config.start_settings(),
             to_application=self.mailroom.mailbox,

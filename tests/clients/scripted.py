@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from consumer_membership import Consumer
 from consumer_membership.config import ConnectionSettings, StartSettings
+from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.effects import (
     ApplicationEffect,
     AssignPartitions,
@@ -42,12 +43,14 @@ class ScriptedMember:
         self,
         *,
         member: MemberSettings,
+        protocols: ProtocolSettings,
         connection: ConnectionSettings,
         start: StartSettings,
         to_application: Mailbox[ApplicationEffect],
         progress: Callable[[], tuple[int, int]],
     ) -> None:
         self.settings = member
+        self.protocols = protocols
         self.connection = connection
         self.start_settings = start
         self.progress = progress
@@ -177,13 +180,19 @@ class ScriptedConsumer(Consumer):
         self,
         *,
         member: MemberSettings,
+        protocols: ProtocolSettings,
         connection: ConnectionSettings,
         start: StartSettings,
         to_application: Mailbox[ApplicationEffect],
         progress: Callable[[], tuple[int, int]],
     ) -> ScriptedMember:
         self.member = ScriptedMember(
-            member=member, connection=connection, start=start, to_application=to_application, progress=progress
+            member=member,
+            protocols=protocols,
+            connection=connection,
+            start=start,
+            to_application=to_application,
+            progress=progress,
         )
         return self.member
 

@@ -17,6 +17,7 @@ from consumer_membership.runtime.network_thread import NetworkThread
 from consumer_membership.runtime.observer import LogObserver
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription
 from tests.support.kafka import create_topic, unique
+from tests.support.protocols import CONSUMER_ONLY
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -57,6 +58,7 @@ def _member(
     """A member without an application: it joins, and takes no partition over."""
     return NetworkThread(
         member=MemberSettings(group_id=group, instance_pool=pool, conflict_policy=ConflictPolicy.WAIT),
+        protocols=CONSUMER_ONLY,
         connection=ConnectionSettings(bootstrap_servers=(server,)),
         start=StartSettings(reset=OffsetReset.EARLIEST),
         to_application=mailbox,

@@ -33,6 +33,10 @@ class Topics:
     partitions: Mapping[str, int]
     racks: Mapping[TopicPartition, frozenset[str]] = field(default_factory=dict)
 
+    def of(self, topic: str) -> tuple[TopicPartition, ...]:
+        """The partitions of this topic, by number; none if it does not exist."""
+        return tuple(TopicPartition(topic, number) for number in range(self.partitions.get(topic, 0)))
+
 
 @runtime_checkable
 class Assignor(Protocol):
@@ -54,5 +58,5 @@ class Assignor(Protocol):
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
-    ) -> Mapping[str, Collection[TopicPartition]]:
-        """The partitions of each member id. Every partition of a subscribed topic goes to one subscriber."""
+    ) -> Mapping[str, Collection[tuple[str, int]]]:
+        """The partitions (topic, number) of each member id; each one of a subscribed topic goes to one subscriber."""

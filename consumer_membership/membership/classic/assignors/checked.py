@@ -39,7 +39,10 @@ def assign_checked(assignor: Assignor, topics: Topics, subscriptions: Mapping[st
     validated = validate_subscriptions(subscriptions, claim_of)
     shown = validated.applied_to(subscriptions) if claim_of is told else subscriptions
     # Copied once: what a user's assignor returns may be used up by looking at it.
-    result = {member: tuple(partitions) for member, partitions in assignor.assign(topics, shown).items()}
+    result = {
+        member: tuple(TopicPartition(*partition) for partition in partitions)
+        for member, partitions in assignor.assign(topics, shown).items()
+    }
     is_cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols
     if is_cooperative:
         result = withhold(validated, result, validated.contested)

@@ -1,0 +1,137 @@
+"""Which group protocol a configuration fits (`group.protocol`), and what of it is in vain under one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from consumer_membership.config.strategies import is_own, remote_assignor
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.classic.assignor import Assignor
+from consumer_membership.membership.classic.settings import ClassicSettings
+from consumer_membership.types import GroupProtocol
+
+_CONSUMER, _CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
+
+#: The session timeout of a KIP-848 broker (group.consumer.session.timeout.ms): a slower heartbeat loses the membership.
+BROKER_SESSION_TIMEOUT_MS = 45_000
+#: Java's and librdkafka's default of heartbeat.interval.ms for a classic member.
+CLASSIC_HEARTBEAT_MS = 3_000
+#: A heartbeat that is lost must not cost the session.
+_HEARTBEATS_A_SESSION = 3
+#: "Never", where a day stands for it.
+_NEVER_MS = 86_400_000
+
+_STRATEGY, _SESSION, _HEARTBEAT = "partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"
+_POOL, _POLICY, _REMOTE = "group.instance.id.pool", "group.instance.id.conflict.policy", "group.remote.assignor"
+_POLL = "max.poll.interval.ms"
+
+
+def protocol_settings(
+    given: Mapping[str, object],
+    *,
+    wanted: tuple[GroupProtocol, ...],
+    strategies: Sequence[Assignor],
+    session_timeout_ms: int,
+    heartbeat_interval_ms: int | None,
+    refresh_interval_ms: int,
+) -> ProtocolSettings:
+    """What the member gets to know; `given` are the keys as they were given, the rest is read from them.
+
+    Raises:
+        ConfigurationError: keys that no protocol can honour together.
+    """
+    protocols, reason = _fitting(given, wanted, strategies)
+    _check_times(given, protocols, session_timeout_ms, heartbeat_interval_ms)
+    beat_ms = heartbeat_interval_ms or min(CLASSIC_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS_A_SESSION or 1)
+    return ProtocolSettings(
+        protocols=protocols,
+        reason=reason,
+        classic=ClassicSettings(
+            assignors=tuple(strategies),
+            session_timeout_s=session_timeout_ms / 1000,
+            heartbeat_interval_s=beat_ms / 1000,
+            refresh_interval_s=(refresh_interval_ms if refresh_interval_ms > 0 else _NEVER_MS) / 1000,
+        ),
+        notes={_CONSUMER: _in_vain_under_consumer(given, strategies), _CLASSIC: _in_vain_under_classic(given)},
+    )
+
+
+def _fitting(
+    given: Mapping[str, object], wanted: tuple[GroupProtocol, ...], strategies: Sequence[Assignor]
+) -> tuple[tuple[GroupProtocol, ...], str]:
+    """The protocols that this configuration fits, and why."""
+    own = next((assignor.name for assignor in strategies if is_own(assignor)), None)
+    needy = _needs_consumer(given)
+    if wanted == (_CLASSIC,):
+        if needy is not None:
+            raise _conflict(given, needy, "set group.protocol to consumer or auto")
+        return wanted, "group.protocol=classic"
+    if wanted == (_CONSUMER,):
+        return wanted, "group.protocol=consumer"
+    if own is not None:
+        if needy is not None:
+            remedy = f"leave the assignor {own!r} out of {_STRATEGY}, which runs in classic groups only"
+            raise _conflict(given, needy, remedy)
+        return (_CLASSIC,), f"group.protocol=auto; the assignor {own!r} of {_STRATEGY} runs in classic groups only"
+    if needy is not None:
+        return (_CONSUMER,), f"group.protocol=auto; {needy} works in groups of the consumer protocol only"
+    return wanted, "group.protocol=auto"
+
+
+def _needs_consumer(given: Mapping[str, object]) -> str | None:
+    """The key that only the consumer protocol can honour: in a classic group the newest holder of an id wins."""
+    if _POOL in given:
+        return _POOL
+    return _POLICY if str(given.get(_POLICY, "takeover")).strip().lower() != "takeover" else None
+
+
+def _conflict(given: Mapping[str, object], key: str, remedy: str) -> ConfigurationError:
+    why = "in a classic group the newest member with an instance id fences the older one, and nobody can ask who has it"
+    return ConfigurationError(key, given[key], f"{why}; {remedy}, or give each process its own group.instance.id")
+
+
+def _check_times(
+    given: Mapping[str, object],
+    protocols: tuple[GroupProtocol, ...],
+    session_timeout_ms: int,
+    heartbeat_interval_ms: int | None,
+) -> None:
+    if heartbeat_interval_ms is not None:
+        if _CONSUMER in protocols and heartbeat_interval_ms >= BROKER_SESSION_TIMEOUT_MS:
+            remedy = (
+                f"the broker gives a member up after {BROKER_SESSION_TIMEOUT_MS} ms without a heartbeat "
+                "(group.consumer.session.timeout.ms); leave the key out for the broker's interval, or set a shorter one"
+            )
+            raise ConfigurationError(_HEARTBEAT, given[_HEARTBEAT], remedy)
+        if _CLASSIC in protocols and heartbeat_interval_ms >= session_timeout_ms:
+            remedy = f"the session would end before the next heartbeat; set it to a third of {_SESSION} or less"
+            raise ConfigurationError(_HEARTBEAT, given[_HEARTBEAT], remedy)
+    poll = given.get(_POLL)
+    if _SESSION in given and poll is not None and float(str(poll)) < session_timeout_ms:
+        remedy = f"Failed to create consumer: `{_POLL}`must be >= `{_SESSION}`; raise it, or lower the session timeout"
+        raise ConfigurationError(_POLL, poll, remedy)
+
+
+def _in_vain_under_consumer(given: Mapping[str, object], strategies: Sequence[Assignor]) -> tuple[str, ...]:
+    notes = []
+    if _SESSION in given:
+        notes.append(
+            f"{_SESSION}={given[_SESSION]} is not used under the consumer protocol: the broker decides, by "
+            "group.consumer.session.timeout.ms, or by consumer.session.timeout.ms for one group; change it there"
+        )
+    if _STRATEGY in given:
+        by = given.get(_REMOTE) or remote_assignor(strategies)
+        how = f"with its assignor {by}" if by else "with its default assignor"
+        notes.append(
+            f"{_STRATEGY}={given[_STRATEGY]} is not used under the consumer protocol: the broker assigns, {how}; "
+            f"{_REMOTE} chooses another one"
+        )
+    return tuple(notes)
+
+
+def _in_vain_under_classic(given: Mapping[str, object]) -> tuple[str, ...]:
+    if _REMOTE not in given:
+        return ()
+    note = f"{_REMOTE}={given[_REMOTE]} is not used under the classic protocol: the group's leader assigns; "
+    return (f"{note}{_STRATEGY} says how",)

@@ -1,0 +1,111 @@
+"""`partition.assignment.strategy`: the assignors of a classic member, the preferred one first.
+
+Text with names separated by commas, or a list of names and objects. A name is one of Kafka's (`range`, `roundrobin`,
+`sticky`, `cooperative-sticky`) or the import path of a user's own assignor, `package.module:Name`; a class is called
+without arguments.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Sequence
+
+from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol
+from consumer_membership.membership.classic.assignors import BUILT_IN
+
+#: librdkafka's, so that a group of both agrees.
+DEFAULT = (BUILT_IN["range"], BUILT_IN["roundrobin"])
+
+_KNOWN = ", ".join(BUILT_IN)
+
+
+def parse_strategies(value: object) -> tuple[Assignor, ...]:
+    """The assignors in their order.
+
+    Raises:
+        ValueError: a name is unknown, cannot be imported, or is given twice; an object is no assignor; or they have no
+            rebalance protocol in common.
+    """
+    assignors = tuple(_assignor(one) for one in _parts(value))
+    if not assignors:
+        raise ValueError(f"it names no assignor; leave it out, or give some of {_KNOWN}")
+    names = [assignor.name for assignor in assignors]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"it names {twice!r} twice; give each assignor once")
+    if not frozenset.intersection(*(frozenset(assignor.protocols) for assignor in assignors)):
+        raise ValueError(
+            f"{', '.join(names)} have no rebalance protocol in common, eager or cooperative; give assignors that do"
+        )
+    return assignors
+
+
+def is_own(assignor: Assignor) -> bool:
+    """Whether this is a user's own assignor, which no broker has."""
+    return assignor.name not in BUILT_IN
+
+
+def remote_assignor(assignors: Sequence[Assignor]) -> str | None:
+    """Which of the broker's assignors (group.remote.assignor) does what the preferred one does; None: its default.
+
+    `range` is chosen for what it keeps together; the others for balance and few moves, which is the broker's default.
+    """
+    return "range" if assignors and assignors[0] is BUILT_IN["range"] else None
+
+
+def _parts(value: object) -> Sequence[object]:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _assignor(given: object) -> Assignor:
+    if isinstance(given, str):
+        if given in BUILT_IN:
+            return BUILT_IN[given]
+        if ":" not in given:
+            raise ValueError(
+                f"Failed to create consumer: Unsupported partition.assignment.strategy: {given}; give one of {_KNOWN}, "
+                "or the import path of your own assignor as package.module:Name"
+            )
+        return _checked(_imported(given), given)
+    return _checked(given, type(given).__name__)
+
+
+def _imported(path: str) -> object:
+    module, _, name = path.partition(":")
+    try:
+        found: object = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path!r} cannot be imported: {error}; give package.module:Name") from error
+    return found
+
+
+def _checked(given: object, what: str) -> Assignor:
+    assignor = given() if isinstance(given, type) else given
+    if not isinstance(assignor, Assignor):
+        raise ValueError(  # noqa: TRY004 - what a validator raises
+            f"{what} is no assignor: it needs name, protocols, user_data() and assign(), as "
+            "consumer_membership.Assignor says"
+        )
+    name, protocols = assignor.name, assignor.protocols
+    if not _is_name(name):
+        raise ValueError(f"the assignor {what} has the name {name!r}; give it one, text by which members agree on it")
+    if not _is_protocols(protocols):
+        raise ValueError(
+            f"the assignor {name} supports {protocols!r}; its protocols are a frozenset of RebalanceProtocol.EAGER, "
+            "RebalanceProtocol.COOPERATIVE or both"
+        )
+    if name in BUILT_IN and assignor is not BUILT_IN[name] and type(assignor) is not type(BUILT_IN[name]):
+        raise ValueError(
+            f"the assignor {what} has the name {name!r}, by which every client means Kafka's own; give it another name"
+        )
+    return assignor
+
+
+def _is_name(given: object) -> bool:
+    return isinstance(given, str) and bool(given)
+
+
+def _is_protocols(given: object) -> bool:
+    return isinstance(given, Collection) and bool(given) and all(isinstance(one, RebalanceProtocol) for one in given)
