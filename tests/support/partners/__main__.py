@@ -1,0 +1,31 @@
+"""Be one partner until SIGTERM: `python -m tests.support.partners LIFE`."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+
+from tests.support.partners.life import Client, Life
+from tests.support.partners.stop import die_with_parent
+
+#: Each client's module is imported in its own process only: a start costs as little as it can.
+_MODULES = {
+    Client.OURS: "confluent",
+    Client.CONFLUENT: "confluent",
+    Client.KAFKA_PYTHON: "kafka_python",
+    Client.AIOKAFKA: "aio_kafka",
+    Client.JAVA: "java",
+}
+
+
+def main() -> None:
+    """Live the life that the command line tells."""
+    die_with_parent()
+    life = Life.from_json(sys.argv[1])
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    importlib.import_module(f"tests.support.partners.{_MODULES[life.client]}").live(life)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""A partner by confluent_kafka, or by this package in its place: the same application."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from confluent_kafka import KafkaException, Message, TopicPartition
+
+from tests.support.partners.life import Client, Life
+from tests.support.partners.speech import say, say_committed, say_partitions, say_records
+from tests.support.partners.stop import on_sigterm
+
+_POLL_S = 0.05
+#: How many records are committed at once, at most.
+_BATCH = 500
+#: librdkafka tells its generation, and whether it leads, in its debug log only.
+_JOINED = re.compile(r"JoinGroup response: GenerationId (\d+).*LeaderId \S+( \(me\))?, my MemberId")
+
+
+class _Listener(logging.Handler):
+    """Hears of generations and leadership in librdkafka's log."""
+
+    generation: int | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look at one line of the log."""
+        joined = _JOINED.search(record.getMessage())
+        if joined is not None:
+            self.generation = int(joined[1])
+            if joined[2] is not None:
+                say("leads", generation=self.generation)
+
+
+class _Application:
+    """Subscribes, polls, tells, commits."""
+
+    def __init__(self, life: Life) -> None:
+        self._listener = _Listener()
+        self._is_ours = life.client is Client.OURS
+        self._batch: dict[int, tuple[int, int]] = {}
+        self._topic = life.topic
+        self._consumer = _our_consumer(life) if self._is_ours else _their_consumer(life, self._listener)
+        self._consumer.subscribe(
+            [life.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def run(self) -> None:
+        """Live until SIGTERM."""
+        stopping = on_sigterm()
+        while not stopping.is_set():
+            message = self._consumer.poll(_POLL_S)
+            for _ in range(_BATCH):
+                if message is None:
+                    break
+                self._take(message)
+                message = self._consumer.poll(0)
+            if message is not None:
+                self._take(message)
+            self._flush()
+        self._consumer.close()
+        say("closed")
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            say("error", text=str(error))
+            return
+        partition, offset = message.partition() or 0, message.offset() or 0
+        first, _ = self._batch.get(partition, (offset, offset))
+        self._batch[partition] = (first, offset)
+
+    def _flush(self, *, can_commit: bool = True) -> None:
+        batch, self._batch = self._batch, {}
+        for partition, (first, last) in batch.items():
+            say_records(partition, first, last)
+        if batch and can_commit:
+            try:
+                done = self._consumer.commit(
+                    offsets=[TopicPartition(self._topic, p, last + 1) for p, (_, last) in batch.items()],
+                    asynchronous=False,
+                )
+            except KafkaException as refused:
+                say("refused", text=str(refused))
+            else:
+                say_committed({p.partition: p.offset for p in done or [] if p.error is None})
+
+    def _on_assign(self, _: object, partitions: list[TopicPartition]) -> None:
+        say_partitions("assigned", [p.partition for p in partitions], self._generation())
+
+    def _on_revoke(self, _: object, partitions: list[TopicPartition]) -> None:
+        self._flush()
+        say_partitions("revoked", [p.partition for p in partitions], self._generation())
+
+    def _on_lost(self, _: object, partitions: list[TopicPartition]) -> None:
+        self._flush(can_commit=False)
+        say_partitions("lost", [p.partition for p in partitions], self._generation())
+
+    def _generation(self) -> int | None:
+        return self._consumer.generation() if self._is_ours else self._listener.generation
+
+
+def _their_consumer(life: Life, listener: _Listener) -> Any:  # noqa: ANN401 - one of two libraries' consumers
+    from confluent_kafka import Consumer  # noqa: PLC0415 - beside ours
+
+    log = logging.getLogger("librdkafka")
+    log.setLevel(logging.DEBUG)
+    log.addHandler(listener)
+    return Consumer(_config(life) | {"debug": "cgrp"}, logger=log)
+
+
+def _our_consumer(life: Life) -> Any:  # noqa: ANN401 - one of two libraries' consumers
+    from consumer_membership import Consumer  # noqa: PLC0415 - a confluent partner is not to import it
+
+    _tell_leadership()
+    return Consumer(_config(life))
+
+
+def _tell_leadership() -> None:
+    """Tell when our member is ordered to compute the group's assignment; the view does not show who leads."""
+    from consumer_membership.membership.classic.leadership import ComputeAssignment  # noqa: PLC0415 - as above
+    from consumer_membership.membership.classic.lifecycle import AnyEffect  # noqa: PLC0415 - as above
+    from consumer_membership.membership.classic.member import AnyEvent, ClassicMember  # noqa: PLC0415 - as above
+
+    handle = ClassicMember.handle
+
+    def watched(member: ClassicMember, event: AnyEvent, now: float) -> tuple[AnyEffect, ...]:
+        effects = handle(member, event, now)
+        if any(isinstance(effect, ComputeAssignment) for effect in effects):
+            say("leads", generation=member.generation)
+        return effects
+
+    ClassicMember.handle = watched  # type: ignore[assignment, method-assign]  # the point of it
+
+
+def _config(life: Life) -> dict[str, object]:
+    config: dict[str, object] = {
+        "bootstrap.servers": life.bootstrap_servers,
+        "group.id": life.group,
+        "client.id": life.client_id,
+        "group.protocol": life.protocol,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }
+    if life.instance_id is not None:
+        config["group.instance.id"] = life.instance_id
+    if life.protocol == "classic":
+        config |= {
+            "partition.assignment.strategy": ",".join(life.strategies),
+            "session.timeout.ms": life.session_timeout_ms,
+            "heartbeat.interval.ms": life.heartbeat_interval_ms,
+        }
+    return config
+
+
+def live(life: Life) -> None:
+    """Be one member until SIGTERM."""
+    _Application(life).run()

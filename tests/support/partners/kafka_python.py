@@ -1,0 +1,100 @@
+"""A partner by kafka-python 3."""
+
+# mypy: disable-error-code="import-untyped"
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import KafkaError
+
+from tests.support.partners.life import Life, Strategy
+from tests.support.partners.speech import say, say_committed, say_partitions, say_records
+from tests.support.partners.stop import on_sigterm
+
+_POLL_MS = 50
+_ASSIGNORS: Mapping[Strategy, type[Any]] = {
+    Strategy.RANGE: RangePartitionAssignor,
+    Strategy.ROUNDROBIN: RoundRobinPartitionAssignor,
+    Strategy.STICKY: StickyPartitionAssignor,
+    Strategy.COOPERATIVE_STICKY: CooperativeStickyAssignor,
+}
+
+
+class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
+    """Subscribes, polls, tells, commits. A rebalance happens inside a poll, when no batch is in its hands."""
+
+    def __init__(self, life: Life) -> None:
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=life.bootstrap_servers,
+            group_id=life.group,
+            client_id=life.client_id,
+            group_instance_id=life.instance_id,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=life.session_timeout_ms,
+            heartbeat_interval_ms=life.heartbeat_interval_ms,
+            partition_assignment_strategy=[self._telling(_ASSIGNORS[name]) for name in life.strategies],
+        )
+        self._topic = life.topic
+
+    def run(self) -> None:
+        """Live until SIGTERM."""
+        stopping = on_sigterm()
+        self._consumer.subscribe([self._topic], listener=self)
+        while not stopping.is_set():
+            batch = self._consumer.poll(timeout_ms=_POLL_MS)
+            if batch:
+                self._take(batch)
+        self._consumer.close()
+        say("closed")
+
+    def _take(self, batch: Mapping[TopicPartition, list[Any]]) -> None:
+        for partition, records in batch.items():
+            say_records(partition.partition, records[0].offset, records[-1].offset)
+        offsets = {p: OffsetAndMetadata(records[-1].offset + 1, "", -1) for p, records in batch.items()}
+        try:
+            self._consumer.commit(offsets)
+        except KafkaError as refused:
+            say("refused", text=repr(refused))
+        else:
+            say_committed({p.partition: at.offset for p, at in offsets.items()})
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Under a cooperative assignor what is new, else everything."""
+        say_partitions("assigned", [p.partition for p in assigned], self._generation())
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        """Under a cooperative assignor what goes, else everything."""
+        say_partitions("revoked", [p.partition for p in revoked], self._generation())
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        """Its member id or its generation is not valid any more."""
+        say_partitions("lost", [p.partition for p in lost], self._generation())
+
+    def _generation(self) -> int:
+        generation: int = self._consumer._coordinator._generation.generation_id
+        return generation
+
+    def _telling(self, assignor: type[Any]) -> type[Any]:
+        """The assignor, which tells when it is called: only a leader does that."""
+        application = self
+
+        class Telling(assignor):  # type: ignore[misc]  # any of them
+            def assign(self, cluster: object, members: object) -> object:
+                say("leads", generation=application._generation())
+                return super().assign(cluster, members)
+
+        return Telling
+
+
+def live(life: Life) -> None:
+    """Be one member until SIGTERM."""
+    _Application(life).run()

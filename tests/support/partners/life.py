@@ -1,0 +1,92 @@
+"""What a partner is told at its start, and which clients have which assignors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Self
+
+
+class Client(StrEnum):
+    """Whose consumer it is."""
+
+    OURS = "ours"
+    CONFLUENT = "confluent"
+    KAFKA_PYTHON = "kafka-python"
+    AIOKAFKA = "aiokafka"
+    JAVA = "java"
+
+
+class Strategy(StrEnum):
+    """An assignor, by the name that members agree on."""
+
+    RANGE = "range"
+    ROUNDROBIN = "roundrobin"
+    STICKY = "sticky"
+    COOPERATIVE_STICKY = "cooperative-sticky"
+
+
+_ALL = frozenset(Strategy)
+
+#: The assignors that come with each client: librdkafka has no eager sticky one, aiokafka no cooperative one.
+STRATEGIES = {
+    Client.OURS: _ALL,
+    Client.CONFLUENT: _ALL - {Strategy.STICKY},
+    Client.KAFKA_PYTHON: _ALL,
+    Client.AIOKAFKA: _ALL - {Strategy.COOPERATIVE_STICKY},
+    Client.JAVA: _ALL,
+}
+
+#: Who can be a member by KIP-848, too.
+SPEAKS_CONSUMER = frozenset({Client.OURS, Client.CONFLUENT, Client.JAVA})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """What a process is told at its start.
+
+    Attributes:
+        client: Whose consumer it is.
+        bootstrap_servers: Where.
+        group: The group's id.
+        topic: What it subscribes to.
+        client_id: The name under which the coordinator describes it.
+        protocol: `classic`, `consumer`, or what else the client takes for `group.protocol`.
+        strategies: Its assignors in a classic group, the preferred one first; of a classic member at least one.
+        instance_id: Makes it a static member.
+        session_timeout_ms: Of a classic member; under `consumer` it is the broker's.
+        heartbeat_interval_ms: Likewise. Short, so that a rebalance need not wait for it.
+        kafka_version: The version of the Java client.
+    """
+
+    client: Client
+    bootstrap_servers: str
+    group: str
+    topic: str
+    client_id: str
+    protocol: str = "classic"
+    strategies: tuple[Strategy, ...] = ()
+    instance_id: str | None = None
+    session_timeout_ms: int = 10_000
+    heartbeat_interval_ms: int = 200
+    kafka_version: str = "4.3.1"
+
+    def __post_init__(self) -> None:
+        known = STRATEGIES[self.client]
+        if self.protocol == "classic" and not (self.strategies and known.issuperset(self.strategies)):
+            raise ValueError(f"{self.client} has {sorted(known)}; give some of them, not {self.strategies}")
+        if self.protocol != "classic" and self.client not in SPEAKS_CONSUMER:
+            raise ValueError(f"{self.client} speaks the classic protocol only, not {self.protocol}")
+
+    def as_json(self) -> str:
+        """The word on the command line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """What `as_json` wrote."""
+        words = json.loads(text)
+        client = Client(words.pop("client"))
+        strategies = tuple(map(Strategy, words.pop("strategies")))
+        return cls(client=client, strategies=strategies, **words)
