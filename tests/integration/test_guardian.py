@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -12,12 +11,16 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
 from consumer_membership.devbroker import Broker
+from consumer_membership.membership.classic.exchanges import ClassicVerdict, JoinRejected
 from consumer_membership.runtime.guardian.leaving import leave
-from tests.runtime.guardian.classic_members import ClassicMemberProcess, pending_will
+from consumer_membership.runtime.guardian.wills import Will
+from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.processes import PATIENCE_S, has_ended, pss_bytes, wait_until
-from tests.runtime.test_classic_client_floors import Cluster, Librdkafka
+from tests.runtime.guardian.wills import will
+from tests.runtime.test_classic_client_floors import Cluster, Member, with_members
 from tests.support.kafka import create_topic, unique
+from tests.wire.classic import join_order
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -126,62 +129,69 @@ def test_stopped_member_stays(broker: Broker, topic: str, group: str, tmp_path: 
         assert one.guardian_lines() == []
 
 
-@pytest.fixture
-def classic(broker: Broker, topic: str) -> Cluster:
-    """The same topic for members of the classic protocol, with librdkafka's session."""
-    return Cluster(broker.bootstrap_servers, topic, SESSION_S)
-
-
 def test_killed_classic_members_partitions_go_to_the_others_long_before_its_session_ends(
-    broker: Broker, classic: Cluster, group: str, tmp_path: Path
+    broker: Broker, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """LeaveGroup on its behalf: the other's next heartbeat tells it of the rebalance, and it owns everything."""
-    everything = classic.partitions(*range(12))
-    other = Librdkafka(classic, group)
-    try:
-        asyncio.run(other.wait_for(everything))
-        with ClassicMemberProcess(classic, group, tmp_path / "one") as one:
-            joined = one.joined()
-            assert len(joined.owned) == 6
-            asyncio.run(other.wait_for(everything - joined.owned))
-            guardian = one.guardian()
-            assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
-            killed_at = time.monotonic()
-            one.kill()
-            asyncio.run(other.wait_for(everything))
-            assert time.monotonic() - killed_at < PATIENCE_S < SESSION_S / 2
-            wait_until(lambda: has_ended(guardian), "the guardian's end")
-            (line,) = one.guardian_lines()
-            died = f"member {joined.member_id} of group {group}: its process {one.process.pid} died"
-            assert f"{died}; left on its behalf (LeaveGroup)" in line
-        assert members(broker, group) == 1
-    finally:
-        other.close()
+    """The whole consumer with `group.protocol=classic`: its id comes from the coordinator, and its leave names it."""
+    servers = broker.bootstrap_servers
+    with (
+        ConsumerProcess(servers, group, topic, tmp_path / "one", group_protocol="classic") as one,
+        ConsumerProcess(servers, group, topic, tmp_path / "two", group_protocol="classic") as two,
+    ):
+        two.settled(6)
+        member_id = one.settled(6).member_id
+        guardian = one.guardian()
+        assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
+        killed_at = time.monotonic()
+        one.kill()
+        two.settled(12)
+        assert time.monotonic() - killed_at < PATIENCE_S < SESSION_S / 2
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        (line,) = one.guardian_lines()
+        died = f"member {member_id} of group {group}: its process {one.process.pid} died"
+        assert f"{died}; left on its behalf (LeaveGroup)" in line
 
 
 def test_killed_classic_static_member_returns_to_its_partitions_without_a_guardian(
-    classic: Cluster, group: str, tmp_path: Path
+    broker: Broker, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """Nobody leaves for it: its place waits, and its replacement takes it without a rebalance (KIP-345)."""
-    everything = classic.partitions(*range(12))
-    other = Librdkafka(classic, group)
-    try:
-        asyncio.run(other.wait_for(everything))
-        with ClassicMemberProcess(classic, group, tmp_path / "first", "i") as first:
-            before = first.joined()
-            asyncio.run(other.wait_for(everything - before.owned))
-            assert psutil.Process(first.process.pid).children() == []
-            first.kill()
-        with ClassicMemberProcess(classic, group, tmp_path / "again", "i") as again:
-            after = again.joined()
-            assert (after.generation, after.owned) == (before.generation, before.owned)
-            assert after.member_id != before.member_id
-    finally:
-        other.close()
+    """Nobody leaves for it: its place waits, its replacement takes it (KIP-345), and the other sees nothing of it."""
+    servers = broker.bootstrap_servers
+    classic = {"group_protocol": "classic"}
+    with (
+        ConsumerProcess(servers, group, topic, tmp_path / "other", group_instance_id="other", **classic) as other,
+        ConsumerProcess(servers, group, topic, tmp_path / "first", group_instance_id="i", **classic) as first,
+    ):
+        owned = first.settled(6).owned
+        other.settled(6)
+        before = other.log.read_text().count("assigned partitions")
+        assert before
+        assert first.children() == []
+        first.kill()
+        with ConsumerProcess(servers, group, topic, tmp_path / "again", group_instance_id="i", **classic) as again:
+            assert again.settled(6).owned == owned
+            beats = other.standing().heartbeats
+            wait_until(lambda: other.standing().heartbeats >= beats + 3, "three heartbeats of the other")
+            assert other.log.read_text().count("assigned partitions") == before
 
 
-def test_classic_member_that_is_pending_is_left_for(classic: Cluster, group: str) -> None:
+def test_classic_member_that_is_pending_is_left_for(broker: Broker, topic: str, group: str) -> None:
     """KIP-394: it died between its id and its join; a second leave finds nobody."""
-    will = pending_will(classic, group)
-    assert leave(will).text.startswith("left on its behalf (LeaveGroup)")
-    assert leave(will).text.endswith("answers UNKNOWN_MEMBER_ID")
+    testament = _pending(Cluster(broker.bootstrap_servers, topic, SESSION_S), group)
+    assert leave(testament).text.startswith("left on its behalf (LeaveGroup)")
+    assert leave(testament).text.endswith("answers UNKNOWN_MEMBER_ID")
+
+
+def _pending(cluster: Cluster, group: str) -> Will:
+    """The will of a member that got its id from the coordinator, and no further."""
+
+    async def act(member: Member) -> Will:
+        place = await member.coordinator()
+        answer = await member.client.join(place, group, join_order(member_id=NO_MEMBER_ID), PATIENCE_S)
+        assert isinstance(answer, JoinRejected)
+        assert answer.verdict is ClassicVerdict.MEMBER_ID_REQUIRED, answer
+        return will(
+            (place.host, place.port), member_id=answer.member_id, protocol=GroupProtocol.CLASSIC, group_id=group
+        )
+
+    return with_members(cluster, 1, act, group)

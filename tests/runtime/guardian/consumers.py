@@ -30,13 +30,13 @@ while True:
         case "exit":
             sys.exit(0)
         case _:
-            say(view.member_id, len(beats), view.state, *sorted(p.partition for p in view.owned))
+            say(view.member_id or "-", len(beats), view.state, *sorted(p.partition for p in view.owned))
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a consumer says of itself."""
+    """What a consumer says of itself; its id is "-" as long as a classic one has none."""
 
     member_id: str
     heartbeats: int
