@@ -26,8 +26,8 @@ _logger = logging.getLogger(__name__)
 
 _RESOLVE_TIMEOUT_S = 600  # 55 MB, perhaps over a slow line
 
-# Kafka brings slf4j-api 1.7.36 and no binding. slf4j-simple writes to the file that a system property names and starts
-# 0.3 s sooner than log4j.
+# Kafka 4 brings slf4j-api 1.7.36 and no binding; 3.9 brings slf4j-reload4j, which would win and write nowhere.
+# slf4j-simple writes to the file that a system property names and starts 0.3 s sooner than log4j.
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -35,9 +35,11 @@ _POM = """\
   <dependencies>
     <dependency>
       <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
+      <exclusions><exclusion><groupId>org.slf4j</groupId><artifactId>slf4j-reload4j</artifactId></exclusion></exclusions>
     </dependency>
     <dependency>
       <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version>
+      <exclusions><exclusion><groupId>org.slf4j</groupId><artifactId>slf4j-reload4j</artifactId></exclusion></exclusions>
     </dependency>
     <dependency>
       <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 SUPPORTED_VERSIONS = ("4.0.0", "4.1.1", "4.2.1", "4.3.1")
 """The last patch of each minor line whose server and tools are both complete on Maven Central."""
 
+CLASSIC_VERSIONS = ("3.9.1",)
+"""Of the last minor line that serves classic groups alone unless it is told otherwise; by name only, and not offered to
+users, since half of what this package is for is not there."""
+
 DEFAULT_VERSION = "4.3.1"
 
 RESERVED_PROPERTIES = frozenset(
@@ -52,7 +56,7 @@ class BrokerRequest:
     """One caller's wish; None means "not asked for", which an existing broker may answer as it likes.
 
     Attributes:
-        version: One of `SUPPORTED_VERSIONS`.
+        version: One of `SUPPORTED_VERSIONS` or `CLASSIC_VERSIONS`.
         nodes: How many Kafka nodes; at least one.
         properties: Broker properties that win over the room's own.
         port: The first node's port, the others count up from it; None draws free ones.
@@ -67,7 +71,7 @@ class BrokerRequest:
     port: int | None = None
 
     def __post_init__(self) -> None:
-        if self.version is not None and self.version not in SUPPORTED_VERSIONS:
+        if self.version is not None and self.version not in SUPPORTED_VERSIONS + CLASSIC_VERSIONS:
             raise BrokerUnavailableError(
                 f"Kafka version {self.version!r} is not supported; use one of {', '.join(SUPPORTED_VERSIONS)}"
             )

@@ -99,7 +99,9 @@ def test_group_is_described_by_its_error_code(code: int) -> None:
     assert requests.get(timeout=5)[4:] == struct.pack(">hhihih6s", 15, 0, 1, -1, 1, 6, b"orders")
 
 
-@pytest.mark.parametrize(("level", "line"), [(25, "4.0"), (27, "4.1"), (29, "4.2"), (30, "4.3"), (99, "unknown")])
+@pytest.mark.parametrize(
+    ("level", "line"), [(21, "3.9"), (25, "4.0"), (27, "4.1"), (29, "4.2"), (30, "4.3"), (99, "unknown")]
+)
 def test_metadata_version_tells_the_minor_line(level: int, line: str) -> None:
     """A line that the table does not have is unknown and not the nearest one."""
     address, _ = serve(framed(answer({"metadata.version": level})))

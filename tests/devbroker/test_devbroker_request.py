@@ -13,7 +13,7 @@ from consumer_membership.devbroker.properties import (
     node_properties,
     properties_file,
 )
-from consumer_membership.devbroker.request import BrokerRequest
+from consumer_membership.devbroker.request import CLASSIC_VERSIONS, BrokerRequest
 
 LISTENERS = Listeners(
     broker="PLAINTEXT://127.0.0.1:1000",
@@ -27,6 +27,12 @@ LISTENERS = Listeners(
 def properties(node_id: int = 1, nodes: int = 1, extra: dict[str, str] | None = None) -> dict[str, str]:
     """One node's properties."""
     return node_properties(node_id=node_id, nodes=nodes, log_dir="/data", listeners=LISTENERS, extra=extra or {})
+
+
+@pytest.mark.parametrize("version", [*SUPPORTED_VERSIONS, *CLASSIC_VERSIONS])
+def test_versions_with_and_without_the_consumer_protocol_are_accepted(version: str) -> None:
+    """Tests of classic members need a broker of the last line that serves nothing else."""
+    assert BrokerRequest(version=version).kafka_version == version
 
 
 def test_unsupported_version_is_refused_with_the_supported_ones() -> None:
