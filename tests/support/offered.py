@@ -1,0 +1,20 @@
+"""What brokers offer of the APIs that this package calls: by api key, the lowest and the highest version."""
+
+from __future__ import annotations
+
+#: What Apache Kafka 4.3.1 offers (protocol rules 6.5; ListOffsets seen on the wire).
+KAFKA_4_3 = {2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (2, 9), 12: (0, 4), 13: (0, 5)}
+KAFKA_4_3 |= {14: (0, 5), 15: (0, 6), 18: (0, 4), 32: (1, 4), 68: (0, 1), 69: (0, 1)}
+#: What librdkafka 2.16's mock cluster offers.
+MOCK = {2: (0, 7), 3: (0, 12), 8: (0, 9), 9: (0, 6), 10: (0, 3), 11: (0, 6), 12: (0, 5), 13: (0, 4), 14: (0, 4)}
+MOCK |= {18: (0, 2), 68: (1, 1)}
+#: What Apache Kafka 3.9.1, 2.8.2 and 2.4.1 offer of what a classic member and its operator need (seen on the wire).
+KAFKA_3_9 = {2: (0, 9), 3: (0, 12), 8: (0, 9), 9: (0, 9), 10: (0, 6), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5)}
+KAFKA_3_9 |= {15: (0, 5), 18: (0, 4), 32: (0, 4), 68: (0, 0), 69: (0, 0)}
+KAFKA_2_8 = {2: (0, 6), 3: (0, 11), 8: (0, 8), 9: (0, 7), 10: (0, 3), 11: (0, 7), 12: (0, 4), 13: (0, 4), 14: (0, 5)}
+KAFKA_2_8 |= {15: (0, 5), 18: (0, 3), 32: (0, 4)}
+KAFKA_2_4 = {2: (0, 5), 3: (0, 9), 8: (0, 8), 9: (0, 6), 10: (0, 3), 11: (0, 6), 12: (0, 4), 13: (0, 4), 14: (0, 4)}
+KAFKA_2_4 |= {15: (0, 5), 18: (0, 3), 32: (0, 2)}
+#: What Redpanda 24 and 25 offer (their sources); the consumer protocol is not among it.
+REDPANDA = {2: (0, 4), 3: (0, 8), 8: (1, 8), 9: (1, 7), 10: (0, 3), 11: (0, 6), 12: (0, 4), 13: (0, 4), 14: (0, 4)}
+REDPANDA |= {15: (0, 5), 18: (0, 3), 32: (0, 4)}
