@@ -26,8 +26,8 @@ class ClassicAnswers(Leading):
             return
         self._exchange = None
         self._backoff.reset()
-        self._session_since = self.last_heartbeat_at = self._now
-        self._beat_at = self._now + self.classic.heartbeat_interval_s
+        self.last_heartbeat_at = self._now
+        self.heartbeats.gathered(self._now)
         self.generation, self.member_id = event.generation, event.member_id
         if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
             words = f"the group chose the assignor {event.protocol_name!r}, which this member does not have"
@@ -65,6 +65,7 @@ class ClassicAnswers(Leading):
         # An eager member's application is told each share, an empty one too, as confluent-kafka's is.
         ownership.is_first |= self.classic.is_eager
         self._gives_up = bool(ownership.surplus())
+        self.heartbeats.stir()
         self._transition(_S.RECONCILE, f"the leader's assignment of generation {self.generation} is there")
 
     def _on_sync_rejected(self, event: ex.SyncRejected) -> None:
@@ -76,9 +77,8 @@ class ClassicAnswers(Leading):
         """No answer: the coordinator may have acted all the same; the member keeps its id (protocol rules 4.7)."""
         if event.request_id == self._leave_request:
             self._left(f"the leave got no answer ({event.reason}); the session's end removes the member")
-        elif event.request_id == self._beat:
-            self._beat = None
-            self._beat_at = self._now + self._backoff.next_delay()
+        elif event.request_id == self.heartbeats.in_flight:
+            self.heartbeats.failed(self._now)
             self._lose_coordinator(event.reason)
         elif event.request_id == self._exchange:
             self._join(f"no answer: {event.reason}", delay_s=self._backoff.next_delay())
@@ -92,13 +92,13 @@ class ClassicAnswers(Leading):
     # ---- heartbeats and verdicts ----
 
     def _on_heartbeat(self, event: ex.ClassicHeartbeatAnswered | ex.ClassicHeartbeatRejected) -> None:
-        if event.request_id != self._beat:
+        if event.request_id != self.heartbeats.in_flight:
             return
-        self._beat = None
-        is_alive = isinstance(event, ex.ClassicHeartbeatAnswered) or event.verdict is _V.REJOIN_NOW
-        if is_alive:
-            self._session_since = self.last_heartbeat_at = self._now
-            self._backoff.reset()
+        if isinstance(event, ex.ClassicHeartbeatAnswered) or event.verdict is _V.REJOIN_NOW:
+            self.last_heartbeat_at = self._now
+            self.heartbeats.confirmed(self._now)
+        else:
+            self.heartbeats.failed(self._now)
         if isinstance(event, ex.ClassicHeartbeatRejected):
             self._obey(event.verdict, event.error)
 
@@ -106,10 +106,10 @@ class ClassicAnswers(Leading):
         """What an error means (protocol rules 4.7); JoinGroup's and SyncGroup's lead back to JOINING."""
         self.last_error = error
         match verdict:
-            case _V.RETRY:
-                self._again(error, delay_s=self._backoff.next_delay())
+            case _V.RETRY | _V.REJOIN_LATER:
+                self._again(error)
             case _V.REDISCOVER:
-                self._again(error, delay_s=self._backoff.next_delay())
+                self._again(error)
                 self._lose_coordinator(error.name)
             case _V.REJOIN:
                 self._fence(error)
@@ -118,20 +118,17 @@ class ClassicAnswers(Leading):
             case _V.REJOIN_NOW if self.state in (_S.STABLE, _S.RECONCILE):
                 self.rejoins_because = self.rejoins_because or "the group rebalances"
             case _V.REJOIN_NOW:
-                self._again(error, delay_s=0.0)
-            case _V.REJOIN_LATER:
-                self._again(error, delay_s=self._backoff.next_delay())
+                self._again(error, at_once=True)
             case _V.MEMBER_ID_REQUIRED | _V.FATAL:
                 self._fail(error)
             case _:
                 assert_never(verdict)
 
-    def _again(self, error: BrokerError, *, delay_s: float) -> None:
-        """Join again where it was about joining; a heartbeat is simply repeated."""
-        if self.state in (_S.JOINING, _S.SYNCING):
+    def _again(self, error: BrokerError, *, at_once: bool = False) -> None:
+        """Join again where it was about joining; a heartbeat has a backoff of its own, and is simply repeated."""
+        if self._exchange is None and self.state in (_S.JOINING, _S.SYNCING):
+            delay_s = 0.0 if at_once else self._backoff.next_delay()
             self._join(f"rebalance failed due to {error.name}", delay_s=delay_s)
-        else:
-            self._beat_at = max(self._beat_at, self._now + delay_s)
 
     def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
         if not event.is_final:

@@ -39,6 +39,8 @@ class Leading(ClassicLifecycle):
         self._topics: Topics | None = None
         self._topics_request: int | None = None
         self._topics_at: Instant | None = None
+        #: When the group should have gathered anew, since partitions were held back for a later generation.
+        self._repair_at: Instant | None = None
         #: Whether the share of this generation takes something away, so that a cooperative member joins once more.
         self._gives_up = False
 
@@ -48,12 +50,12 @@ class Leading(ClassicLifecycle):
         """The group has gathered: a follower asks for its share, a leader computes everybody's."""
         self._protocol_name, self.is_leader = event.protocol_name, event.is_leader
         self._members, self._unreadable = event.members, event.unreadable
-        self._topics_request = self._topics_at = None
-        if event.is_leader and not event.skip_assignment:
-            self._topics = None
-            self._topics_at = self._now
-        else:
+        self._topics_request = self._topics_at = self._repair_at = self._topics = None
+        if not event.is_leader or event.skip_assignment:
             self._sync({})
+        if event.is_leader and (not event.skip_assignment or not self.classic.is_eager):
+            # A static leader that came back looks at once, too: whether each partition is with somebody.
+            self._topics_at = self._now
 
     def _sync(self, assignments: Mapping[str, frozenset[TopicPartition]]) -> None:
         self._exchange = self._next_request_id()
@@ -80,11 +82,20 @@ class Leading(ClassicLifecycle):
         """What the whole group subscribes to."""
         return frozenset[str]().union(*(one.topics for one in self._members.values())) | self.topics
 
+    def _leader_s_deadline(self) -> Instant | None:
+        """When a leader has something to do: where it does nothing, nothing is due."""
+        if self.state is _S.SYNCING and self._exchange is None:
+            return self._topics_due_at
+        if self.state is not _S.STABLE:
+            return None
+        return min((at for at in (self._topics_due_at, self._repair_at) if at is not None), default=None)
+
+    @property
     def _topics_due_at(self) -> Instant | None:
         return self._topics_at if self._topics_request is None else None
 
     def _look_at_topics_if_due(self) -> None:
-        due_at = self._topics_due_at()
+        due_at = self._topics_due_at
         if not self.is_leader or due_at is None or self._now < due_at:
             return
         self._topics_request = self._next_request_id()
@@ -123,8 +134,31 @@ class Leading(ClassicLifecycle):
                 generation=self.generation, assignor=self._protocol_name, topics=event.topics, members=self._members
             )
             self._out.append(compute)
-        elif before is not None and before != event.topics and self.state is _S.STABLE:
+        elif self.state is not _S.STABLE:
+            return
+        elif before is None and not self._is_covered(event.topics):
+            self.rejoins_because = "partitions may be with nobody"
+        elif before is not None and before != event.topics:
             self.rejoins_because = "the leader's topics have changed"
+
+    def _is_covered(self, topics: Topics) -> bool:
+        """Whether each partition is with somebody, as far as a leader that did not assign them can see.
+
+        A static member that is replaced while it owes the group a JoinGroup, for it gave up what moves, never sends
+        it; the coordinator has its replacement skip the assignment, and what moves would be with nobody for good.
+        """
+        claimed = self.last_share.union(*(one.owned for one in self._members.values()))
+        return all(
+            TopicPartition(topic, number) in claimed
+            for topic in self._watched
+            for number in range(topics.partitions.get(topic, 0))
+        )
+
+    def _repair_if_due(self) -> None:
+        """Who should have joined again after giving up what moves was replaced, perhaps: the leader sees to it."""
+        if self._repair_at is not None and self._now >= self._repair_at:
+            self._repair_at = None
+            self.rejoins_because = "partitions that were held back are still with nobody"
 
     def _on_topics_not_described(self, event: TopicsNotDescribed) -> None:
         if self.pattern.awaits(event.request_id):
@@ -142,6 +176,10 @@ class Leading(ClassicLifecycle):
             return
         nothing = frozenset[TopicPartition]()
         everybody = self._members.keys() | self._unreadable.keys()
+        if self._topics is not None and not self.classic.is_eager:
+            given = sum(map(len, event.assignments.values()))
+            if given < sum(self._topics.partitions.get(topic, 0) for topic in self._watched):
+                self._repair_at = self._now + self.classic.session_timeout_s
         self._sync({member_id: event.assignments.get(member_id, nothing) for member_id in everybody})
 
     def _on_assignment_failed(self, event: AssignmentFailed) -> None:

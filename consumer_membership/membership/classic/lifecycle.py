@@ -14,6 +14,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from consumer_membership.errors import InternalError
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.classic.exchanges import ClassicEffect, SendClassicLeave
+from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
 from consumer_membership.membership.classic.leadership import LeaderEffect
 from consumer_membership.membership.classic.pattern import SubscribedPattern
 from consumer_membership.membership.classic.settings import ClassicSettings
@@ -89,20 +90,21 @@ class ClassicLifecycle:
         self.last_share: frozenset[TopicPartition] = frozenset()
         #: Why the member has to join again, as the broker's log gets to know it; None: it has not.
         self.rejoins_because: str | None = None
-        self._backoff = Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)
-        self.pattern = SubscribedPattern(
-            classic.refresh_interval_s, Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)
+        self._backoff = self._new_backoff(jitter)
+        self.pattern = SubscribedPattern(classic.refresh_interval_s, self._new_backoff(jitter))
+        self.heartbeats = ClassicHeartbeats(
+            classic.heartbeat_interval_s,
+            settings.active_heartbeat_interval_s,
+            classic.session_timeout_s,
+            self._new_backoff(jitter),
         )
         #: What the last JoinGroup said: the subscription, and the topics that it came to.
         self._told = Subscription()
         self._told_topics: frozenset[str] = frozenset()
         self._polled_at: Instant = 0.0
         self._join_not_before: Instant = 0.0
-        self._session_since: Instant = 0.0
-        #: The JoinGroup or SyncGroup under way, and the Heartbeat.
+        #: The JoinGroup or SyncGroup under way.
         self._exchange: int | None = None
-        self._beat: int | None = None
-        self._beat_at: Instant = 0.0
         self._leave_request: int | None = None
         self._leave_by: Instant = 0.0
         self._leave_option = LeaveOption.DEFAULT
@@ -111,6 +113,9 @@ class ClassicLifecycle:
         self._has_news = False
         self._out: list[AnyEffect] = []
         self._now: Instant = 0.0
+
+    def _new_backoff(self, jitter: Jitter) -> Backoff:
+        return Backoff(self.settings.retry_backoff_s, self.settings.retry_backoff_max_s, jitter)
 
     # ---- state ----
 
@@ -180,12 +185,17 @@ class ClassicLifecycle:
 
     @property
     def _may_heartbeat(self) -> bool:
-        is_free = self._beat is None and self._leave_request is None
+        is_free = self.heartbeats.in_flight is None and self._leave_request is None
         return is_free and self.coordinator.is_known and self._is_member and self.state in HEARTBEATS
 
     def awaits(self, request_id: int) -> bool:
         """Whether this is the JoinGroup or SyncGroup that is under way."""
         return request_id == self._exchange
+
+    @property
+    def _is_attentive(self) -> bool:
+        """Whether a heartbeat may bring news: not while a rebalance is under way, or known to come."""
+        return self.state in (_S.RECONCILE, _S.STABLE) and self.rejoins_because is None
 
     # ---- joining ----
 
@@ -239,7 +249,8 @@ class ClassicLifecycle:
             self._join("fenced; everything was given up")
 
     def _forget_requests(self) -> None:
-        self._exchange = self._beat = None
+        self._exchange = None
+        self.heartbeats.forget()
 
     def _drop_everything(self, error: BrokerError) -> None:
         """Order on_lost if the application may hold anything; commits that were not sent yet end with this error."""

@@ -59,7 +59,7 @@ class ClassicMember(ClassicAnswers):
             case ev.Subscribed():
                 self._on_subscribed(event)
             case ev.Polled():
-                self._on_polled()
+                self._on_polled(event)
             case ev.StepFinished():
                 self._on_step_finished(event)
             case ev.PositionsReported():
@@ -112,8 +112,9 @@ class ClassicMember(ClassicAnswers):
         self.subscription = event.subscription
         self.pattern.subscribe(event.subscription.pattern, self._now)
 
-    def _on_polled(self) -> None:
+    def _on_polled(self, event: ev.Polled) -> None:
         self._polled_at = self._now
+        self.heartbeats.is_active = event.delivered
         self.reconciler.polled(self._now)
         if self.subscription and self.reconciler.is_idle:
             self._join_at_poll()
@@ -191,7 +192,7 @@ class ClassicMember(ClassicAnswers):
         self._over(self.commits.answered(answer, self._now))
         # What the coordinator says of the membership it says with the next heartbeat, too: that one is acted on.
         if event.membership is not None:
-            self._beat_at = self._now
+            self.heartbeats.hurry()
 
     def _on_commit_failed(self, event: ev.CommitFailed) -> None:
         if not self.commits.is_pending(event.commit_id):
@@ -267,7 +268,7 @@ class ClassicMember(ClassicAnswers):
             return
         self._told, self._told_topics = self.subscription, self.topics
         self._exchange = self._next_request_id()
-        self._beat = None
+        self.heartbeats.forget()
         join = ex.SendJoin(
             request_id=self._exchange,
             member_id=self.member_id,
@@ -308,6 +309,7 @@ class ClassicMember(ClassicAnswers):
         self._advance_stable()
 
     def _advance_stable(self) -> None:
+        self._repair_if_due()
         reason = self.rejoins_because or self._change
         if reason is not None:
             self._prepare(reason)
@@ -326,17 +328,17 @@ class ClassicMember(ClassicAnswers):
     def _heartbeat_if_due(self) -> None:
         if not self._may_heartbeat:
             return
-        if self._now >= self._session_since + self.classic.session_timeout_s:
+        if self._now >= self.heartbeats.session_ends_at:
             # Nobody answered for a session: the coordinator is looked up anew; it will say whether the member is out.
-            self._session_since = self._now
+            self.heartbeats.search_anew(self._now)
             self._lose_coordinator("no heartbeat was answered for a session")
             return
-        if self._now < self._beat_at:
+        if self._now < self.heartbeats.due_at(is_attentive=self._is_attentive):
             return
-        self._beat = self._next_request_id()
-        self._beat_at = self._now + self.classic.heartbeat_interval_s
+        request_id = self._next_request_id()
+        self.heartbeats.sending(request_id, self._now)
         beat = ex.SendClassicHeartbeat(
-            request_id=self._beat,
+            request_id=request_id,
             generation=self.generation,
             member_id=self.member_id,
             instance_id=self.settings.instance_id,
@@ -348,12 +350,13 @@ class ClassicMember(ClassicAnswers):
         moments = [self.auto_commit.due_at, self.commits.next_deadline(self._commit_identity)]
         if self.state in IN_GROUP:
             moments += [self._poll_deadline, self.reconciler.next_deadline()]
-            moments += [self._topics_due_at(), self.pattern.due_at]
+            moments += [self._leader_s_deadline(), self.pattern.due_at]
         is_resolved = self.pattern.is_resolved
         if self.state is _S.JOINING and self._exchange is None and self.coordinator.is_known and is_resolved:
             moments.append(self._join_not_before)
         if self.state is _S.UNSUBSCRIBING and self.reconciler.is_idle:
             moments.append(self._leave_by)
         if self._may_heartbeat:
-            moments.append(min(self._beat_at, self._session_since + self.classic.session_timeout_s))
+            moments.append(self.heartbeats.session_ends_at)
+            moments.append(self.heartbeats.due_at(is_attentive=self._is_attentive))
         return min((moment for moment in moments if moment is not None), default=None)

@@ -118,8 +118,8 @@ class ClassicScene:
     def subscribe(self, *topics: str, pattern: str | None = None) -> ClassicScene:
         return self.feed(ev.Subscribed(subscription=Subscription(topics=frozenset(topics), pattern=pattern)))
 
-    def poll(self) -> ClassicScene:
-        return self.feed(ev.Polled())
+    def poll(self, *, delivered: bool = False) -> ClassicScene:
+        return self.feed(ev.Polled(delivered=delivered))
 
     def leave(self, option: LeaveOption = LeaveOption.DEFAULT) -> ClassicScene:
         return self.feed(ev.LeaveRequested(option=option))

@@ -137,6 +137,27 @@ def test_returning_static_leader_syncs_without_computing() -> None:
     assert scene.all(le.DescribeTopics) != []
 
 
+def test_returning_cooperative_leader_sees_to_it_that_no_partition_is_with_nobody() -> None:
+    """KIP-814 with KIP-429: who it replaces may have owed the group a JoinGroup, and what moved would be lost."""
+    patient = {"session_timeout_s": 1e6}
+    claims = {"n": MemberSubscription(topics=frozenset({"a"}), owned=frozenset({A1}), generation=4)}
+    for partitions, reason in ((2, "initialized by the application's poll"), (3, "partitions may be with nobody")):
+        scene = joining(instance_id="i", classic=patient).gather(4, leads=True, members=claims, skip=True)
+        scene.share(A0).settle().described(a=partitions)
+        assert scene.join.reason == reason
+
+
+def test_leader_sees_to_it_that_what_was_held_back_is_given() -> None:
+    """KIP-429: who gave it up should join again; if nobody does for a session, the leader does."""
+    words = {"m": MemberSubscription(topics=frozenset({"a"}))}
+    scene = joining().gather(1, leads=True, members=words).described(a=2).computed(m=[A0]).share(A0).settle()
+    assert scene.after(44.0).state is S.STABLE
+    assert (scene.after(1.1).state, scene.join.reason) == (
+        S.JOINING,
+        "partitions that were held back are still with nobody",
+    )
+
+
 def test_leader_whose_topics_change_makes_the_group_rebalance() -> None:
     """More partitions: the leader joins again."""
     scene = joining(classic={"session_timeout_s": 1e6}).gather(1, leads=True, members=others())

@@ -142,7 +142,7 @@ class ClassicProcess:
         for partition in self.fetchable:
             self.world.delivered[partition, self.positions[partition]] += 1
             self.positions[partition] += 1
-        self.feed(ev.Polled())
+        self.feed(ev.Polled(delivered=bool(self.fetchable)))
         self.world.after(0.02 + 0.2 * self.world.random.random(), self.poll)
 
     def _step(self, step: ef.StepEffect) -> None:

@@ -1,0 +1,116 @@
+"""When a member of a classic group sends its next heartbeat, and when its session is over.
+
+A heartbeat is how a member learns of a rebalance (REBALANCE_IN_PROGRESS). While everything is quiet one goes out on
+`heartbeat.interval.ms`, as from any client. While records flow a rebalance would stop or move some of them, so that the
+member asks more often; and after a change, since another one often follows it: the second round of a cooperative
+rebalance, the next member of a group that starts. The figures are those of the consumer protocol's heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from consumer_membership.membership.backoff import Backoff
+from consumer_membership.membership.heartbeat import (
+    COUNTED_BEATS,
+    GROWTH,
+    QUICK_BEATS,
+    QUICK_S,
+    REMEMBERED_ROUND_TRIPS,
+    ROUND_TRIPS,
+)
+from consumer_membership.types import Instant
+
+
+class ClassicHeartbeats:
+    """The heartbeat schedule of one member; `interval_s` is the longest time between two.
+
+    `active_interval_s` is the time between two while records flow; 0 switches that off.
+    """
+
+    def __init__(self, interval_s: float, active_interval_s: float, session_timeout_s: float, backoff: Backoff) -> None:
+        self._interval_s = interval_s
+        self._active_interval_s = active_interval_s
+        self._session_timeout_s = session_timeout_s
+        self._backoff = backoff
+        self.in_flight: int | None = None
+        #: Whether records reached the application since its last poll but one.
+        self.is_active = False
+        self._round_trips: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
+        self._beats_since_stir = 0
+        self._sent_at: Instant = 0.0
+        self._not_before: Instant = 0.0
+        self._is_urgent = False
+        self._session_since: Instant = 0.0
+
+    # ---- when ----
+
+    def spacing_s(self, *, is_attentive: bool) -> float:
+        """Seconds from one heartbeat's sending to the next one's; an attentive member wants to hear of a rebalance."""
+        if not is_attentive:
+            return self._interval_s
+        quick = QUICK_S * GROWTH ** max(0, self._beats_since_stir - QUICK_BEATS)
+        if self.is_active and self._active_interval_s > 0:
+            quick = min(quick, self._active_interval_s)
+        is_known = len(self._round_trips) == REMEMBERED_ROUND_TRIPS
+        floor = ROUND_TRIPS * min(self._round_trips) if is_known else 0.0
+        return min(self._interval_s, max(quick, floor))
+
+    def due_at(self, *, is_attentive: bool) -> Instant:
+        """When the next heartbeat may be sent; after a failure the backoff counts, and not the interval."""
+        if self._is_urgent or self._backoff.failures:
+            return self._not_before
+        return max(self._not_before, self._sent_at + self.spacing_s(is_attentive=is_attentive))
+
+    @property
+    def session_ends_at(self) -> Instant:
+        """When the coordinator will have been silent for a session."""
+        return self._session_since + self._session_timeout_s
+
+    # ---- what happens ----
+
+    def gathered(self, now: Instant) -> None:
+        """A generation has gathered: the coordinator has just heard of this member, and changes are under way."""
+        self._session_since = self._sent_at = now
+        self._recover()
+        self.stir()
+
+    def stir(self) -> None:
+        """Something changed: heartbeat quickly for a while."""
+        self._beats_since_stir = 0
+
+    def sending(self, request_id: int, now: Instant) -> None:
+        """A heartbeat goes out under this number."""
+        self.in_flight = request_id
+        self._sent_at = now
+        self._is_urgent = False
+        self._beats_since_stir = min(self._beats_since_stir + 1, COUNTED_BEATS)
+
+    def confirmed(self, now: Instant) -> None:
+        """The session goes on: a success, or the news of a rebalance."""
+        self.in_flight = None
+        self._round_trips.append(max(0.0, now - self._sent_at))
+        self._session_since = now
+        self._recover()
+
+    def failed(self, now: Instant) -> None:
+        """The heartbeat in flight was refused for a while, or got no answer: repeat it after a backoff."""
+        self.in_flight = None
+        self._not_before = now + self._backoff.next_delay()
+
+    def hurry(self) -> None:
+        """Ask at once, for there is something to hear; a backoff counts all the same."""
+        self._is_urgent = True
+
+    def search_anew(self, now: Instant) -> None:
+        """The coordinator was silent for a session: it is looked up, and has another session to answer."""
+        self._session_since = now
+
+    def forget(self) -> None:
+        """No answer is waited for any more."""
+        self.in_flight = None
+        self._is_urgent = False
+
+    def _recover(self) -> None:
+        self._backoff.reset()
+        self._not_before = 0.0

@@ -1,0 +1,125 @@
+"""When a classic member sends heartbeats: how soon it learns of a rebalance, and what that costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
+from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.heartbeat import QUICK_BEATS, QUICK_S, REMEMBERED_ROUND_TRIPS
+from consumer_membership.types import BrokerError
+from tests.membership.classic.scene import A0, EAGER, ClassicScene, joining, stable
+
+S = ClassicState
+V = ex.ClassicVerdict
+INTERVAL_S = 3.0
+LOADING = BrokerError(code=14, name="COORDINATOR_LOAD_IN_PROGRESS")
+
+
+def calm(**settings: object) -> ClassicScene:
+    """STABLE, and long enough for the quick heartbeats after the change to be over."""
+    scene = stable(A0, **settings)
+    for _ in range(15):
+        scene.poll().beat_answered()
+    return scene
+
+
+def gaps(scene: ClassicScene, number: int, *, delivered: bool = False) -> list[float]:
+    """Seconds between so many heartbeats, all answered at once."""
+    found = []
+    for _ in range(number):
+        before = scene.poll(delivered=delivered).now
+        scene.beat_answered()
+        found.append(round(scene.now - before, 3))
+    return found
+
+
+def test_quiet_member_heartbeats_on_the_interval() -> None:
+    """`heartbeat.interval.ms`, as any client: an idle group is no burden."""
+    assert gaps(calm(), 3) == [INTERVAL_S] * 3
+
+
+def test_records_that_flow_quicken_the_heartbeat() -> None:
+    """A rebalance is known within `active_heartbeat_interval_s`; without records the interval is back; 0: never."""
+    scene = calm()
+    assert gaps(scene, 3, delivered=True) == [0.25] * 3
+    assert gaps(scene, 2) == [INTERVAL_S] * 2
+    assert gaps(calm(active_heartbeat_interval_s=0.0), 2, delivered=True) == [INTERVAL_S] * 2
+
+
+def test_interval_is_an_upper_bound() -> None:
+    """A configured interval below the quick ones counts."""
+    scene = stable(A0, classic={"heartbeat_interval_s": 0.1})
+    assert gaps(scene, 3) == [0.1] * 3
+    assert gaps(scene, 3, delivered=True) == [0.1] * 3
+
+
+def test_member_heartbeats_quickly_after_a_change() -> None:
+    """The second round of a cooperative rebalance is heard of at once; then each wait is longer, up to the interval."""
+    seen = gaps(stable(A0), 20)
+    assert seen[:QUICK_BEATS] == [QUICK_S] * QUICK_BEATS
+    assert (sorted(seen), seen[-1]) == (seen, INTERVAL_S)
+
+
+def test_slow_coordinator_is_asked_less_often() -> None:
+    """Never above a twentieth of the member's time."""
+    scene = calm().poll(delivered=True)
+    for _ in range(REMEMBERED_ROUND_TRIPS):
+        beat = scene.beat()
+        scene.now += 0.1
+        scene.poll(delivered=True).feed(ex.ClassicHeartbeatAnswered(request_id=beat.request_id))
+    assert gaps(scene, 1, delivered=True) == [1.9]
+
+
+def test_nobody_hurries_to_hear_what_is_known() -> None:
+    """While partitions are given up for a rebalance the heartbeats only keep the session alive."""
+    scene = calm(assignors=(EAGER,)).poll(delivered=True).rebalance()
+    before = scene.now
+    scene.beat()
+    assert (scene.state, scene.now - before) == (S.PREPARING, INTERVAL_S)
+
+
+def test_heartbeats_are_sent_while_the_leader_computes() -> None:
+    """5.6: sent in COMPLETING_REBALANCE."""
+    scene = joining().gather(1)
+    before = scene.now
+    assert (scene.state, scene.beat().generation, scene.now - before) == (S.SYNCING, 1, INTERVAL_S)
+
+
+def test_no_heartbeat_is_sent_while_a_join_is_out() -> None:
+    """Rules 4.3: the JoinGroup stands for them."""
+    scene = stable(A0).rebalance()
+    sent = len(scene.all(ex.SendClassicHeartbeat))
+    scene.after(30.0)
+    assert (scene.state, len(scene.all(ex.SendClassicHeartbeat))) == (S.JOINING, sent)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_failed_heartbeat_is_repeated_after_a_backoff(answered: bool) -> None:  # noqa: FBT001 - a parameter
+    """Rules 4.3: after retry.backoff.ms, not after the interval; and the member stays what it is."""
+    scene = calm()
+    request_id = scene.beat().request_id
+    if answered:
+        scene.feed(ex.ClassicHeartbeatRejected(request_id=request_id, verdict=V.RETRY, error=LOADING))
+    else:
+        scene.feed(ex.ExchangeFailed(request_id=request_id, reason="disconnected")).found()
+    assert scene.new(ex.SendClassicHeartbeat) == []
+    assert (len(scene.after(0.2).new(ex.SendClassicHeartbeat)), scene.state, scene.owned) == (1, S.STABLE, {A0})
+
+
+def test_one_heartbeat_is_in_flight_at_a_time() -> None:
+    """An answer that is late delays the next one."""
+    scene = calm()
+    scene.beat()
+    assert scene.after(10.0).new(ex.SendClassicHeartbeat) == []
+
+
+def test_member_lives_long() -> None:
+    """Five thousand quiet heartbeats do not exhaust the growth of the cadence."""
+    scene = calm()
+    for number in range(5000):
+        scene.member.heartbeats.sending(number, scene.now)
+        scene.member.heartbeats.confirmed(scene.now)
+    assert isinstance(scene.member.heartbeats, ClassicHeartbeats)
+    assert scene.member.heartbeats.spacing_s(is_attentive=True) == INTERVAL_S
