@@ -256,16 +256,17 @@ class Company:
     def _is_settled(self) -> bool:
         for partner in self.members:
             assert partner.process.poll() is None, f"it ended: {partner}"
-        owned = sorted(p for partner in self.members for p in partner.owned)
-        if owned != list(range(self.partitions)):
-            return False
         described = self.describe()
         meant = {
             member.client_id: frozenset(p.partition for p in member.assignment.topic_partitions)
             for member in described.members
         }
+        # Everything is asked of one picture: between two rebalances of a cooperative assignor nobody owns what moves.
+        is_complete = sorted(p for owned in meant.values() for p in owned) == list(range(self.partitions))
         is_stable = described.state is ConsumerGroupState.STABLE and len(described.members) == len(self.members)
-        return is_stable and meant == {partner.life.client_id: partner.owned for partner in self.members}
+        return (
+            is_stable and is_complete and meant == {partner.life.client_id: partner.owned for partner in self.members}
+        )
 
     def describe(self) -> ConsumerGroupDescription:
         """The group as its coordinator knows it, by a client that is not ours."""

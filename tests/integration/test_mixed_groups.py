@@ -80,6 +80,16 @@ def cast_of(strategy: Strategy) -> list[Client]:
     return sorted([Client.OURS, *others], key=lambda client: client is not FIRST[strategy])
 
 
+def is_visited(company: Company, strategy: Strategy) -> None:
+    """Somebody comes and goes: the leader has others give up a part of what they own, and go on with the rest."""
+    leader = company.leader()
+    guest = company.join(Client.CONFLUENT, strategy)
+    company.settled()
+    company.dismiss(guest)
+    company.settled()
+    assert company.leader() is leader
+
+
 @pytest.mark.parametrize("strategy", Strategy)
 def test_everybody_leads_and_every_partition_has_one_owner(kafka: Broker, tmp_path: Path, strategy: Strategy) -> None:
     """The leader leaves until each has led: each time every partition is owned once, and no record is lost.
@@ -101,6 +111,8 @@ def test_everybody_leads_and_every_partition_has_one_owner(kafka: Broker, tmp_pa
         led = [company.leader()]
         assert led == company.members[:1]
         while len(company.members) > 1:
+            if strategy is Strategy.COOPERATIVE_STICKY:
+                is_visited(company, strategy)
             company.dismiss(led[-1])
             company.settled()
             led.append(company.leader())

@@ -40,6 +40,7 @@ class _Application:
         self._listener = _Listener()
         self._is_ours = life.client is Client.OURS
         self._batch: dict[int, tuple[int, int]] = {}
+        self._held: set[int] = set()
         self._topic = life.topic
         self._consumer = _our_consumer(life) if self._is_ours else _their_consumer(life, self._listener)
         self._consumer.subscribe(
@@ -59,6 +60,7 @@ class _Application:
             if message is not None:
                 self._take(message)
             self._flush()
+            self._compare()
         self._consumer.close()
         say("closed")
 
@@ -86,15 +88,24 @@ class _Application:
             else:
                 say_committed({p.partition: p.offset for p in done or [] if p.error is None})
 
+    def _compare(self) -> None:
+        """What the callbacks told is what the consumer says."""
+        has = {p.partition for p in self._consumer.assignment()}
+        if has != self._held:
+            say("error", text=f"the callbacks told {sorted(self._held)}, and assignment() says {sorted(has)}")
+
     def _on_assign(self, _: object, partitions: list[TopicPartition]) -> None:
+        self._held.update(p.partition for p in partitions)
         say_partitions("assigned", [p.partition for p in partitions], self._generation())
 
     def _on_revoke(self, _: object, partitions: list[TopicPartition]) -> None:
         self._flush()
+        self._held.difference_update(p.partition for p in partitions)
         say_partitions("revoked", [p.partition for p in partitions], self._generation())
 
     def _on_lost(self, _: object, partitions: list[TopicPartition]) -> None:
         self._flush(can_commit=False)
+        self._held.difference_update(p.partition for p in partitions)
         say_partitions("lost", [p.partition for p in partitions], self._generation())
 
     def _generation(self) -> int | None:
