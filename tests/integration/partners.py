@@ -6,15 +6,14 @@ the coordinator's books said, and each record is given to somebody.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
@@ -22,68 +21,11 @@ from confluent_kafka.admin._group import ConsumerGroupDescription
 
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import ROOT, wait_until
+from tests.support.partners.books import Account, Told, doubles, repetitions
 from tests.support.partners.life import Client, Life, Strategy
+from tests.support.partners.speech import now_ms
 
 _ASKED_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """One event of one partner (`tests.support.partners.speech`)."""
-
-    at: int
-    event: str
-    partitions: frozenset[int] = frozenset()
-    generation: int | None = None
-    first: int = 0
-    last: int = -1
-    offsets: tuple[tuple[int, int], ...] = ()
-    text: str = ""
-
-    @classmethod
-    def read(cls, line: bytes) -> Self:
-        """One line of its stdout."""
-        words: dict[str, Any] = json.loads(line)
-        if "partition" in words:
-            words["partitions"] = [words.pop("partition")]
-        if "offsets" in words:
-            words["offsets"] = tuple((partition, offset) for partition, offset in words["offsets"])
-        return cls(**words | {"partitions": frozenset(words.pop("partitions", ()))})
-
-
-@dataclass(slots=True)
-class Account:
-    """What one partner told so far, in its order; read it under the partner's condition or after its end."""
-
-    told: list[Told] = field(default_factory=list)
-    owned: frozenset[int] = frozenset()
-    records: Counter[tuple[int, int]] = field(default_factory=Counter)
-    #: The offset behind the highest record of each partition.
-    reached: dict[int, int] = field(default_factory=dict)
-    #: The generation that it led last.
-    leads: int | None = None
-    is_closed: bool = False
-
-    def take(self, told: Told) -> None:
-        """Enter one event."""
-        self.told.append(told)
-        match told.event:
-            case "assigned":
-                self.owned |= told.partitions
-            case "revoked" | "lost":
-                self.owned -= told.partitions
-            case "records":
-                (partition,) = told.partitions
-                self.records.update((partition, offset) for offset in range(told.first, told.last + 1))
-                self.reached[partition] = max(told.last + 1, self.reached.get(partition, 0))
-            case "leads":
-                self.leads = told.generation
-            case "closed":
-                self.is_closed = True
-            case "committed" | "refused" | "error":
-                pass
-            case _:
-                raise AssertionError(f"an event that nobody knows: {told}")
 
 
 class Partner:
@@ -93,7 +35,6 @@ class Partner:
         self.life = life
         self.account = Account()
         self.changed = threading.Condition()
-        self._has_ended = False
         self._log = folder / f"{life.client_id}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -111,9 +52,7 @@ class Partner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._ear.join(PATIENCE_S)
+        self.kill()
 
     def _hear(self, stdout: IO[bytes]) -> None:
         with stdout:
@@ -122,7 +61,7 @@ class Partner:
                     self.account.take(Told.read(line))
                     self.changed.notify_all()
         with self.changed:
-            self._has_ended = True
+            self.account.ended_at = now_ms()
             self.changed.notify_all()
 
     def __str__(self) -> str:
@@ -130,7 +69,7 @@ class Partner:
         said = [told for told in a.told if told.event not in ("records", "committed")][-12:]
         log = self._log.read_text(errors="replace")[-3000:]
         return (
-            f"{self.life.client_id}: has {sorted(a.owned)}, {a.records.total()} records, ended: {self._has_ended}, "
+            f"{self.life.client_id}: has {sorted(a.owned)}, {a.records.total()} records, ended: {a.ended_at}, "
             f"{said}; its log:\n{log}"
         )
 
@@ -167,7 +106,7 @@ class Partner:
     def wait(self, condition: Callable[[Account], bool], what: str) -> None:
         """Wait until this holds; `what` goes into the failure."""
         with self.changed:
-            self.changed.wait_for(lambda: condition(self.account) or self._has_ended, PATIENCE_S)
+            self.changed.wait_for(lambda: condition(self.account) or self.account.ended_at is not None, PATIENCE_S)
             assert condition(self.account), f"{what}: not within {PATIENCE_S} s; {self}"
 
 
@@ -227,10 +166,10 @@ class Company:
 
     def dismiss(self, partner: Partner) -> None:
         """Have it leave, and wait for its end."""
-        self._led_until = max(self._led_until, partner.account.leads or 0)
         self.members.remove(partner)
         self.gone.append(partner)
         partner.leave()
+        self._led_until = max(self._led_until, partner.account.leads or 0)
 
     def settled(self) -> None:
         """Wait until the coordinator is done with all members, and each has what it means for it: everything once."""
@@ -256,6 +195,8 @@ class Company:
     def _is_settled(self) -> bool:
         for partner in self.members:
             assert partner.process.poll() is None, f"it ended: {partner}"
+        if sum(len(partner.owned) for partner in self.members) != self.partitions:
+            return False
         described = self.describe()
         meant = {
             member.client_id: frozenset(p.partition for p in member.assignment.topic_partitions)
@@ -263,10 +204,8 @@ class Company:
         }
         # Everything is asked of one picture: between two rebalances of a cooperative assignor nobody owns what moves.
         is_complete = sorted(p for owned in meant.values() for p in owned) == list(range(self.partitions))
-        is_stable = described.state is ConsumerGroupState.STABLE and len(described.members) == len(self.members)
-        return (
-            is_stable and is_complete and meant == {partner.life.client_id: partner.owned for partner in self.members}
-        )
+        is_meant = meant == {partner.life.client_id: partner.owned for partner in self.members}
+        return is_complete and is_meant and described.state is ConsumerGroupState.STABLE
 
     def describe(self) -> ConsumerGroupDescription:
         """The group as its coordinator knows it, by a client that is not ours."""
@@ -299,75 +238,8 @@ class Company:
         return max(partner.account.reached.get(partition, 0) for partner in self.everybody)
 
     def check(self) -> None:
-        """What was never to happen, did not; to be called when everybody has left or is settled."""
-        assert self.doubles() == []
-        assert [wrong for partner in self.everybody for wrong in self.repetitions(partner)] == []
-        errors = [(p.life.client_id, told) for p in self.everybody for told in p.account.told if told.event == "error"]
-        assert errors == []
-
-    def doubles(self) -> list[str]:
-        """Each time that a partition was in two hands at a moment, in words."""
-        found = []
-        for partition in range(self.partitions):
-            terms = sorted(term for partner in self.everybody for term in _terms(partner, partition))
-            # Sorted by their begin: who overlaps with anybody overlaps with the one before or with one that is longer.
-            until, by = 0, ""
-            for begin, end, name in terms:
-                if begin < until and name != by:
-                    found.append(f"{partition}: {name} from {begin}, {by} until {until}")
-                if end > until:
-                    until, by = end, name
-        return found
-
-    def repetitions(self, partner: Partner) -> list[str]:
-        """Each record that a member was given though it had been committed before it got the partition, in words."""
-        found = []
-        for partition in range(self.partitions):
-            at: int | None = None
-            for told in partner.account.told:
-                if partition not in told.partitions:
-                    continue
-                if told.event == "assigned":
-                    at = self._committed_before(partition, told.at)
-                elif told.event == "records":
-                    if at is None or told.first < at:
-                        found.append(f"{partner.life.client_id} got {told} where {at} was committed")
-                    at = told.last + 1
-                else:
-                    at = None
-        return found
-
-    def _committed_before(self, partition: int, at: int) -> int:
-        """How far a partition was committed at that time, by what its members had been answered."""
-        return max(
-            (
-                offset
-                for partner in self.everybody
-                for told in partner.account.told
-                if told.event == "committed" and told.at < at
-                for number, offset in told.offsets
-                if number == partition
-            ),
-            default=0,
-        )
-
-
-#: Later than any event.
-_STILL = 1 << 62
-
-
-def _terms(partner: Partner, partition: int) -> Iterator[tuple[int, int, str]]:
-    """From when until when it had the partition."""
-    since: int | None = None
-    for told in partner.account.told:
-        if partition not in told.partitions:
-            continue
-        if told.event == "assigned" and since is None:
-            since = told.at
-        elif told.event in ("revoked", "lost") and since is not None:
-            yield since, told.at, partner.life.client_id
-            since = None
-    if since is not None:
-        # Who was killed had it no longer than it lived.
-        until = _STILL if partner.process.poll() is None else partner.account.told[-1].at
-        yield since, until, partner.life.client_id
+        """What was never to happen, did not; to be called when the group is settled, or everybody has left."""
+        accounts = {partner.life.client_id: partner.account for partner in self.everybody}
+        assert doubles(accounts) == []
+        assert repetitions(accounts) == []
+        assert [(name, t) for name, account in accounts.items() for t in account.told if t.event == "error"] == []

@@ -156,9 +156,10 @@ def _config(life: Life) -> dict[str, object]:
     }
     if life.instance_id is not None:
         config["group.instance.id"] = life.instance_id
+    if life.strategies and life.protocol != "consumer":
+        config["partition.assignment.strategy"] = ",".join(life.strategies)
     if life.protocol == "classic":
         config |= {
-            "partition.assignment.strategy": ",".join(life.strategies),
             "session.timeout.ms": life.session_timeout_ms,
             "heartbeat.interval.ms": life.heartbeat_interval_ms,
         }
