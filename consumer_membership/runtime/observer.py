@@ -99,8 +99,9 @@ class LogObserver:
                 self._log.info("[%s] Successfully synced group in generation %d", who, view.member_epoch)
                 if event.note:
                     self._log.warning("[%s] %s", who, event.note)
-            case ex.ClassicHeartbeatRejected(verdict=ex.ClassicVerdict.REJOIN_NOW):
-                self._log.info("[%s] Attempt to heartbeat failed since group is rebalancing", who)
+            case (ex.ClassicHeartbeatRejected() | ex.SyncRejected()) if event.verdict is ex.ClassicVerdict.REJOIN_NOW:
+                request = "sync" if isinstance(event, ex.SyncRejected) else "heartbeat"
+                self._log.info("[%s] Attempt to %s failed since group is rebalancing", who, request)
             case ex.JoinRejected(verdict=ex.ClassicVerdict.MEMBER_ID_REQUIRED):
                 self._log.debug("[%s] Joining again with the given member id %s", who, event.member_id)
             case ex.JoinRejected() | ex.SyncRejected() | ex.ClassicHeartbeatRejected():
