@@ -99,7 +99,7 @@ class LogObserver:
                 self._log.info("[%s] Successfully synced group in generation %d", who, view.member_epoch)
                 if event.note:
                     self._log.warning("[%s] %s", who, event.note)
-            case (ex.ClassicHeartbeatRejected() | ex.SyncRejected()) if event.verdict is ex.ClassicVerdict.REJOIN_NOW:
+            case ex.ClassicHeartbeatRejected() | ex.SyncRejected() if event.verdict is ex.ClassicVerdict.REJOIN_NOW:
                 request = "sync" if isinstance(event, ex.SyncRejected) else "heartbeat"
                 self._log.info("[%s] Attempt to %s failed since group is rebalancing", who, request)
             case ex.JoinRejected(verdict=ex.ClassicVerdict.MEMBER_ID_REQUIRED):
@@ -119,7 +119,14 @@ class LogObserver:
                 level = logging.INFO if effect.new in _NOTABLE else logging.DEBUG
                 text = "[%s] Member %s with epoch %d transitioned from %s to %s: %s"
                 self._log.log(
-                    level, text, who, view.member_id or "without an id", view.member_epoch, effect.old, effect.new, effect.reason
+                    level,
+                    text,
+                    who,
+                    view.member_id or "without an id",
+                    view.member_epoch,
+                    effect.old,
+                    effect.new,
+                    effect.reason,
                 )
             case AssignPartitions():
                 self._log.info("[%s] Adding newly assigned partitions: %s", who, _names(effect.offsets))
