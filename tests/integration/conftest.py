@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import pytest
+from confluent_kafka import Message
+from confluent_kafka import TopicPartition as Partition
 
+from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker, start
 from consumer_membership.devbroker.pool import BrokerPool
+from tests.integration.worker import Worker
+from tests.support.kafka import create_topic, unique
 
 #: Sessions that end within a test; the other group settings are Kafka's own.
 SHORT_SESSIONS = {
@@ -15,16 +22,84 @@ SHORT_SESSIONS = {
     "group.consumer.session.timeout.ms": "3000",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "500",
+    "group.min.session.timeout.ms": "1000",
 }
 
+#: The oldest and the newest broker.
+OLDEST, NEWEST = "4.0.0", "4.3.1"
 
-@pytest.fixture(scope="session", params=["4.3.1", "4.0.0"])
+#: The ways to be a member, as the settings of a `Worker`. Nothing at all is group.protocol=auto: the consumer protocol.
+CONSUMER: Mapping[str, object] = MappingProxyType({})
+#: Classic members look after new topics often, or the tests would wait for minutes.
+_CLASSIC = {"group_protocol": "classic", "topic_metadata_refresh_interval_ms": 300}
+EAGER: Mapping[str, object] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "range"})
+COOPERATIVE: Mapping[str, object] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "cooperative-sticky"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """A broker and a way to be a member on it."""
+
+    broker: Broker
+    mode: Mapping[str, object]
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether the members are classic ones."""
+        return self.mode is not CONSUMER
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether everything is given up before each rebalance."""
+        return self.mode is EAGER
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker's address."""
+        return self.broker.bootstrap_servers
+
+    def topic(self, partitions: int = 12, name: str = "topic") -> str:
+        """A new topic."""
+        return create_topic(self.bootstrap_servers, unique(name), partitions)
+
+    def member(
+        self,
+        group: str,
+        topics: Iterable[str],
+        on_call: Callable[[str, Consumer, list[Partition]], None] | None = None,
+        handle: Callable[[Consumer, Message], None] | None = None,
+        **config: object,
+    ) -> Worker:
+        """A member of this kind, in a thread."""
+        return Worker(self.bootstrap_servers, group, topics, on_call, handle, **{**self.mode, **config})
+
+
+_MODES = {"consumer": CONSUMER, "eager": EAGER, "cooperative": COOPERATIVE}
+#: Each protocol on both brokers, each strategy on one.
+SOME = ("4.3.1-consumer", "4.0.0-consumer", "4.3.1-cooperative", "4.0.0-eager")
+EVERY = (*SOME, "4.3.1-eager", "4.0.0-cooperative")
+CLASSIC = tuple(one for one in EVERY if not one.endswith("consumer"))
+
+
+@pytest.fixture(params=SOME)
+def ground(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Ground:
+    """Brokers and ways to be a member; a test that needs others names them (`on`)."""
+    version, _, mode = str(request.param).partition("-")
+    return Ground(broker=broker_pool.shared(version), mode=_MODES[mode])
+
+
+def on(*grounds: str) -> pytest.MarkDecorator:
+    """Run the test on these grounds."""
+    return pytest.mark.parametrize("ground", grounds, indirect=True)
+
+
+@pytest.fixture(scope="session", params=[NEWEST, OLDEST])
 def broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
     """One broker of each version, with Kafka's own group settings."""
     return broker_pool.shared(request.param)
 
 
-@pytest.fixture(params=["4.3.1", "4.0.0"])
+@pytest.fixture(params=[NEWEST, OLDEST])
 def own_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker that this test may stop and start."""
     with start(request.param) as broker:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
-from consumer_membership.devbroker import Broker, start
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.worker import Worker
-from tests.support.kafka import create_topic, produce, unique
+from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, NEWEST, Ground
+from tests.support.kafka import produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture
-def topic(broker: Broker) -> str:
+def topic(ground: Ground) -> str:
     """A topic of twelve partitions."""
-    return create_topic(broker.bootstrap_servers, unique("topic"), 12)
+    return ground.topic(12)
 
 
 def committed(broker: Broker, group: str, topic: str, partitions: int) -> dict[int, int]:
@@ -33,41 +35,43 @@ def committed(broker: Broker, group: str, topic: str, partitions: int) -> dict[i
     return {p.partition: p.offset for p in found}
 
 
-def test_first_member_owns_everything_and_reads_every_record(broker: Broker, topic: str) -> None:
+def test_first_member_owns_everything_and_reads_every_record(ground: Ground, topic: str) -> None:
     """M20: join -> assignment -> RECONCILE -> acknowledgement -> STABLE; the records come from the start."""
-    produce(broker.bootstrap_servers, topic, 600)
-    with Worker(broker.bootstrap_servers, unique("group"), [topic]) as worker:
+    produce(ground.bootstrap_servers, topic, 600)
+    with ground.member(unique("group"), [topic]) as worker:
         worker.wait(lambda w: len(w.notes.records) == 600, "600 records")
         worker.settled(12)
-        states = [t.new for t in worker.consumer.membership().transitions][:4]
-        assert states == [MemberState.JOINING, MemberState.RECONCILE, MemberState.ACK, MemberState.STABLE]
+        states = [t.new for t in worker.consumer.membership().transitions]
+        # A classic member acknowledges nothing: by its next JoinGroup it says what it has.
+        acknowledges = [] if ground.is_classic else [MemberState.ACK]
+        assert states[:4] == [MemberState.JOINING, MemberState.RECONCILE, *acknowledges, MemberState.STABLE]
         assert worker.notes.named("assign") == [tuple((topic, p) for p in range(12))]
         assert worker.consumer.generation() > 0
         assert worker.consumer.owned_since(Partition(topic, 0)) == worker.consumer.membership().owned[(topic, 0)]
 
 
-def test_scale_out_and_in_hands_over_cleanly(broker: Broker, topic: str) -> None:
+def test_scale_out_and_in_hands_over_cleanly(ground: Ground, topic: str) -> None:
     """S02, S09: members come and go in good order; every record is read exactly once."""
     group = unique("group")
-    first = Worker(broker.bootstrap_servers, group, [topic])
-    second = Worker(broker.bootstrap_servers, group, [topic])
+    first = ground.member(group, [topic])
+    second = ground.member(group, [topic])
     with first:
         first.settled(12)
-        produce(broker.bootstrap_servers, topic, 3000)
+        produce(ground.bootstrap_servers, topic, 3000)
         with second:
             second.settled(6)
             first.settled(6)
-            produce(broker.bootstrap_servers, topic, 3000)
+            produce(ground.bootstrap_servers, topic, 3000)
             assert first.owned | second.owned == {(topic, p) for p in range(12)}
         first.settled(12)
-        produce(broker.bootstrap_servers, topic, 3000)
+        produce(ground.bootstrap_servers, topic, 3000)
         first.wait(lambda w: len(w.notes.records) + len(second.notes.records) >= 9000, "9000 records in all")
     seen = Counter((partition, offset) for w in (first, second) for _, partition, offset, _ in w.notes.records)
     assert (len(seen), max(seen.values())) == (9000, 1)
-    assert sum(committed(broker, group, topic, 12).values()) == 9000
+    assert sum(committed(ground.broker, group, topic, 12).values()) == 9000
 
 
-def test_revocation_commits_before_the_callback(broker: Broker, topic: str) -> None:
+def test_revocation_commits_before_the_callback(ground: Ground, topic: str) -> None:
     """M34, C07: when on_revoke runs, the consumed offsets of its partitions are committed already."""
     group = unique("group")
     found: dict[int, int] = {}
@@ -76,16 +80,16 @@ def test_revocation_commits_before_the_callback(broker: Broker, topic: str) -> N
         if call == "revoke" and not found:
             found.update({p.partition: p.offset for p in consumer.committed(partitions, timeout=10)})
 
-    first = Worker(broker.bootstrap_servers, group, [topic], on_call, auto_commit_interval_ms=600_000)
+    first = ground.member(group, [topic], on_call, auto_commit_interval_ms=600_000)
     with first:
-        produce(broker.bootstrap_servers, topic, 1200)
+        produce(ground.bootstrap_servers, topic, 1200)
         first.wait(lambda w: len(w.notes.records) == 1200, "1200 records")
-        with Worker(broker.bootstrap_servers, group, [topic]) as second:
+        with ground.member(group, [topic]) as second:
             second.settled(6)
-    assert (len(found), set(found.values())) == (6, {100})
+    assert (len(found), set(found.values())) == (12 if ground.is_eager else 6, {100})
 
 
-def test_failing_revoke_callback_is_called_again_until_it_succeeds(broker: Broker, topic: str) -> None:
+def test_failing_revoke_callback_is_called_again_until_it_succeeds(ground: Ground, topic: str) -> None:
     """M41: an on_revoke that raises leaves the member un-acked; the next poll calls it again."""
     group = unique("group")
     failures = [RuntimeError("first"), RuntimeError("second")]
@@ -94,9 +98,9 @@ def test_failing_revoke_callback_is_called_again_until_it_succeeds(broker: Broke
         if call == "revoke" and failures:
             raise failures.pop(0)
 
-    with Worker(broker.bootstrap_servers, group, [topic], on_call) as first:
+    with ground.member(group, [topic], on_call) as first:
         first.settled(12)
-        with Worker(broker.bootstrap_servers, group, [topic]) as second:
+        with ground.member(group, [topic]) as second:
             second.settled(6)
             first.settled(6)
             assert [str(error) for error in first.notes.raised] == ["first", "second"]
@@ -105,12 +109,12 @@ def test_failing_revoke_callback_is_called_again_until_it_succeeds(broker: Broke
             assert len(set(revoked)) == 1
 
 
-def test_poll_timeout_leaves_and_comes_back(broker: Broker, topic: str) -> None:
+def test_poll_timeout_leaves_and_comes_back(ground: Ground, topic: str) -> None:
     """C01, C20: an application that stops polling loses its partitions to the others, hears of it, and rejoins."""
     group = unique("group")
     with (
-        Worker(broker.bootstrap_servers, group, [topic], max_poll_interval_ms=1500) as slow,
-        Worker(broker.bootstrap_servers, group, [topic]) as other,
+        ground.member(group, [topic], max_poll_interval_ms=1500) as slow,
+        ground.member(group, [topic]) as other,
     ):
         slow.settled(6)
         slow.freeze()
@@ -123,60 +127,63 @@ def test_poll_timeout_leaves_and_comes_back(broker: Broker, topic: str) -> None:
         assert slow.notes.raised == []
 
 
-def test_static_member_returns_to_its_partitions(broker: Broker, topic: str) -> None:
+def test_static_member_returns_to_its_partitions(ground: Ground, topic: str) -> None:
     """B05: a static member that closes and comes back gets the same partitions; the other one sees nothing of it."""
     group = unique("group")
-    with Worker(broker.bootstrap_servers, group, [topic], group_instance_id="b") as stays:
-        with Worker(broker.bootstrap_servers, group, [topic], group_instance_id="a") as first:
+    with ground.member(group, [topic], group_instance_id="b") as stays:
+        with ground.member(group, [topic], group_instance_id="a") as first:
             first.settled(6)
             stays.settled(6)
             owned = first.owned
         before = list(stays.notes.calls)
-        with Worker(broker.bootstrap_servers, group, [topic], group_instance_id="a") as again:
+        with ground.member(group, [topic], group_instance_id="a") as again:
             again.settled(6)
             assert again.owned == owned
         assert stays.notes.calls == before
 
 
-def test_two_groups_read_the_same_topic_independently(broker: Broker, topic: str) -> None:
+def test_two_groups_read_the_same_topic_independently(ground: Ground, topic: str) -> None:
     """Each group sees every record and commits for itself."""
-    produce(broker.bootstrap_servers, topic, 240)
+    produce(ground.bootstrap_servers, topic, 240)
     groups = [unique("group"), unique("group")]
     with (
-        Worker(broker.bootstrap_servers, groups[0], [topic]) as one,
-        Worker(broker.bootstrap_servers, groups[1], [topic]) as two,
+        ground.member(groups[0], [topic]) as one,
+        ground.member(groups[1], [topic]) as two,
     ):
         one.wait(lambda w: len(w.notes.records) == 240, "240 records")
         two.wait(lambda w: len(w.notes.records) == 240, "240 records")
-    assert [sum(committed(broker, group, topic, 12).values()) for group in groups] == [240, 240]
+    assert [sum(committed(ground.broker, group, topic, 12).values()) for group in groups] == [240, 240]
 
 
-def test_two_hundred_partitions(broker: Broker) -> None:
+def test_two_hundred_partitions(ground: Ground) -> None:
     """A member of a topic with 200 partitions owns and reads them all, and shares them in a scale-out."""
-    topic = create_topic(broker.bootstrap_servers, unique("wide"), 200)
+    topic = ground.topic(200, "wide")
     group = unique("group")
-    produce(broker.bootstrap_servers, topic, 2000)
-    with Worker(broker.bootstrap_servers, group, [topic]) as first:
+    produce(ground.bootstrap_servers, topic, 2000)
+    with ground.member(group, [topic]) as first:
         first.wait(lambda w: len(w.notes.records) == 2000, "2000 records")
-        with Worker(broker.bootstrap_servers, group, [topic]) as second:
+        with ground.member(group, [topic]) as second:
             second.settled(100)
             first.settled(100)
 
 
-def test_full_group_refuses_one_member_and_leaves_the_others_alone() -> None:
-    """C19: GROUP_MAX_SIZE_REACHED is fatal, at once, with the broker's words and the remedy; members go on."""
-    with start("4.3.1", properties={"group.consumer.max.size": "1"}) as broker:
-        topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
-        group = unique("group")
-        with Worker(broker.bootstrap_servers, group, [topic]) as first:
-            first.settled(2)
-            calls = list(first.notes.calls)
-            with Worker(broker.bootstrap_servers, group, [topic]) as second:
-                second.wait(lambda w: bool(w.notes.errors), "the fatal error")
-                error = second.notes.errors[0]
-                assert (error.code(), error.fatal()) == (KafkaError.GROUP_MAX_SIZE_REACHED, True)
-                assert "group.consumer.max.size" in error.str()
-                assert second.state is MemberState.FATAL
-            produce(broker.bootstrap_servers, topic, 100)
-            first.wait(lambda w: len(w.notes.records) == 100, "100 records")
-            assert first.notes.calls == calls
+@pytest.mark.parametrize("mode", [CONSUMER, EAGER, COOPERATIVE], ids=["consumer", "eager", "cooperative"])
+def test_full_group_refuses_one_member_and_leaves_the_others_alone(
+    broker_pool: BrokerPool, mode: Mapping[str, object]
+) -> None:
+    """C19, KIP-389: GROUP_MAX_SIZE_REACHED is fatal, at once, with the broker's words; the members go on."""
+    limits = {"group.consumer.max.size": "1", "group.max.size": "1"}
+    ground = Ground(broker=broker_pool.shared(NEWEST, properties=limits), mode=mode)
+    topic, group = ground.topic(2), unique("group")
+    with ground.member(group, [topic]) as first:
+        first.settled(2)
+        calls = list(first.notes.calls)
+        with ground.member(group, [topic]) as second:
+            second.wait(lambda w: bool(w.notes.errors), "the fatal error")
+            error = second.notes.errors[0]
+            assert (error.code(), error.fatal()) == (KafkaError.GROUP_MAX_SIZE_REACHED, True)
+            assert ("group.max.size" if ground.is_classic else "group.consumer.max.size") in error.str()
+            assert second.state is MemberState.FATAL
+        produce(ground.bootstrap_servers, topic, 100)
+        first.wait(lambda w: len(w.notes.records) == 100, "100 records")
+        assert first.notes.calls == calls

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from time import monotonic
 
@@ -36,10 +35,9 @@ def any_broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broke
 
 
 @pytest.fixture(scope="module", params=["4.3.1", "4.0.0"])
-def quick_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def quick_broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
     """A broker whose sessions end after 3 s."""
-    with start(request.param, properties=SHORT_SESSIONS) as broker:
-        yield broker
+    return broker_pool.shared(request.param, properties=SHORT_SESSIONS)
 
 
 @pytest.fixture

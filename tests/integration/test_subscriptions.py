@@ -7,19 +7,20 @@ from confluent_kafka import KafkaError
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
+from tests.integration.conftest import Ground
 from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-def test_regex_takes_in_a_topic_created_later(broker: Broker) -> None:
+def test_regex_takes_in_a_topic_created_later(ground: Ground) -> None:
     """C13, B03: a pattern is resolved by the broker; a topic that matches later is assigned when the broker sees it."""
     name = unique("events")
-    early = create_topic(broker.bootstrap_servers, f"{name}-early", 2)
-    with Worker(broker.bootstrap_servers, unique("group"), [f"^{name}-.*"]) as worker:
+    early = create_topic(ground.bootstrap_servers, f"{name}-early", 2)
+    with ground.member(unique("group"), [f"^{name}-.*"]) as worker:
         worker.settled(2)
-        late = create_topic(broker.bootstrap_servers, f"{name}-late", 2)
+        late = create_topic(ground.bootstrap_servers, f"{name}-late", 2)
         worker.settled(4)
         assert {topic for topic, _ in worker.owned} == {early, late}
 
@@ -35,50 +36,51 @@ def test_invalid_regex_is_fatal_until_the_subscription_changes(broker: Broker) -
         worker.settled(2)
 
 
-def test_unknown_topic_is_assigned_once_it_exists(broker: Broker) -> None:
+def test_unknown_topic_is_assigned_once_it_exists(ground: Ground) -> None:
     """A member of a topic that does not exist yet is STABLE with nothing, and gets it when it is created."""
     topic = unique("later")
-    with Worker(broker.bootstrap_servers, unique("group"), [topic]) as worker:
+    with ground.member(unique("group"), [topic]) as worker:
         worker.settled(0)
-        assert worker.consumer.membership().waits_for == "partitions: the coordinator has assigned none"
-        create_topic(broker.bootstrap_servers, topic, 3)
-        produce(broker.bootstrap_servers, topic, 30)
+        by = "leader" if ground.is_classic else "coordinator"
+        assert worker.consumer.membership().waits_for == f"partitions: the {by} has assigned none"
+        create_topic(ground.bootstrap_servers, topic, 3)
+        produce(ground.bootstrap_servers, topic, 30)
         worker.settled(3)
         worker.wait(lambda w: len(w.notes.records) == 30, "30 records")
 
 
-def test_deleted_topic_is_revoked(broker: Broker) -> None:
+def test_deleted_topic_is_revoked(ground: Ground) -> None:
     """The partitions of a deleted topic are given up; the rest is read on."""
-    keeps = create_topic(broker.bootstrap_servers, unique("keeps"), 2)
-    goes = create_topic(broker.bootstrap_servers, unique("goes"), 2)
-    with Worker(broker.bootstrap_servers, unique("group"), [keeps, goes]) as worker:
+    keeps = create_topic(ground.bootstrap_servers, unique("keeps"), 2)
+    goes = create_topic(ground.bootstrap_servers, unique("goes"), 2)
+    with ground.member(unique("group"), [keeps, goes]) as worker:
         worker.settled(4)
-        delete_topic(broker.bootstrap_servers, goes)
+        delete_topic(ground.bootstrap_servers, goes)
         worker.settled(2)
-        produce(broker.bootstrap_servers, keeps, 20)
+        produce(ground.bootstrap_servers, keeps, 20)
         worker.wait(lambda w: len(w.notes.records) == 20, "20 records")
         assert worker.owned == {(keeps, 0), (keeps, 1)}
 
 
-def test_recreated_topic_is_read_from_its_start(broker: Broker) -> None:
+def test_recreated_topic_is_read_from_its_start(ground: Ground) -> None:
     """A topic deleted and made anew is another topic: its partitions are revoked and assigned again."""
-    topic = create_topic(broker.bootstrap_servers, unique("again"), 2)
-    produce(broker.bootstrap_servers, topic, 20)
-    with Worker(broker.bootstrap_servers, unique("group"), [topic]) as worker:
+    topic = create_topic(ground.bootstrap_servers, unique("again"), 2)
+    produce(ground.bootstrap_servers, topic, 20)
+    with ground.member(unique("group"), [topic]) as worker:
         worker.wait(lambda w: len(w.notes.records) == 20, "20 records")
-        delete_topic(broker.bootstrap_servers, topic)
+        delete_topic(ground.bootstrap_servers, topic)
         worker.settled(0)
-        create_topic(broker.bootstrap_servers, topic, 2)
-        produce(broker.bootstrap_servers, topic, 10)
+        create_topic(ground.bootstrap_servers, topic, 2)
+        produce(ground.bootstrap_servers, topic, 10)
         worker.settled(2)
         worker.wait(lambda w: len(w.notes.records) == 30, "ten more records")
 
 
-def test_subscription_changes_while_a_member(broker: Broker) -> None:
+def test_subscription_changes_while_a_member(ground: Ground) -> None:
     """C10, C11: another subscription is another assignment; unsubscribe leaves, subscribe joins again."""
-    one = create_topic(broker.bootstrap_servers, unique("one"), 2)
-    two = create_topic(broker.bootstrap_servers, unique("two"), 3)
-    with Worker(broker.bootstrap_servers, unique("group"), [one]) as worker:
+    one = create_topic(ground.bootstrap_servers, unique("one"), 2)
+    two = create_topic(ground.bootstrap_servers, unique("two"), 3)
+    with ground.member(unique("group"), [one]) as worker:
         worker.settled(2)
         worker.order(lambda consumer: consumer.subscribe([two]))
         worker.wait(lambda w: w.owned == {(two, p) for p in range(3)}, "the other topic")
