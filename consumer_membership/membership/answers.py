@@ -25,17 +25,6 @@ _S = MemberState
 class Answers(Lifecycle):
     """A member as far as its coordinator's answers move it."""
 
-    # ---- where it is ----
-
-    def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
-        """Where waiting does not mend it, tell the application and keep nobody waiting (KAFKA-18034)."""
-        if not event.is_final:
-            self.last_error = event.error
-            return
-        self._raise(Problem.REFUSED, event.error)
-        self._over(self.commits.abandon(event.error))
-        self._leave_by = self._now
-
     # ---- successes ----
 
     def _on_heartbeat_answered(self, event: ev.HeartbeatAnswered) -> None:

@@ -11,26 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import assert_never
 
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.answers import Answers
 from consumer_membership.membership.effects import (
     Effect,
     Heartbeat,
-    LeaveCompleted,
 )
-from consumer_membership.membership.events import Event, Step
-from consumer_membership.membership.offsets import ASSIGNMENT_LOST
-from consumer_membership.membership.reconciler import Phase
+from consumer_membership.membership.events import Event
 from consumer_membership.membership.states import IN_GROUP, SILENT, MemberState
 from consumer_membership.types import (
-    FATAL_CODE,
-    INVALID_PATTERN_CODE,
-    BrokerError,
     Instant,
-    Offsets,
-    Subscription,
 )
 
 _S = MemberState
@@ -51,11 +42,6 @@ IGNORED: Mapping[type[Event], frozenset[MemberState]] = MappingProxyType(
     }
 )
 
-#: Fatal errors whose cause is the subscription, so that another one leads out of them: INVALID_REGULAR_EXPRESSION.
-SUBSCRIPTION_ERRORS = frozenset({INVALID_PATTERN_CODE})
-#: How long one automatic commit is tried.
-AUTO_COMMIT_S = 30.0
-
 
 class Member(Answers):
     """One member of one group. `new_member_id` makes a fresh member id (KIP-1082), `jitter` a number in [0, 1)."""
@@ -71,28 +57,8 @@ class Member(Answers):
         self._advance()
         return tuple(self._out)
 
-    def _dispatch(self, event: Event) -> None:  # noqa: C901, PLR0912 - a funnel has one branch an event
+    def _dispatch(self, event: Event) -> None:
         match event:
-            case ev.Subscribed():
-                self._on_subscribed(event)
-            case ev.Polled():
-                self._on_polled(event)
-            case ev.StepFinished():
-                self._on_step_finished(event)
-            case ev.PositionsReported():
-                self._on_positions_reported(event)
-            case ev.CommitRequested():
-                self._begin_commit(event.commit_id, event.offsets, event.timeout_s)
-            case ev.AssignedByHand():
-                self._on_assigned_by_hand(event)
-            case ev.LeaveRequested():
-                self._on_leave_requested(event)
-            case ev.CoordinatorFound():
-                self.coordinator.found(event.coordinator)
-            case ev.CoordinatorLookupFailed():
-                self._on_lookup_failed(event)
-            case ev.CoordinatorLost():
-                self._lose_coordinator(event.reason)
             case ev.HeartbeatAnswered():
                 self._on_heartbeat_answered(event)
             case ev.HeartbeatRejected():
@@ -108,121 +74,25 @@ class Member(Answers):
             case ev.TopicIdsResolved():
                 self.ownership.resolve(event.names)
                 self.reconciler.topic_ids_resolved(self._now)
-            case ev.StartOffsetsFetched():
-                identity = self._identity
-                self._out += self.reconciler.start_offsets_fetched(event.attempt, event.offsets, identity, self._now)
-            case ev.StartOffsetsFailed():
-                self._on_start_offsets_failed(event)
             case ev.CommitAnswered():
                 self._on_commit_answered(event)
-            case ev.CommitFailed():
-                self._on_commit_failed(event)
-            case ev.TimePassed():
-                pass
             case _:
-                assert_never(event)
+                self._dispatch_shared(event)
 
     # ---- the application ----
 
     def _on_subscribed(self, event: ev.Subscribed) -> None:
-        self._has_news |= event.subscription != self.subscription
-        self.subscription = event.subscription
+        super()._on_subscribed(event)
         self.heartbeats.stir()
 
     def _on_polled(self, event: ev.Polled) -> None:
-        self._polled_at = self._now
         self.heartbeats.is_active = event.delivered
-        self.reconciler.polled(self._now)
-        if self.subscription and self.reconciler.is_idle:
-            self._join_at_poll()
-
-    def _join_at_poll(self) -> None:
-        """A rebalance never starts outside poll: this is where a member that is out of its group joins."""
-        match self.state:
-            case _S.UNSUBSCRIBED:
-                self._join("the application polls with a subscription")
-            case _S.STALE:
-                self._join("the application polls again")
-            case _S.FATAL if self._has_news and self._fatal is not None and self._fatal.code in SUBSCRIPTION_ERRORS:
-                self._join("another subscription took the place of the refused one")
-            case _:
-                pass
-
-    def _on_step_finished(self, event: ev.StepFinished) -> None:
-        was_losing = self.reconciler.phase is Phase.LOSE
-        self._out += self.reconciler.step_finished(event, self._identity, self._now)
-        if event.step is not Step.LOSE or not was_losing or not self.reconciler.is_idle:
-            return
-        if self.state is _S.FENCED:
-            self._rejoin_after_fence()
-        elif self.state is _S.STALE and self.subscription:
-            # The step was performed inside a poll: that is the poll which the member waited for.
-            self._polled_at = self._now
-            self._join("the application polls again and has given up its partitions")
-
-    def _on_assigned_by_hand(self, event: ev.AssignedByHand) -> None:
-        if event.holds:
-            self.auto_commit.restart(self._now)
-        elif not self.ownership.owned:
-            self.auto_commit.stop()
+        super()._on_polled(event)
 
     def _on_leave_requested(self, event: ev.LeaveRequested) -> None:
-        subscription, self.subscription = self.subscription, Subscription()
-        match self.state:
-            case _S.UNSUBSCRIBING:
-                pass
-            case _S.UNSUBSCRIBED | _S.FATAL:
-                self._out.append(LeaveCompleted())
-            case _S.FENCED | _S.STALE:
-                # on_lost is already on its way to the application; the coordinator has nothing of this member.
-                self._transition(_S.UNSUBSCRIBED, "the application left while the member was out of the group")
-                self._out.append(LeaveCompleted())
-            case _:
-                self._leave_option, self._given_up = event.option, subscription
-                self._leave_by = self._now + self.settings.leave_timeout_s
-                self._transition(_S.UNSUBSCRIBING, "the application leaves the group")
-                self._out += self.reconciler.begin_leaving(self._identity, self._now)
-
-    # ---- commits and offsets ----
-
-    def _begin_commit(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
-        self._over(self.commits.begin(commit_id, offsets, self._now + timeout_s))
-        if self.state is _S.FATAL or (self.state in (_S.FENCED, _S.STALE)):
-            self._over(self.commits.abandon(self._fatal or ASSIGNMENT_LOST))
-
-    def _on_positions_reported(self, event: ev.PositionsReported) -> None:
-        if event.commit_id != self.auto_commit.collecting:
-            return
-        if event.offsets:
-            self.auto_commit.collected(self._now)
-            self._begin_commit(event.commit_id, event.offsets, AUTO_COMMIT_S)
-        else:
-            self.auto_commit.restart(self._now)
-
-    def _on_commit_answered(self, event: ev.CommitAnswered) -> None:
-        if not self.commits.is_pending(event.commit_id):
-            return
-        if event.verdict is ev.CommitVerdict.REDISCOVER:
-            self._lose_coordinator("a commit was answered by a broker that is not the coordinator")
-        self._over(self.commits.answered(event, self._now))
-
-    def _on_commit_failed(self, event: ev.CommitFailed) -> None:
-        if not self.commits.is_pending(event.commit_id):
-            return
-        if event.retriable:
-            self._lose_coordinator(event.reason)
-        error = BrokerError(code=FATAL_CODE, name="_FAIL", message=event.reason)
-        self._over(self.commits.unanswered(event.commit_id, self._now, error=error, retriable=event.retriable))
-
-    def _on_start_offsets_failed(self, event: ev.StartOffsetsFailed) -> None:
-        if not self.reconciler.start_offsets_failed(event.attempt, self._now):
-            return
-        if event.rediscover:
-            self._lose_coordinator(event.error.name)
-        if event.retriable:
-            self.last_error = event.error
-        else:
-            self._fail(event.error)
+        if self.state in IN_GROUP:
+            self._given_up = self.subscription
+        super()._on_leave_requested(event)
 
     # ---- time and circumstances ----
 
@@ -235,14 +105,11 @@ class Member(Answers):
             self._lose_coordinator("the coordinator is not known yet")
         if self.state in IN_GROUP:
             self._claim_instance()
-        if self.state in IN_GROUP:
             self._out += self.reconciler.advance(self._identity, now)
         self._over(self.commits.pump(self._commit_identity, now))
         if self.state is _S.RECONCILE:
             self._reconcile()
-        due_at = self.auto_commit.due_at
-        if due_at is not None and now >= due_at:
-            self._out.append(self.auto_commit.collect(self.commits.next_automatic_id()))
+        self._collect_positions_if_due()
         if self.state is _S.UNSUBSCRIBING:
             self._advance_leave()
         self._heartbeat_if_due()
@@ -260,18 +127,8 @@ class Member(Answers):
         if reconciler.is_idle and self._acknowledged != ownership.statement:
             self._acknowledged = ownership.statement
             self.heartbeats.holds_partitions = bool(ownership.owned)
-            if ownership.owned:
-                self.auto_commit.restart(self._now)
-            else:
-                self.auto_commit.stop()
+            self._watch_positions()
             self._transition(_S.ACK, "the assignment was taken over" if not ownership.unresolved else "in part")
-
-    def _advance_leave(self) -> None:
-        if self._leave_request is not None:
-            if self._now >= self._leave_by:
-                self._left("the coordinator did not answer the leave in time")
-        elif self.reconciler.is_idle and (self._now >= self._leave_by or not self._has_commits_to_await):
-            self._leave()
 
     def _heartbeat_if_due(self) -> None:
         if not self._may_heartbeat or self._now < self.heartbeats.due_at(self._now, urgent=self._is_urgent):
@@ -303,13 +160,9 @@ class Member(Answers):
 
     def next_deadline(self) -> Instant | None:
         """When time alone makes something due; None: never. Call `handle(TimePassed(), now)` then."""
-        moments = [self.auto_commit.due_at, self.commits.next_deadline(self._commit_identity)]
-        if self.state in IN_GROUP:
-            moments += [self._poll_deadline, self.reconciler.next_deadline()]
+        moments = self._shared_deadlines()
         if self.state is _S.JOINING and self.coordinator.is_known:
             moments.append(self.instance.next_deadline())
-        if self.state is _S.UNSUBSCRIBING and self.reconciler.is_idle:
-            moments.append(self._leave_by)
         if self._may_heartbeat:
             moments.append(self.heartbeats.due_at(self._now, urgent=self._is_urgent))
         return min((moment for moment in moments if moment is not None), default=None)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from consumer_membership.membership.member import Member
+from consumer_membership.membership.participant import OrderT, Participant
 from consumer_membership.membership.reconciler import Phase
-from consumer_membership.membership.states import IN_GROUP, MemberState
+from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.types import GroupProtocol, Instant, TopicPartition
+from consumer_membership.types import GroupProtocol, Instant
 
 
 def view_of(member: Member) -> MembershipView:
     """This member as it is now; the same member later gives another view."""
     ownership = member.ownership
-    waits_for, waits_since = _waiting(member)
+    waits_for, waits_since = waiting(member, lambda: _words(member))
     unresolved = ownership.unresolved
     return MembershipView(
         state=member.state,
@@ -24,7 +27,7 @@ def view_of(member: Member) -> MembershipView:
         owned=ownership.named_owned,
         target=ownership.named_target,
         unresolved=sum(1 for p in ownership.target or () if p.topic_id in unresolved) if unresolved else 0,
-        pending_revocation=_pending_revocation(member),
+        pending_revocation=member.pending_revocation,
         waits_for=waits_for,
         waits_since=waits_since,
         waits_until=member.instance.waits_until(),
@@ -37,42 +40,45 @@ def view_of(member: Member) -> MembershipView:
     )
 
 
-def _pending_revocation(member: Member) -> frozenset[TopicPartition]:
-    revoking, ownership = member.reconciler.revoking, member.ownership
-    if revoking is None:
-        return frozenset(ownership.named_owned)
-    return ownership.named(revoking & ownership.owned.keys()) if revoking else frozenset()
-
-
-def _waiting(member: Member) -> tuple[str | None, Instant | None]:
-    """What the member waits for, in words, and since when."""
-    needs_coordinator = member.state in IN_GROUP or member.state is MemberState.UNSUBSCRIBING
+def waiting(
+    member: Participant[OrderT], words: Callable[[], tuple[str | None, Instant | None]]
+) -> tuple[str | None, Instant | None]:
+    """What a member of either protocol waits for, in words, and since when; `words` has the protocol's own."""
+    needs_coordinator = member.is_in_group or member.shown is MemberState.UNSUBSCRIBING
     if needs_coordinator and not member.coordinator.is_known:
         return "the group's coordinator to be found", member.coordinator.searching_since
     if member.reconciler.phase is not Phase.IDLE:
         return member.reconciler.phase.value, member.reconciler.since
-    if member.ownership.unresolved:
-        return "the names of assigned topic ids", member.since
-    if member.state is MemberState.JOINING and member.instance.is_waiting:
-        return _waiting_for_instance(member), member.instance.waits_since
-    words = _words(member)
-    return words, member.since if words is not None else None
+    said, since = words()
+    if said is None:
+        said, since = _shared_words(member), member.since
+    return said, since if said is not None else None
 
 
-def _words(member: Member) -> str | None:
-    match member.state:
+def _shared_words(member: Participant[OrderT]) -> str | None:
+    match member.shown:
         case MemberState.UNSUBSCRIBED if member.subscription:
             return "the application's next poll, to join"
         case MemberState.STALE:
             return "the application's next poll, to rejoin"
-        case MemberState.JOINING:
-            return "the coordinator's answer to the join"
         case MemberState.UNSUBSCRIBING:
             return "the coordinator's answer to the leave"
-        case MemberState.STABLE if not member.ownership.owned:
-            return "partitions: the coordinator has assigned none"
         case _:
             return None
+
+
+def _words(member: Member) -> tuple[str | None, Instant | None]:
+    if member.ownership.unresolved:
+        return "the names of assigned topic ids", member.since
+    match member.state:
+        case MemberState.JOINING if member.instance.is_waiting:
+            return _waiting_for_instance(member), member.instance.waits_since
+        case MemberState.JOINING:
+            return "the coordinator's answer to the join", member.since
+        case MemberState.STABLE if not member.ownership.owned:
+            return "partitions: the coordinator has assigned none", member.since
+        case _:
+            return None, None
 
 
 def _waiting_for_instance(member: Member) -> str:

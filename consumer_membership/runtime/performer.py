@@ -23,7 +23,7 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
 )
 from consumer_membership.membership.events import PositionsReported
-from consumer_membership.membership.member import SUBSCRIPTION_ERRORS
+from consumer_membership.membership.funnel import SUBSCRIPTION_ERRORS
 from consumer_membership.runtime.book import OffsetBook
 from consumer_membership.runtime.duty import Duty
 from consumer_membership.runtime.mailroom import Mailroom

@@ -38,7 +38,7 @@ from consumer_membership.membership.events import (
     StepFinished,
     TimePassed,
 )
-from consumer_membership.membership.lifecycle import LEAVE_ANSWER_S
+from consumer_membership.membership.participant import LEAVE_ANSWER_S
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation.coordinator import Committed, Removed

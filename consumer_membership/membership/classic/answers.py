@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.leading import Leading
 from consumer_membership.membership.classic.lifecycle import key_of, topic_key
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.effects import Problem
 from consumer_membership.types import FATAL_CODE, BrokerError, TopicPartition
 
 _S = ClassicState
@@ -129,11 +127,3 @@ class ClassicAnswers(Leading):
         if self._exchange is None and self.state in (_S.JOINING, _S.SYNCING):
             delay_s = 0.0 if at_once else self._backoff.next_delay()
             self._join(f"rebalance failed due to {error.name}", delay_s=delay_s)
-
-    def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
-        if not event.is_final:
-            self.last_error = event.error
-            return
-        self._raise(Problem.REFUSED, event.error)
-        self._over(self.commits.abandon(event.error))
-        self._leave_by = self._now

@@ -107,19 +107,6 @@ class Leading(ClassicLifecycle):
         if due_at is not None and self._now >= due_at:
             self._out.append(self.pattern.ask(self._next_request_id()))
 
-    def _dispatch_to_leader(self, event: object) -> None:
-        match event:
-            case TopicsDescribed():
-                self._on_topics_described(event)
-            case TopicsNotDescribed():
-                self._on_topics_not_described(event)
-            case AssignmentComputed():
-                self._on_assignment_computed(event)
-            case AssignmentFailed():
-                self._on_assignment_failed(event)
-            case _:
-                pass
-
     def _on_topics_described(self, event: TopicsDescribed) -> None:
         if self.pattern.awaits(event.request_id):
             self.pattern.listed(event.topics.partitions, self._now)

@@ -1,0 +1,240 @@
+"""What members of both protocols have and do alike: their parts, and the ways out of a group.
+
+`Participant` holds the parts that know nothing of a protocol. What differs is left to `lifecycle` and
+`classic.lifecycle`, each of them the only writer of its machine's state: this room asks for a state by the name under
+which both are shown (`shown`, `_go`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from consumer_membership.membership.backoff import Backoff, Jitter
+from consumer_membership.membership.coordinator import Coordinator
+from consumer_membership.membership.effects import (
+    CommitCompleted,
+    Effect,
+    LeaveCompleted,
+    Problem,
+    RaiseToApplication,
+    StateChanged,
+)
+from consumer_membership.membership.offsets import ASSIGNMENT_LOST, AutoCommit, CommitIdentity, Commits
+from consumer_membership.membership.ownership import Ownership
+from consumer_membership.membership.reconciler import Phase, Reconciler
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.states import IN_GROUP, MemberState
+from consumer_membership.membership.view import Transition
+from consumer_membership.types import (
+    NO_EPOCH,
+    NO_MEMBER_ID,
+    POLL_TIMEOUT_CODE,
+    BrokerError,
+    Instant,
+    LeaveOption,
+    Subscription,
+    TopicPartition,
+)
+
+_S = MemberState
+#: What a protocol's member orders beside the common effects.
+OrderT = TypeVar("OrderT")
+
+#: How long the answer to the leave may take; it is sent once and never repeated.
+LEAVE_ANSWER_S = 5.0
+#: Transitions kept for the view.
+REMEMBERED_TRANSITIONS = 32
+
+
+class Participant(ABC, Generic[OrderT]):
+    """The parts of one member of a group, whatever its protocol, and what is done with them."""
+
+    def __init__(self, settings: MemberSettings, *, jitter: Jitter) -> None:
+        self.settings = settings
+        self.since: Instant | None = None
+        self.subscription = Subscription()
+        self.coordinator = Coordinator()
+        self.ownership = Ownership()
+        self.commits = Commits(settings, jitter)
+        self.reconciler = Reconciler(settings, self.ownership, self.commits, jitter)
+        self.auto_commit = AutoCommit(settings)
+        self.transitions: deque[Transition] = deque(maxlen=REMEMBERED_TRANSITIONS)
+        self.last_error: BrokerError | None = None
+        self.last_heartbeat_at: Instant | None = None
+        self._polled_at: Instant = 0.0
+        self._has_news = False
+        self._fatal: BrokerError | None = None
+        self._leave_option = LeaveOption.DEFAULT
+        self._leave_by: Instant = 0.0
+        self._leave_request: int | None = None
+        self._out: list[Effect | OrderT] = []
+        self._now: Instant = 0.0
+
+    # ---- what a protocol adds ----
+
+    @property
+    @abstractmethod
+    def shown(self) -> MemberState:
+        """The state, as it is shown where both protocols are."""
+
+    @abstractmethod
+    def _go(self, shown: MemberState, reason: str) -> None:
+        """Change to the state that is shown so; one that both machines have."""
+
+    @property
+    @abstractmethod
+    def _identity(self) -> CommitIdentity:
+        """As whom the member fetches and commits."""
+
+    @property
+    @abstractmethod
+    def _may_commit(self) -> bool:
+        """Whether a member of the group may commit now."""
+
+    @property
+    @abstractmethod
+    def _is_counted(self) -> bool:
+        """Whether the coordinator counts this member in, so that it takes commits of it."""
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Everything was given up: say so, or end where there is nothing to say."""
+
+    @abstractmethod
+    def _leave_unasked(self) -> None:
+        """Say that the member leaves, without waiting for the answer: its application does not poll."""
+
+    @abstractmethod
+    def _forget_requests(self) -> None:
+        """Wait for no answer any more, but for one to the leave."""
+
+    @abstractmethod
+    def _forget_membership(self) -> None:
+        """The membership is over: its epoch is, and what else belongs to it."""
+
+    # ---- state and questions ----
+
+    def _note_transition(self, old: MemberState, new: MemberState, reason: str) -> None:
+        self._out.append(StateChanged(old=old, new=new, reason=reason))
+        self.transitions.append(Transition(at=self._now, old=old, new=new, reason=reason))
+
+    def _raise(self, problem: Problem, error: BrokerError) -> None:
+        self.last_error = error
+        self._out.append(RaiseToApplication(problem=problem, error=error))
+
+    def _new_backoff(self, jitter: Jitter) -> Backoff:
+        return Backoff(self.settings.retry_backoff_s, self.settings.retry_backoff_max_s, jitter)
+
+    @property
+    def _commit_identity(self) -> CommitIdentity | None:
+        """As whom a commit may be sent now; None: not now."""
+        if not self.coordinator.is_known or self._leave_request is not None:
+            return None
+        if self.shown is _S.UNSUBSCRIBED:
+            return CommitIdentity(member_id=NO_MEMBER_ID, member_epoch=NO_EPOCH, instance_id=None)
+        return self._identity if self._may_commit else None
+
+    @property
+    def _poll_deadline(self) -> Instant:
+        return self._polled_at + self.settings.max_poll_interval_s
+
+    @property
+    def is_in_group(self) -> bool:
+        """Whether the member is in its group, or on the way into it; the application's polls are watched then."""
+        return self.shown in IN_GROUP
+
+    @property
+    def _needs_coordinator(self) -> bool:
+        return self.is_in_group or self.shown is _S.UNSUBSCRIBING or len(self.commits) > 0
+
+    @property
+    def pending_revocation(self) -> frozenset[TopicPartition]:
+        """What the running reconciliation will have taken from the application."""
+        revoking, ownership = self.reconciler.revoking, self.ownership
+        if revoking is None:
+            return frozenset(ownership.named_owned)
+        return ownership.named(revoking & ownership.owned.keys()) if revoking else frozenset()
+
+    def _shared_deadlines(self) -> list[Instant | None]:
+        moments = [self.auto_commit.due_at, self.commits.next_deadline(self._commit_identity)]
+        if self.is_in_group:
+            moments += [self._poll_deadline, self.reconciler.next_deadline()]
+        if self.shown is _S.UNSUBSCRIBING and self.reconciler.is_idle:
+            moments.append(self._leave_by)
+        return moments
+
+    # ---- the coordinator, commits ----
+
+    def _lose_coordinator(self, reason: str) -> None:
+        if self._needs_coordinator:
+            self._out += self.coordinator.search(reason, self._now)
+        else:
+            self.coordinator.forget()
+
+    def _over(self, effects: Iterable[Effect]) -> None:
+        """Pass effects on; a reconciliation that waits for a commit among them goes on."""
+        for effect in effects:
+            self._out.append(effect)
+            if isinstance(effect, CommitCompleted):
+                self.auto_commit.committed(effect.commit_id)
+                self._out += self.reconciler.commit_over(effect.commit_id, self._identity, self._now)
+
+    # ---- out of the group, in good order or not ----
+
+    def _drop_everything(self, error: BrokerError) -> None:
+        """Order on_lost if the application may hold anything; commits that were not sent yet end with this error."""
+        self._out += self.reconciler.lose(self._now)
+        self._out += self.commits.abandon(error)
+        self.auto_commit.stop()
+
+    def _fail(self, error: BrokerError) -> None:
+        self._raise(Problem.FATAL, error)
+        self._fatal = error
+        self._has_news = False
+        was_leaving = self.shown is _S.UNSUBSCRIBING
+        self._forget_requests()
+        self._go(_S.FATAL, str(error))
+        self._drop_everything(error)
+        if was_leaving:
+            self._leave_request = None
+            self._out.append(LeaveCompleted())
+
+    def _expire(self) -> None:
+        """The application did not poll in time: leave, so that others get the partitions (max.poll.interval.ms)."""
+        limit_ms = round(self.settings.max_poll_interval_s * 1000)
+        error = BrokerError(
+            code=POLL_TIMEOUT_CODE,
+            name="_MAX_POLL_EXCEEDED",
+            message=f"max.poll.interval.ms={limit_ms} exceeded: the application did not poll for longer, so the member "
+            "left its group; poll more often, handle less between two polls, or raise max.poll.interval.ms",
+        )
+        self._leave_unasked()
+        self._forget_requests()
+        self._raise(Problem.POLL_TIMEOUT, error)
+        self._go(_S.STALE, f"max.poll.interval.ms={limit_ms} is over")
+        self._forget_membership()
+        self._drop_everything(ASSIGNMENT_LOST)
+
+    def _advance_leave(self) -> None:
+        if self._leave_request is not None:
+            if self._now >= self._leave_by:
+                self._left("the coordinator did not answer the leave in time")
+            return
+        # Once the member has left, no commit of this membership is accepted.
+        has_commits = self._is_counted and len(self.commits) > 0
+        if self.reconciler.is_idle and (self._now >= self._leave_by or not has_commits):
+            self._leave()
+
+    def _left(self, reason: str) -> None:
+        self._leave_request = None
+        self._forget_requests()
+        if self.reconciler.phase is not Phase.LOSE:
+            self.reconciler.left(self._now)
+        self.auto_commit.stop()
+        self._out += self.commits.abandon(ASSIGNMENT_LOST)
+        self._forget_membership()
+        self._go(_S.UNSUBSCRIBED, reason)
+        self._out.append(LeaveCompleted())
