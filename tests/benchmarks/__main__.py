@@ -8,16 +8,19 @@ import secrets
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import consumer_membership
 from consumer_membership.devbroker import Way, start
 from tests.benchmarks import plots, report
-from tests.benchmarks.bench import Bench, tell
+from tests.benchmarks.bench import Bench, tell, types_of
 from tests.benchmarks.figures import (
     assignors,
     bounce,
+    classic,
+    classic_crash,
     crash,
     crash_rounds,
     guardian,
@@ -41,7 +44,7 @@ FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
     module.NAME: module.run
     for module in (
         *(start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
-        *(crash, bounce, crash_rounds, guardian, assignors),
+        *(crash, bounce, crash_rounds, guardian, assignors, classic, classic_crash),
     )
 }
 
@@ -64,7 +67,10 @@ def main(arguments: list[str] | None = None) -> int:
         for name in asked.names or FIGURES:
             began = time.monotonic()
             tell(f"--- {name}")
-            figures.append(FIGURES[name](bench))
+            known = bench.groups()
+            figure = FIGURES[name](bench)
+            new = {group: kind for group, kind in bench.groups().items() if group not in known}
+            figures.append(replace(figure, notes=(*figure.notes, types_of(new))) if new else figure)
             print(report.figure_markdown(figures[-1]), flush=True)
             tell(f"--- {name} took {time.monotonic() - began:.0f} s")
             _write(asked.output, run, figures)

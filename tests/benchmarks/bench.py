@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from confluent_kafka.admin import AdminClient
 
 from tests.benchmarks.processes import Worker, WorkerFailedError
 from tests.benchmarks.samples import Check, Series
@@ -20,8 +23,10 @@ PARTITIONS = 12
 HEARTBEAT_S = 5.0
 """The broker's group.consumer.heartbeat.interval.ms, by default; phases are drawn from it."""
 
+_RAW_MODULE = "confluent_kafka"
 _SETTLE_S, _QUICK_SETTLE_S = 16.0, 8.0
 _FILL_TIMEOUT_S = 180.0
+_GROUP_PREFIXES = {True: "bench-ours", False: "bench-raw"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,13 +81,16 @@ class Bench:
         self.chance = random.Random(self.seed)  # noqa: S311 - phases, not secrets
 
     def ours(self, label: str = "ours", **config: str) -> Side:
-        """Our side; underscores in the names of properties stand for dots."""
-        settings = {"group.protocol": "consumer", **_dotted(config)}
-        return Side(label=label, module=self.subject, config=settings, is_ours=True)
+        """Our side, of the protocol that it chooses by itself; underscores in the names of properties stand for dots.
+
+        The broker offers the consumer protocol, so that is what it chooses; raw's own default is the classic one.
+        """
+        own = {"group.protocol": "consumer"} if self.subject == _RAW_MODULE else {}
+        return Side(label=label, module=self.subject, config={**own, **_dotted(config)}, is_ours=True)
 
     def raw(self, label: str = "raw", **config: str) -> Side:
         """confluent_kafka itself; underscores in the names of properties stand for dots."""
-        return Side(label=label, module="confluent_kafka", config={"group.protocol": "consumer", **_dotted(config)})
+        return Side(label=label, module=_RAW_MODULE, config={"group.protocol": "consumer", **_dotted(config)})
 
     def count(self, full: int, quick: int) -> int:
         """How many rounds to take."""
@@ -108,11 +116,21 @@ class Bench:
         """A source of chance for one thread or one side: none depends on how far another one is."""
         return random.Random(seed)  # noqa: S311 - phases, not secrets
 
+    def group(self, side: Side) -> str:
+        """A new group's name, which tells whose group it is."""
+        return unique(_GROUP_PREFIXES[side.is_ours])
+
+    def groups(self) -> dict[str, str]:
+        """The groups of this and of earlier figures that the broker knows, each with its type."""
+        found = AdminClient({"bootstrap.servers": self.bootstrap}).list_consumer_groups().result()
+        prefixes = tuple(_GROUP_PREFIXES.values())
+        return {one.group_id: one.type.name.lower() for one in found.valid if one.group_id.startswith(prefixes)}
+
     def config(self, side: Side, group: str | None = None) -> dict[str, str]:
         """A side's complete configuration, for a new group if none is named."""
         return {
             "bootstrap.servers": self.bootstrap,
-            "group.id": group or unique("bench"),
+            "group.id": group or self.group(side),
             "auto.offset.reset": "earliest",
             **side.config,
         }
@@ -174,6 +192,13 @@ def counted_in(*series: Series) -> Iterator[None]:
         tell(f"FAILED {series[0].label}: {error}")
         for one in series:
             one.fail(str(error))
+
+
+def types_of(groups: Mapping[str, str]) -> str:
+    """In words how many groups of which type each side made."""
+    counts = Counter((group.split("-")[1], kind) for group, kind in groups.items())
+    words = [f"{whose} {count} {kind}" for (whose, kind), count in sorted(counts.items())]
+    return f"groups on the broker, by their type: {', '.join(words)}"
 
 
 def tell(line: str) -> None:

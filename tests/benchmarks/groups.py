@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.processes import Said, Worker, WorkerFailedError
 from tests.benchmarks.workers import member
-from tests.support.kafka import unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +39,7 @@ class GroupMember:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
+        self.constructing_at = 0.0
         self.subscribed_at = 0.0
         self.left_at = 0.0
         self.leaving_at = 0.0
@@ -53,11 +53,21 @@ class GroupMember:
     def subscribe(self) -> None:
         """Make the consumer and subscribe it."""
         self.worker.order("subscribe")
-        self.subscribed_at = self.worker.expect("subscribed", _READY_S).at
+        self.await_subscribed()
+
+    def await_subscribed(self) -> None:
+        """Wait until its consumer, which was ordered, is made and subscribed."""
+        subscribed = self.worker.expect("subscribed", _READY_S)
+        self.subscribed_at = subscribed.at
+        self.constructing_at = subscribed.at - subscribed.facts["constructor_s"]
 
     def owned(self) -> tuple[frozenset[int], float]:
         """What its callbacks say that it owns, and since when."""
-        return owned_by(self.worker.said("assigned", "revoked", "lost"))
+        return owned_by(self.callbacks())
+
+    def callbacks(self) -> list[Said]:
+        """Its rebalance callbacks so far."""
+        return self.worker.said("assigned", "revoked", "lost")
 
     @property
     def moves(self) -> int:
@@ -88,11 +98,19 @@ class GroupMember:
         self.errors = facts["errors"]
 
 
+def subscribe_together(members: Sequence[GroupMember]) -> None:
+    """Make the consumers and subscribe them, all at the same time."""
+    for one in members:
+        one.worker.order("subscribe")
+    for one in members:
+        one.await_subscribed()
+
+
 class Group:
     """A group with no members yet; all its processes are gone when its context is left."""
 
     def __init__(self, bench: Bench, side: Side, topic: str, **job: Any) -> None:  # noqa: ANN401 - fields of the Job
-        config = bench.config(side, unique("bench"))
+        config = bench.config(side)
         self._job = member.Job(module=side.module, config=config, topic=topic, **job)
         self._processes = ExitStack()
 
@@ -195,6 +213,23 @@ def handovers(old: Iterable[Record], new: Iterable[Record], partitions: Iterable
         )
         for partition in partitions
     ]
+
+
+def longest_gaps(records: Iterable[Record], began_at: float, ended_at: float) -> dict[int, float]:
+    """For each partition the longest time without a record between two moments, whoever handled it.
+
+    A silence that began before, or that went on afterwards, counts as far as it lies between the moments. Every
+    partition of the records is there, one that was silent all the time with all of it.
+    """
+    moments: dict[int, list[float]] = {}
+    for record in records:
+        within = moments.setdefault(record.partition, [began_at, ended_at])
+        if began_at <= record.handled_at <= ended_at:
+            within.append(record.handled_at)
+    return {
+        partition: max(later - earlier for earlier, later in itertools.pairwise(sorted(within)))
+        for partition, within in moments.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from tests.benchmarks.bench import PARTITIONS
 from tests.benchmarks.groups import is_balanced, owned_by
 from tests.benchmarks.processes import Said, Worker, WorkerFailedError
 from tests.benchmarks.workers.instance import Job
-from tests.support.kafka import unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -182,7 +181,7 @@ class StaticGroup:
         self._folder = TemporaryDirectory()
         self._partitions = partitions
         self.ledgers = Path(self._folder.name)
-        config = bench.config(side, unique("bench"))
+        config = bench.config(side)
         self.instances = [
             Instance(
                 kind,

@@ -12,7 +12,18 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, MultipleLocator, ScalarFormatter
 
-from tests.benchmarks.figures import assignors, bounce, crash, crash_rounds, guardian, scale_out, standstill, throughput
+from tests.benchmarks.figures import (
+    assignors,
+    bounce,
+    classic,
+    classic_crash,
+    crash,
+    crash_rounds,
+    guardian,
+    scale_out,
+    standstill,
+    throughput,
+)
 from tests.benchmarks.samples import ecdf
 
 if TYPE_CHECKING:
@@ -44,9 +55,11 @@ def draw(figure: Figure, folder: Path) -> Path | None:
         scale_out.NAME: _scale_out,
         guardian.NAME: _guardian,
         crash.NAME: _crash,
-        bounce.NAME: _bounce,
+        bounce.NAME: lambda bounced: _away(bounced, bounce.FACTOR),
         crash_rounds.NAME: _crash_rounds,
         assignors.NAME: _assignors,
+        classic.NAME: _classic,
+        classic_crash.NAME: lambda crashed: _away(crashed, classic_crash.FACTOR),
     }
     if figure.name not in drawers or not any(series.samples for series in figure.series):
         return None
@@ -177,20 +190,39 @@ def _crash(figure: Figure) -> None:
     plt.suptitle(figure.title, x=0.01, y=1.04, ha="left", fontsize=12)
 
 
-def _bounce(figure: Figure) -> None:
-    """Every bounce as a point, and the medians as multiples of raw's."""
+def _away(figure: Figure, factor: float) -> None:
+    """Every absence as a point, and the medians as multiples of raw's."""
     starts = (crash.FROM_START, crash.FROM_CONSTRUCTOR)
     rows = [series for series in figure.series if series.samples and series.label.startswith(starts)]
     _, axes = plt.subplots(figsize=(9.5, 0.5 * len(rows) + 1.6))
+    _rows_of_points(axes, rows, _multiples(rows))
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"seconds (bar: median); bound: {factor} x raw")
+    axes.set_title(figure.title.partition(":")[0])
+    plt.tight_layout()
+
+
+def _multiples(rows: list[Series]) -> list[str]:
+    """Beside each of our rows how many times raw's median its own is."""
     medians = {series.label: series.summary.median for series in rows}
     words = []
     for series in rows:
         raw = medians.get(f"{series.label.rpartition(', ')[0]}, raw")
         words.append(f"{medians[series.label] / raw:.2f} x raw" if raw and series.is_ours else "")
-    _rows_of_points(axes, rows, words)
-    axes.set_xlim(left=0)
-    axes.set_xlabel(f"seconds (bar: median); bound: {bounce.FACTOR} x raw")
-    axes.set_title(figure.title.partition(":")[0])
+    return words
+
+
+def _classic(figure: Figure) -> None:
+    """Every join, scale-out and leave as a point, a row for each side, strategy and circumstance."""
+    _, panels = plt.subplots(len(classic.STEPS), 1, figsize=(9.5, 9.5))
+    for axes, step in zip(panels, classic.STEPS, strict=True):
+        rows = [series for series in figure.series if series.samples and series.label.startswith(f"{step}, ")]
+        _rows_of_points(axes, rows, _multiples(rows))
+        axes.set_yticks(range(len(rows)), [series.label.removeprefix(f"{step}, ") for series in rows])
+        axes.set_xlim(left=0)
+        axes.set_title(step)
+    panels[-1].set_xlabel(f"seconds (bar: median); bound: {classic.FACTOR} x raw")
+    plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
     plt.tight_layout()
 
 

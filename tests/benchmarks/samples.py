@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import statistics
 import time
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 
 _DOUBT = 0.05
+_RESAMPLES = 2_000
+_FEWEST_TO_RESAMPLE = 6
+"""Of fewer values a resampled median says nothing about the rare ones; `median_interval` needs as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +151,42 @@ def ratio_at_least(bound: str, ratios: Sequence[float], limit: float, rests_on: 
     ours_failed = any(series.failures for series in rests_on if series.is_ours)
     is_undecided = strict.verdict is Verdict.FAIL and interval[1] >= limit and not ours_failed
     return replace(strict, measured=words, verdict=Verdict.UNDECIDED if is_undecided else strict.verdict)
+
+
+def medians_at_most(bound: str, ours: Series, raw: Series, limit: float) -> Check:
+    """Whether our median is not above so many times raw's, or nobody can tell.
+
+    The values are not paired: what each is made of is chance on each side by itself, as the phase of a heartbeat is.
+    """
+    measured = quotient(median_of(ours), median_of(raw))
+    strict = at_most(bound, measured, limit, "x raw", [ours, raw])
+    interval = quotient_interval(ours.values, raw.values)
+    if interval is None:
+        return strict
+    words = f"{strict.measured}; 95 % interval {interval[0]:.2f} to {interval[1]:.2f}"
+    is_undecided = strict.verdict is Verdict.FAIL and interval[0] <= limit and not ours.failures
+    return replace(strict, measured=words, verdict=Verdict.UNDECIDED if is_undecided else strict.verdict)
+
+
+def quotient(left: float | None, right: float | None) -> float | None:
+    """Left / right, where both are known and right is not zero."""
+    return None if left is None or not right else left / right
+
+
+def quotient_interval(left: Sequence[float], right: Sequence[float]) -> tuple[float, float] | None:
+    """The interval that the quotient of the medians lies in with about 95 % confidence; None for too few values.
+
+    By resampling (a percentile bootstrap), each side by itself; the same values always give the same interval.
+    """
+    if min(len(left), len(right)) < _FEWEST_TO_RESAMPLE or min(right) <= 0:
+        return None
+    chance = random.Random(0)  # noqa: S311 - resampling, not secrets
+    quotients = sorted(
+        statistics.median(chance.choices(left, k=len(left))) / statistics.median(chance.choices(right, k=len(right)))
+        for _ in range(_RESAMPLES)
+    )
+    tail = round(_RESAMPLES * _DOUBT / 2)
+    return quotients[tail], quotients[-1 - tail]
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:

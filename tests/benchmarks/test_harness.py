@@ -8,10 +8,11 @@ import struct
 import pytest
 
 from tests.benchmarks import report
-from tests.benchmarks.bench import Bench, Figure, counted_in
+from tests.benchmarks.bench import Bench, Figure, counted_in, types_of
+from tests.benchmarks.figures.classic import schedules
 from tests.benchmarks.figures.guardian import waits_after
 from tests.benchmarks.figures.throughput import paired_ratios
-from tests.benchmarks.groups import Record, Tally, handovers, is_balanced, owned_by, tally
+from tests.benchmarks.groups import Record, Tally, handovers, is_balanced, longest_gaps, owned_by, tally
 from tests.benchmarks.processes import Said, WorkerFailedError
 from tests.benchmarks.proxy import with_address
 from tests.benchmarks.samples import (
@@ -25,8 +26,10 @@ from tests.benchmarks.samples import (
     ecdf,
     median_interval,
     median_of,
+    medians_at_most,
     p90_of,
     percentile,
+    quotient_interval,
     ratio_at_least,
 )
 
@@ -144,6 +147,61 @@ def test_interval_of_a_median() -> None:
 def test_ratio_that_chance_may_explain_is_undecided(ratios: list[float], verdict: Verdict) -> None:
     """A tie is not a miss, and not a pass either."""
     assert ratio_at_least("a bound", ratios, 1.0, [series(1.0)]).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("ours", "raw", "verdict"),
+    [
+        ([1.0] * 12, [1.0] * 12, Verdict.PASS),
+        ([1.2] * 12, [1.0] * 12, Verdict.FAIL),
+        ([0.5, 2.0] * 6 + [2.0], [0.5, 2.0] * 6 + [0.5], Verdict.UNDECIDED),
+        ([1.2], [1.0], Verdict.FAIL),
+        ([], [1.0], Verdict.FAIL),
+        ([1.0], [], Verdict.FAIL),
+    ],
+)
+def test_median_that_chance_may_put_above_the_limit_is_undecided(
+    ours: list[float], raw: list[float], verdict: Verdict
+) -> None:
+    """Unpaired values: what resampling of them often brings below the limit is no miss."""
+    check = medians_at_most("a bound", series(*ours), series(*raw, is_ours=False), 1.1)
+
+    assert check.verdict is verdict
+
+
+def test_own_failure_is_not_excused_by_chance() -> None:
+    """As for ratios."""
+    values = [0.5, 2.0] * 6
+    check = medians_at_most("a bound", series(*values, 2.0, failures=1), series(*values, 0.5, is_ours=False), 1.1)
+
+    assert check.verdict is Verdict.FAIL
+
+
+def test_interval_of_a_quotient_is_reproducible() -> None:
+    """The same values, the same interval; too few have none."""
+    values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    found = quotient_interval(values, values)
+
+    assert found == quotient_interval(values, values)
+    assert found is not None
+    assert found[0] < 1.0 < found[1]
+    assert quotient_interval(values[:5], values) is None
+
+
+def test_longest_gaps_between_two_moments() -> None:
+    """Of each partition, whoever handled it; a silence at either end counts as far as it lies between them."""
+    handled = [record(0, 1, 9.0), record(0, 2, 10.5), record(0, 3, 11.5), record(0, 4, 13.0), record(1, 1, 20.0)]
+
+    assert longest_gaps(handled, 10.0, 12.0) == {0: 1.0, 1: 2.0}
+
+
+def test_schedules_meet_early_and_late_phases() -> None:
+    """Each part of a heartbeat's interval is met once, and every member leaves in turn."""
+    plan = schedules(bench(rounds=None), 6)
+
+    assert sorted(int(one.out_phase * 6) for one in plan) == list(range(6))
+    assert sorted(int(one.leave_phase * 6) for one in plan) == list(range(6))
+    assert [one.leaver for one in plan] == [0, 1, 2, 0, 1, 2]
 
 
 def test_own_failure_leaves_nothing_undecided() -> None:
@@ -284,12 +342,35 @@ def test_rounds_that_were_asked_for_win() -> None:
 
 
 def test_sides_differ_in_the_module_only() -> None:
-    """The configuration is equal, so that what differs is the consumer."""
+    """The configuration is equal, so that what differs is the consumer; ours chooses the protocol as a user's does."""
     one = bench(rounds=None)
     ours, raw = one.ours(fetch_wait_max_ms="100"), one.raw(fetch_wait_max_ms="100")
 
-    assert one.config(ours, "group") == one.config(raw, "group")
+    assert {**one.config(ours, "group"), "group.protocol": "consumer"} == one.config(raw, "group")
+    assert "group.protocol" not in ours.config
     assert (ours.module, raw.module) == ("ours_module", "confluent_kafka")
+
+
+def test_classic_sides_have_equal_configurations() -> None:
+    """Where a figure names the protocol, both sides speak it."""
+    one = bench(rounds=None)
+
+    assert one.ours(group_protocol="classic").config == one.raw(group_protocol="classic").config
+
+
+def test_raw_against_raw_speaks_one_protocol() -> None:
+    """Raw would choose the classic protocol: the noise of the harness is that of two members of the same kind."""
+    one = Bench(bootstrap="127.0.0.1:1", subject="confluent_kafka", is_quick=True, rounds=None, seed=1)
+
+    assert one.ours().config == one.raw().config == {"group.protocol": "consumer"}
+
+
+def test_group_tells_whose_it_is() -> None:
+    """The report says which type the groups of each side were, by their names."""
+    one = bench(rounds=None)
+    groups = {one.group(one.ours()): "consumer", one.group(one.raw()): "classic", one.group(one.raw()): "classic"}
+
+    assert types_of(groups) == "groups on the broker, by their type: ours 1 consumer, raw 2 classic"
 
 
 def test_report_shows_bounds_and_failures() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tests.benchmarks.bench import Figure, counted_in, tell
 from tests.benchmarks.figures.crash import FROM_CONSTRUCTOR, FROM_START, Away, most
 from tests.benchmarks.instances import StaticGroup
-from tests.benchmarks.samples import Check, Series, at_most, median_of
+from tests.benchmarks.samples import Check, Series, at_most, median_of, quotient
 
 if TYPE_CHECKING:
     import random
@@ -109,7 +109,7 @@ def _checks(size: Size, ours: Bounced, raw: Bounced) -> list[Check]:
     ratios = [
         at_most(
             f"{size}, {what}: {name} at most {FACTOR} x raw",
-            _quotient(of(mine), of(theirs)),
+            quotient(of(mine), of(theirs)),
             FACTOR,
             "x raw",
             [mine, theirs],
@@ -118,10 +118,6 @@ def _checks(size: Size, ours: Bounced, raw: Bounced) -> list[Check]:
         for name, of in (("median", median_of), ("worst", most))
     ]
     return [*ours.away.nothing_moved(str(size)), *ratios]
-
-
-def _quotient(left: float | None, right: float | None) -> float | None:
-    return None if left is None or not right else left / right
 
 
 def _one_size(bench: Bench, size: Size, bounced: list[Bounced]) -> list[str]:

@@ -114,7 +114,7 @@ def run(bench: Bench) -> Figure:
     ours, classic = (Away.of(side) for side in (bench.ours(), bench.raw("raw classic", group_protocol="classic")))
     raw = _Refusal.of(bench.raw())
     with bench.streaming(topic, RECORDS_PER_S / PARTITIONS):
-        complaints = _in_turns(bench, topic, ours, classic)
+        complaints = crash_in_turns(bench, topic, ours, classic)
         rounds = min(bench.count(3, 1), 3)
         # At the same time: each of them waits and does nothing else.
         with ThreadPoolExecutor(rounds) as lanes:
@@ -156,8 +156,11 @@ def _checks(ours: Away) -> tuple[Check, ...]:
     )
 
 
-def _in_turns(bench: Bench, topic: str, *sides: Away) -> list[str]:
-    """Both groups are there all the time, so that each meets the same machine; what their members complained of."""
+def crash_in_turns(bench: Bench, topic: str, *sides: Away) -> list[str]:
+    """Kill members of both groups in turns; what their members complained of.
+
+    The groups are there all the time, so that each meets the same machine.
+    """
     seed = bench.chance.random()
     with ExitStack() as stack:
         groups = [stack.enter_context(StaticGroup(bench, away.side, topic, MEMBERS)) for away in sides]

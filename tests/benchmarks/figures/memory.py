@@ -12,7 +12,6 @@ from tests.benchmarks.bench import PARTITIONS, Figure, counted_in, tell
 from tests.benchmarks.processes import Worker, WorkerFailedError
 from tests.benchmarks.samples import Series, at_most, difference, median_of
 from tests.benchmarks.workers import footprint
-from tests.support.kafka import unique
 
 if TYPE_CHECKING:
     from tests.benchmarks.bench import Bench, Side
@@ -68,7 +67,7 @@ def _weigh(bench: Bench, side: Side, topic: str, series: list[list[Series]]) -> 
         job = footprint.Job(
             module=side.module,
             config=config,
-            group=unique("bench"),
+            group=bench.group(side),
             topic=topic,
             expected=_RECORDS,
             consumers=_CONSUMERS,

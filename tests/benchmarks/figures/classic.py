@@ -1,0 +1,317 @@
+"""Classic groups: how long a join, a scale-out and a leave take, and what a cooperative scale-out stops."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.figures.guardian import waits_after
+from tests.benchmarks.figures.scale_out import BALANCE_S, STREAM_BEATS_PER_S
+from tests.benchmarks.groups import Group, GroupMember, balanced_at, longest_gaps, subscribe_together
+from tests.benchmarks.samples import Check, Series, at_most, medians_at_most
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.benchmarks.bench import Bench, Side
+    from tests.benchmarks.groups import Record
+
+NAME = "classic"
+
+STRATEGIES = ("range", "cooperative-sticky")
+IDLE, FLOWING = "idle", "records flowing"
+JOIN, SCALE_OUT, LEAVE = "join of 3", "scale-out", "leave"
+STEPS = (JOIN, SCALE_OUT, LEAVE)
+FACTOR = 1.1
+MEMBERS = 3
+STOPPED_S = 0.2
+"""So much longer than before must a partition be silent to count as stopped; ten beats of the stream."""
+
+HEARTBEAT_S = 3.0
+"""heartbeat.interval.ms of a classic member, by default; phases are drawn from it."""
+
+_SETTLE_S, _QUICK_SETTLE_S = 4.0, 2.0
+_FLOWING_S = 1.0
+_RECORDS = 1_200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What happens when in one round: both sides live through the same one.
+
+    Attributes:
+        out_phase: How far into a heartbeat's interval the newcomer comes, from 0 to 1.
+        leave_phase: How far into a heartbeat's interval the leaver goes.
+        leaver: Which one of the first members leaves.
+    """
+
+    out_phase: float
+    leave_phase: float
+    leaver: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What became of the partitions that did not move in cooperative scale-outs of one side."""
+
+    moved: Series
+    revoked: Series
+    stopped: Series
+    before: Series
+    during: Series
+
+    @classmethod
+    def of(cls, side: Side) -> Standing:
+        """No measurement yet."""
+
+        def series(what: str, unit: str) -> Series:
+            label = f"cooperative {SCALE_OUT}: {what}, {side.label}"
+            return Series(label=label, unit=unit, is_ours=side.is_ours)
+
+        return cls(
+            moved=series("partitions that moved", "partitions"),
+            revoked=series("partitions revoked that did not move", "partitions"),
+            stopped=series("partitions stopped that did not move", "partitions"),
+            before=series("longest gap of one that did not move, before", "s"),
+            during=series("longest gap of one that did not move, during", "s"),
+        )
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """All of them."""
+        return (self.moved, self.revoked, self.stopped, self.before, self.during)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """One side with one strategy in one circumstance, and its measurements."""
+
+    side: Side
+    strategy: str
+    circumstance: str
+    steps: dict[str, Series]
+    standing: Standing | None
+
+    @classmethod
+    def of(cls, side: Side, strategy: str, circumstance: str, join: Series) -> Contestant:
+        """No measurement yet; the join is the same in all circumstances."""
+        is_standing = strategy == "cooperative-sticky" and circumstance == FLOWING
+        later = {
+            step: Series(label=f"{step}, {strategy}, {circumstance}, {side.label}", unit="s", is_ours=side.is_ours)
+            for step in (SCALE_OUT, LEAVE)
+        }
+        return cls(
+            side=side,
+            strategy=strategy,
+            circumstance=circumstance,
+            steps={JOIN: join, **later},
+            standing=Standing.of(side) if is_standing else None,
+        )
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """All of them."""
+        return (*self.steps.values(), *(self.standing.series if self.standing else ()))
+
+
+def run(bench: Bench) -> Figure:
+    """Let groups of both sides and both strategies grow from nothing to three, to four, and back to three, in turns."""
+    began_load = os.getloadavg()[0]
+    backlog = bench.filled_topic("classic-idle", _RECORDS)
+    pairs = [pair for strategy in STRATEGIES for pair in _pairs(bench, strategy)]
+    rounds = bench.count(12, 3)
+    turns = []
+    for pair in pairs:
+        plan = schedules(bench, rounds)
+        turns += [partial(_turn, bench, one, backlog, iter(plan)) for one in pair]
+    bench.in_turns(rounds, *turns)
+    contestants = [one for pair in pairs for one in pair]
+    compared = _compared(pairs)
+    series = [one for _, *both in compared for one in both]
+    standings = [pair[0].standing for pair in pairs if pair[0].standing]
+    return Figure(
+        name=NAME,
+        title="Classic groups: join of 3 members, scale-out 3 -> 4, leave 4 -> 3; 12 partitions",
+        series=(
+            *series,
+            *(one for each in contestants if each.standing for one in each.standing.series),
+        ),
+        checks=(
+            *(
+                medians_at_most(f"{what}: median at most {FACTOR} x raw", ours, raw, FACTOR)
+                for what, ours, raw in compared
+            ),
+            *(check for standing in standings for check in _nothing_stopped(standing)),
+        ),
+        notes=(
+            "group.initial.rebalance.delay.ms=0, both sides with the same strategy and otherwise default settings",
+            f"{JOIN}: the first subscribe of three at the same time, until they own everything, four each",
+            f"{SCALE_OUT}: the fourth member's subscribe to its first record",
+            f"{LEAVE}: one member's close() to the others' first records of all of its partitions",
+            (
+                f"{IDLE}: {_RECORDS:,} records before the join and none later; nobody commits, so that who gets a"
+                " partition has a record at once"
+            ),
+            f"{FLOWING}: {STREAM_BEATS_PER_S:.0f} records a second for each partition, automatic commits",
+            (
+                f"newcomers and leavers come {settle_s(bench):.0f} s after the group was balanced and up to"
+                f" {HEARTBEAT_S:.0f} s more, evenly spread over that interval, the same moments on both sides"
+            ),
+            f"stopped: silent {STOPPED_S} s longer than it ever was before the newcomer came",
+            *(_parts(one) for one in series),
+        ),
+        began_load=began_load,
+    )
+
+
+def _pairs(bench: Bench, strategy: str) -> list[tuple[Contestant, Contestant]]:
+    """Ours and raw in each circumstance."""
+    joins: dict[str, Series] = {}
+    pairs = []
+    for circumstance in (IDLE, FLOWING):
+        sides = _sides(bench, strategy, circumstance)
+        for side in sides:
+            name = f"{JOIN}, {strategy}, {side.label}"
+            joins.setdefault(side.label, Series(label=name, unit="s", is_ours=side.is_ours))
+        ours, raw = (Contestant.of(side, strategy, circumstance, joins[side.label]) for side in sides)
+        pairs.append((ours, raw))
+    return pairs
+
+
+def _compared(pairs: Sequence[tuple[Contestant, Contestant]]) -> list[tuple[str, Series, Series]]:
+    """What is compared, ours and raw, in the order of the table; each join once."""
+    series = [(ours.steps[step], raw.steps[step]) for step in STEPS for ours, raw in pairs]
+    return list({ours.label: (ours.label.rpartition(", ")[0], ours, raw) for ours, raw in series}.values())
+
+
+def _parts(series: Series) -> str:
+    """What the measurements of a series are made of: the mean, and medians of what was measured along with it."""
+    words = [f"mean {statistics.fmean(series.values):.3f}"] if series.samples else []
+    for part in sorted({name for sample in series.samples for name in sample.detail}):
+        middle = statistics.median(sample.detail[part] for sample in series.samples)
+        words.append(f"{part.removesuffix('_s').replace('_', ' ')} {middle:.3f}")
+    return f"{series.label}, in seconds: {', '.join(words)}"
+
+
+def _sides(bench: Bench, strategy: str, circumstance: str) -> tuple[Side, Side]:
+    config = {"group_protocol": "classic", "partition_assignment_strategy": strategy}
+    if circumstance == IDLE:
+        config["enable_auto_commit"] = "false"
+    return bench.ours(**config), bench.raw(**config)
+
+
+def settle_s(bench: Bench) -> float:
+    """How long a group is left alone at least: an interval, and whatever follows a change."""
+    return _QUICK_SETTLE_S if bench.is_quick else _SETTLE_S
+
+
+def schedules(bench: Bench, rounds: int) -> list[Schedule]:
+    """One for each round; the phases are spread evenly, so that few rounds already meet early and late ones."""
+    phases = [[(number + bench.chance.random()) / rounds for number in range(rounds)] for _ in range(2)]
+    for each in phases:
+        bench.chance.shuffle(each)
+    return [
+        Schedule(out_phase=out, leave_phase=leave, leaver=number % MEMBERS)
+        for number, (out, leave) in enumerate(zip(*phases, strict=True))
+    ]
+
+
+def _nothing_stopped(standing: Standing) -> Iterator[Check]:
+    for what, series in (("revoked", standing.revoked), ("stopped", standing.stopped)):
+        bound = f"cooperative {SCALE_OUT}: partitions {what} that did not move: 0"
+        yield at_most(bound, max(series.values, default=None), 0, "partitions", [series])
+
+
+def _turn(bench: Bench, one: Contestant, backlog: str, plan: Iterator[Schedule]) -> None:
+    """One group from its first member to its last. What members handled is known only at their end."""
+    schedule = next(plan)
+    with counted_in(*one.series), ExitStack() as stack:
+        topic = backlog
+        if one.circumstance == FLOWING:
+            # A new one each time: a group reads from the beginning, and nobody shall have more to read than others.
+            topic = bench.topic("classic")
+            stack.enter_context(bench.streaming(topic, STREAM_BEATS_PER_S))
+        group = stack.enter_context(Group(bench, one.side, topic))
+        members = [group.spare() for _ in range(MEMBERS + 1)]
+        for member in members:
+            member.prepare()
+        _live(bench, one, members, schedule)
+
+
+def _live(bench: Bench, one: Contestant, members: list[GroupMember], schedule: Schedule) -> None:
+    *first, newcomer = members
+    subscribe_together(first)
+    joined_at = balanced_at(first, BALANCE_S)
+
+    _sleep_until(joined_at + settle_s(bench) + schedule.out_phase * HEARTBEAT_S)
+    heard = [len(member.callbacks()) for member in first]
+    newcomer.subscribe()
+    out_at = balanced_at(members, BALANCE_S)
+    moved, _ = newcomer.owned()
+    calls = [call for member, known in zip(first, heard, strict=True) for call in member.callbacks()[known:]]
+    revoked = {
+        partition
+        for call in calls
+        if call.word != "assigned" and call.at <= out_at
+        for partition in call.facts["partitions"]
+    }
+
+    _sleep_until(out_at + settle_s(bench) + schedule.leave_phase * HEARTBEAT_S)
+    leaver = first[schedule.leaver]
+    orphans, _ = leaver.owned()
+    leaver.leave()
+    rest = [member for member in members if member is not leaver]
+    left_at = balanced_at(rest, BALANCE_S)
+    time.sleep(_FLOWING_S)
+    for member in rest:
+        member.leave()
+
+    handled = [record for member in rest for record in member.handled]
+    waits = waits_after(leaver.leaving_at, orphans, handled)
+    came_at = min(record.handled_at for record in newcomer.handled)
+    began_at = min(member.subscribed_at for member in first)
+    constructor_s = max(member.subscribed_at - member.constructing_at for member in first)
+    one.steps[JOIN].add(joined_at - began_at, constructor_s=constructor_s)
+    one.steps[SCALE_OUT].add(
+        came_at - newcomer.subscribed_at,
+        constructor_s=newcomer.subscribed_at - newcomer.constructing_at,
+        all_balanced_s=out_at - newcomer.subscribed_at,
+    )
+    one.steps[LEAVE].add(
+        max(waits.values()), all_balanced_s=left_at - leaver.leaving_at, close_s=leaver.left_at - leaver.leaving_at
+    )
+    if one.standing:
+        everything = [record for member in members for record in member.handled]
+        _stand(one.standing, everything, moved, revoked, (joined_at + _FLOWING_S, newcomer.subscribed_at, out_at))
+    took = ", ".join(f"{step} {series.values[-1]:.3f} s" for step, series in one.steps.items())
+    tell(f"classic: {one.strategy}, {one.circumstance}, {one.side.label}: {took}")
+
+
+def _stand(
+    standing: Standing,
+    records: Sequence[Record],
+    moved: frozenset[int],
+    revoked: set[int],
+    moments: tuple[float, float, float],
+) -> None:
+    began_at, came_at, ended_at = moments
+    before = longest_gaps(records, began_at, came_at)
+    during = longest_gaps(records, came_at, ended_at + _FLOWING_S)
+    staying = sorted(during.keys() - moved)
+    stopped = [partition for partition in staying if during[partition] > before[partition] + STOPPED_S]
+    standing.moved.add(len(moved))
+    standing.revoked.add(len(revoked - moved), partitions=sorted(revoked - moved))
+    standing.stopped.add(len(stopped), partitions=stopped)
+    standing.before.add(max(before[partition] for partition in staying))
+    standing.during.add(max(during[partition] for partition in staying))
+    tell(f"classic: {standing.stopped.label} {len(stopped)}, revoked {len(revoked - moved)}, moved {len(moved)}")
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))

@@ -1,0 +1,56 @@
+"""How long a static member of a classic group that was killed is away, if it is started again at once."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.bench import PARTITIONS, Figure
+from tests.benchmarks.figures.crash import FROM_CONSTRUCTOR, FROM_START, RECORDS_PER_S, Away, crash_in_turns
+from tests.benchmarks.samples import medians_at_most
+
+if TYPE_CHECKING:
+    from tests.benchmarks.bench import Bench
+
+NAME = "classic-crash"
+
+FACTOR = 1.1
+_STRATEGY = "range"
+
+
+def run(bench: Bench) -> Figure:
+    """Kill one of three members at a random moment, again and again, in groups of both sides in turns."""
+    began_load = os.getloadavg()[0]
+    topic = bench.topic("classic-crash")
+    config = {"group_protocol": "classic", "partition_assignment_strategy": _STRATEGY}
+    ours, raw = Away.of(bench.ours(**config)), Away.of(bench.raw(**config))
+    with bench.streaming(topic, RECORDS_PER_S / PARTITIONS):
+        complaints = crash_in_turns(bench, topic, ours, raw)
+    return Figure(
+        name=NAME,
+        title="Classic groups, crash: kill -9 of one of three static members, started again at once",
+        series=tuple(one for both in zip(ours.series, raw.series, strict=True) for one in both),
+        checks=(
+            *(
+                medians_at_most(f"classic, {what}: median at most {FACTOR} x raw", mine, theirs, FACTOR)
+                for what, mine, theirs in (
+                    (FROM_CONSTRUCTOR, ours.from_constructor, raw.from_constructor),
+                    (FROM_START, ours.from_start, raw.from_start),
+                )
+            ),
+            *ours.nothing_moved("classic crash"),
+        ),
+        notes=(
+            f"{RECORDS_PER_S} records a second into {PARTITIONS} partitions, {_STRATEGY}, otherwise default settings",
+            "moved: the replacement has it and the killed one had not, or the reverse, or another's callback names it",
+            (
+                "imports are part of the process's start and not of the constructor; the workers hide hypothesis, which"
+                " users do not have"
+            ),
+            "CPU: of the whole process; where that is much less than the duration, the machine was busy otherwise",
+            ours.timeline(),
+            raw.timeline(),
+            *complaints,
+        ),
+        began_load=began_load,
+    )
