@@ -76,9 +76,14 @@ _NO_PATTERNS = (
 def consumer_group_heartbeat(
     versions: BrokerVersions, group_id: str, heartbeat: Heartbeat
 ) -> Call[ConsumerGroupHeartbeatResponse]:
-    """A heartbeat with these fields, None as null."""
+    """A heartbeat with these fields, None as null.
+
+    A broker that tells no names of topic ids (Metadata below 12) is refused: assignments name topics by id.
+    """
     from kio.schema.consumer_group_heartbeat import v1
 
+    if Api.METADATA.value in versions.ranges:
+        versions.of(Api.METADATA, METADATA_BY_ID)
     layout: type[RequestPayload] = v1.ConsumerGroupHeartbeatRequest
     if versions.of(Api.CONSUMER_GROUP_HEARTBEAT) == 0:
         from kio.schema.consumer_group_heartbeat import v0

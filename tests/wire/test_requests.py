@@ -90,6 +90,13 @@ def test_pattern_is_refused_where_the_broker_cannot_take_one() -> None:
         requests.consumer_group_heartbeat(only(Api.CONSUMER_GROUP_HEARTBEAT, 0), "g", heartbeat)
 
 
+def test_broker_that_cannot_name_topic_ids_is_no_broker_of_the_consumer_protocol() -> None:
+    """Some implementations offer the heartbeat and stop at Metadata 8: the member would never learn what it owns."""
+    offered = {Api.CONSUMER_GROUP_HEARTBEAT.value: VersionRange(0, 1), Api.METADATA.value: VersionRange(0, 8)}
+    with pytest.raises(UnsupportedProtocolError, match=r"Metadata \(api key 3\)"):
+        requests.consumer_group_heartbeat(BrokerVersions(offered), "g", JOIN)
+
+
 def test_no_pattern_to_remove_is_no_reason_to_refuse() -> None:
     """With version 0 there never was a pattern, so "" says nothing new."""
     heartbeat = Heartbeat(member_id="m", member_epoch=0, topics=("a",), pattern="")
