@@ -229,6 +229,11 @@ class Commits:
         """Whether this commit is not over yet."""
         return commit_id in self._pending
 
+    def epoch_of(self, commit_id: int) -> int | None:
+        """The member epoch, or generation, that this commit was sent with last; None: it is over, or was not sent."""
+        commit = self._pending.get(commit_id)
+        return None if commit is None or not commit.in_flight else commit.stale_epoch
+
     def next_deadline(self, identity: CommitIdentity | None) -> Instant | None:
         """When `pump` has something to do again."""
         moments = [commit.deadline for commit in self._pending.values()]

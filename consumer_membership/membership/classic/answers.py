@@ -8,7 +8,7 @@ from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.leading import Leading
 from consumer_membership.membership.classic.lifecycle import key_of, topic_key
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.types import FATAL_CODE, BrokerError, TopicPartition
+from consumer_membership.types import FATAL_CODE, NO_MEMBER_ID, BrokerError, TopicPartition
 
 _S = ClassicState
 _V = ex.ClassicVerdict
@@ -20,15 +20,19 @@ class ClassicAnswers(Leading):
     # ---- joining ----
 
     def _on_join_answered(self, event: ex.JoinAnswered) -> None:
-        if event.request_id != self._exchange or self.state is not _S.JOINING:
+        if event.request_id != self._exchange:
             return
         self._exchange = None
+        if self.state is not _S.JOINING:
+            self.member_id = event.member_id
+            return
         self._backoff.reset()
         self.last_heartbeat_at = self._now
         self.heartbeats.gathered(self._now)
         self.generation, self.member_id = event.generation, event.member_id
         if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
             words = f"the group chose the assignor {event.protocol_name!r}, which this member does not have"
+            self._resign("the group chose an assignor that the member does not have")
             self._fail(BrokerError(code=FATAL_CODE, name="INCONSISTENT_GROUP_PROTOCOL", message=words))
             return
         self.rejoins_because = None
@@ -36,12 +40,15 @@ class ClassicAnswers(Leading):
         self._begin_generation(event)
 
     def _on_join_rejected(self, event: ex.JoinRejected) -> None:
-        if event.request_id != self._exchange or self.state is not _S.JOINING:
+        if event.request_id != self._exchange:
             return
         self._exchange = None
-        if event.verdict is _V.MEMBER_ID_REQUIRED:
+        if event.verdict is _V.MEMBER_ID_REQUIRED and self.member_id == NO_MEMBER_ID and event.member_id:
             self.member_id = event.member_id
-        else:
+        elif event.verdict is _V.MEMBER_ID_REQUIRED and self.state is _S.JOINING:
+            # It has one, or is given none: no coordinator does that, and to obey at once would be a storm.
+            self._obey(_V.RETRY, event.error)
+        elif self.state is _S.JOINING:
             self._obey(event.verdict, event.error)
 
     def _on_sync_answered(self, event: ex.SyncAnswered) -> None:
@@ -57,7 +64,8 @@ class ClassicAnswers(Leading):
         self._take_share(event.assignment)
 
     def _take_share(self, assignment: frozenset[TopicPartition]) -> None:
-        ownership, self.last_share = self.ownership, assignment
+        ownership = self.ownership
+        self.last_share, self.share_generation = assignment, self.generation
         ownership.resolve({topic_key(p.topic): p.topic for p in assignment})
         ownership.take_target(frozenset(map(key_of, assignment)))
         # An eager member's application is told each share, an empty one too, as confluent-kafka's is.
@@ -78,6 +86,8 @@ class ClassicAnswers(Leading):
         elif event.request_id == self.heartbeats.in_flight:
             self.heartbeats.failed(self._now)
             self._lose_coordinator(event.reason)
+        elif event.request_id == self._exchange and self.state is _S.UNSUBSCRIBING:
+            self._exchange = None
         elif event.request_id == self._exchange:
             self._join(f"no answer: {event.reason}", delay_s=self._backoff.next_delay())
             self._lose_coordinator(event.reason)
@@ -98,32 +108,40 @@ class ClassicAnswers(Leading):
         else:
             self.heartbeats.failed(self._now)
         if isinstance(event, ex.ClassicHeartbeatRejected):
-            self._obey(event.verdict, event.error)
+            self._obey_heartbeat(event.verdict, event.error)
 
-    def _obey(self, verdict: ex.ClassicVerdict, error: BrokerError) -> None:
-        """What an error means (protocol rules 4.7); JoinGroup's and SyncGroup's lead back to JOINING."""
-        self.last_error = error
+    def _obey_heartbeat(self, verdict: ex.ClassicVerdict, error: BrokerError) -> None:
+        """What a heartbeat's error means: where it is no verdict on the membership, the heartbeat is repeated."""
         match verdict:
             case _V.RETRY | _V.REJOIN_LATER:
-                self._again(error)
+                self.last_error = error
             case _V.REDISCOVER:
-                self._again(error)
+                self.last_error = error
                 self._lose_coordinator(error.name)
+            case _V.REJOIN_NOW if self.state in (_S.STABLE, _S.RECONCILE):
+                self.last_error = error
+                self.rejoins_because = self.rejoins_because or "the group rebalances"
+            case _V.REJOIN_NOW if self._exchange is not None or self.state is not _S.SYNCING:
+                # A rebalance is being prepared for already, or the SyncGroup that is out will say so.
+                self.last_error = error
+            case _:
+                self._obey(verdict, error)
+
+    def _obey(self, verdict: ex.ClassicVerdict, error: BrokerError) -> None:
+        """What an error of JoinGroup or SyncGroup means (protocol rules 4.7): it leads back to JOINING, or ends."""
+        self.last_error = error
+        match verdict:
+            case _V.RETRY | _V.REJOIN_LATER | _V.REDISCOVER:
+                self._join(f"rebalance failed due to {error.name}", delay_s=self._backoff.next_delay())
+                if verdict is _V.REDISCOVER:
+                    self._lose_coordinator(error.name)
             case _V.REJOIN:
                 self._fence(error)
             case _V.REJOIN_KEEP_ID:
                 self._fence(error, keeps_id=True)
-            case _V.REJOIN_NOW if self.state in (_S.STABLE, _S.RECONCILE):
-                self.rejoins_because = self.rejoins_because or "the group rebalances"
             case _V.REJOIN_NOW:
-                self._again(error, at_once=True)
+                self._join(f"rebalance failed due to {error.name}")
             case _V.MEMBER_ID_REQUIRED | _V.FATAL:
                 self._fail(error)
             case _:
                 assert_never(verdict)
-
-    def _again(self, error: BrokerError, *, at_once: bool = False) -> None:
-        """Join again where it was about joining; a heartbeat has a backoff of its own, and is simply repeated."""
-        if self._exchange is None and self.state in (_S.JOINING, _S.SYNCING):
-            delay_s = 0.0 if at_once else self._backoff.next_delay()
-            self._join(f"rebalance failed due to {error.name}", delay_s=delay_s)

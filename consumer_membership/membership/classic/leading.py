@@ -173,5 +173,5 @@ class Leading(ClassicLifecycle):
         """A leader whose assignor fails leaves, so that another member leads; its application is told why."""
         if event.generation != self.generation or self.state is not _S.SYNCING:
             return
-        self._resign("the assignor failed")
+        self._walk_out("the assignor failed")
         self._fail(event.error)

@@ -70,6 +70,8 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
         self.state = _S.UNSUBSCRIBED
         #: What the leader gave last: an eager member owns nothing when it joins, and its assignor may ask for this.
         self.last_share: frozenset[TopicPartition] = frozenset()
+        #: The generation to which that, and what is owned, belongs: not that of a JoinGroup without a SyncGroup.
+        self.share_generation = NO_GENERATION
         #: Why the member has to join again, as the broker's log gets to know it; None: it has not.
         self.rejoins_because: str | None = None
         self._backoff = self._new_backoff(jitter)
@@ -187,7 +189,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
     def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> None:
         """The coordinator does not know the member, or its generation: what is owned is lost (protocol rules 4.7)."""
         self.last_error = error
-        self.generation = NO_GENERATION
+        self._forget_generation()
         if not keeps_id:
             self.member_id = NO_MEMBER_ID
         self._forget_requests()
@@ -212,22 +214,29 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
 
     def _fail(self, error: BrokerError) -> None:
         super()._fail(error)
-        self.generation = NO_GENERATION
+        self._forget_generation()
         self.rejoins_because = None
+
+    def _forget_generation(self) -> None:
+        self.generation = self.share_generation = NO_GENERATION
+        self.last_share = frozenset()
 
     def _leave_unasked(self) -> None:
         self._resign(EXPIRES)
 
     def _forget_membership(self) -> None:
-        self.generation = NO_GENERATION
+        self._forget_generation()
         if not self.settings.is_static:
             # A static member keeps its id: with another one it would fence itself when it comes back (KAFKA-20985).
             self.member_id = NO_MEMBER_ID
 
     def _resign(self, reason: str) -> None:
         """A dynamic member leaves without waiting for an answer, and its id with it; a static one keeps its place."""
-        if self.settings.is_static:
-            return
+        if not self.settings.is_static:
+            self._walk_out(reason)
+
+    def _walk_out(self, reason: str) -> None:
+        """Leave for good without waiting for an answer, a static member too."""
         if self.coordinator.is_known and self.member_id != NO_MEMBER_ID:
             self._send_leave(reason)
         self.member_id = NO_MEMBER_ID
@@ -236,6 +245,9 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
         """Everything was given up: say so, once, and wait a bounded time for the answer (protocol rules 4.8)."""
         option, is_static = self._leave_option, self.settings.is_static
         stays = option is LeaveOption.REMAIN or (is_static and option is LeaveOption.DEFAULT)
+        if self.member_id == NO_MEMBER_ID and self._exchange is not None and not stays and self._now < self._leave_by:
+            # The JoinGroup that is out may make a member, whose id comes with its answer: it has to leave.
+            return
         if self.member_id == NO_MEMBER_ID:
             self._left("the coordinator has never heard of this member")
         elif stays:

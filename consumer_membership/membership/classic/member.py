@@ -15,11 +15,8 @@ from consumer_membership.membership.classic import leadership as le
 from consumer_membership.membership.classic.answers import ClassicAnswers
 from consumer_membership.membership.classic.lifecycle import INITIAL, AnyEffect
 from consumer_membership.membership.classic.states import IN_GROUP, ClassicState
-from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
-from consumer_membership.types import (
-    Instant,
-    TopicPartition,
-)
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.types import NO_MEMBER_ID, Instant
 
 _S = ClassicState
 
@@ -93,15 +90,22 @@ class ClassicMember(ClassicAnswers):
 
     def _on_leave_requested(self, event: ev.LeaveRequested) -> None:
         self.pattern.subscribe(None, self._now)
-        self.rejoins_because = self._exchange = None
+        self.rejoins_because = None
+        if self.member_id != NO_MEMBER_ID:
+            self._exchange = None
         super()._on_leave_requested(event)
 
     def _on_classic_commit_answered(self, event: ex.ClassicCommitAnswered) -> None:
         if not self.commits.is_pending(event.answer.commit_id):
             return
+        is_of_this_generation = self.commits.epoch_of(event.answer.commit_id) == self.generation
         self._on_commit_answered(event.answer)
-        # What the coordinator says of the membership it says with the next heartbeat, too: that one is acted on.
-        if event.membership is not None:
+        errors = [error for error in event.answer.errors.values() if error is not None]
+        is_heard = self.is_in_group or self.state is _S.UNSUBSCRIBING
+        if event.membership is ex.ClassicVerdict.FATAL and is_of_this_generation and is_heard and errors:
+            self._fail(errors[0])
+        elif event.membership is not None:
+            # What the coordinator says of the membership it says with the next heartbeat, too: that one is acted on.
             self.heartbeats.hurry()
 
     # ---- time and circumstances ----
@@ -174,12 +178,11 @@ class ClassicMember(ClassicAnswers):
         """What this member tells the leader, as the assignor of this name wants it (KIP-792)."""
         assignor = next(one for one in self.classic.assignors if one.name == name)
         owned = frozenset(self.ownership.named_owned)
-        had = self.last_share if self.generation != NO_GENERATION else frozenset[TopicPartition]()
         return MemberSubscription(
             topics=self.topics,
-            user_data=assignor.user_data(self.topics, had, self.generation),
+            user_data=assignor.user_data(self.topics, self.last_share, self.share_generation),
             owned=owned,
-            generation=self.generation,
+            generation=self.share_generation,
             rack_id=self.settings.rack_id,
         )
 

@@ -384,9 +384,27 @@ def test_leave_without_an_answer_ends_in_time() -> None:
     assert (scene.state, len(scene.all(ex.SendClassicLeave))) == (S.UNSUBSCRIBED, 1)
 
 
-def test_leave_while_joining() -> None:
-    """A member that has an id leaves; one that has none yet has nothing to leave."""
+def test_pending_member_leaves() -> None:
+    """5.6, KIP-394: the JoinGroup that is out may make a member; its id comes with the answer, and then it leaves."""
     scene = joining().leave()
-    assert (scene.state, scene.kinds) == (S.UNSUBSCRIBED, ["LeaveCompleted"])
+    assert (scene.state, scene.kinds) == (S.UNSUBSCRIBING, [])
+    scene.join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "given")
+    assert [leave.member_id for leave in scene.new(ex.SendClassicLeave)] == ["given"]
     scene = joining().join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "given").leave()
     assert scene.kinds == ["SendClassicLeave"]
+
+
+def test_pending_member_s_leave_ends_in_time() -> None:
+    """C17: with the answer that brings no id, without one, or when the time is over; at once before a join."""
+    done = (S.UNSUBSCRIBED, ["LeaveCompleted"])
+    scene = ClassicScene().subscribe("a").poll().leave()
+    assert (scene.state, scene.kinds) == done
+    scene = joining().leave().after(10.0)
+    assert (scene.state, scene.kinds) == done
+    scene = joining().leave().join_rejected(V.RETRY, LOADING)
+    assert (scene.state, scene.kinds) == done
+    scene = joining().leave()
+    scene.feed(ex.ExchangeFailed(request_id=scene.join.request_id, reason="disconnected"))
+    assert (scene.state, scene.kinds) == done
+    scene = joining(instance_id="i").leave()
+    assert (scene.state, scene.kinds) == done
