@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from consumer_membership.membership.classic import states as classic_states
 from consumer_membership.membership.states import MemberState, diagram
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +32,14 @@ def test_state_diagram_is_the_generated_one() -> None:
     shown = re.search(r"<!-- states: begin -->\n```mermaid\n(.*)\n```\n<!-- states: end -->", text(), re.DOTALL)
     assert shown is not None
     assert shown[1] == diagram()
+
+
+def test_classic_state_diagram_is_the_generated_one() -> None:
+    """Likewise for the classic protocol's machine."""
+    begin, end = "<!-- classic states: begin -->", "<!-- classic states: end -->"
+    shown = re.search(rf"{begin}\n```mermaid\n(.*)\n```\n{end}", text(), re.DOTALL)
+    assert shown is not None
+    assert shown[1] == classic_states.diagram()
 
 
 def test_every_state_has_its_name_in_java() -> None:

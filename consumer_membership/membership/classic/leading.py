@@ -171,7 +171,7 @@ class Leading(ClassicLifecycle):
 
     def _on_assignment_failed(self, event: AssignmentFailed) -> None:
         """A leader whose assignor fails leaves, so that another member leads; its application is told why."""
-        if event.generation != self.generation or self.state is not _S.SYNCING:
+        if event.generation != self.generation or self.state is not _S.SYNCING or self._exchange is not None:
             return
         self._walk_out("the assignor failed")
         self._fail(event.error)

@@ -1,0 +1,212 @@
+"""Each event in a plausible form and in hostile ones, for a classic scene in any state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import get_args
+
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic import leadership as le
+from consumer_membership.membership.classic.assignor import Topics
+from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.types import BrokerError, LeaveOption, OffsetAndMetadata, Subscription, TopicPartition
+from tests.membership.classic.scene import (
+    _STEPS,
+    A0,
+    A1,
+    COORDINATOR,
+    EAGER,
+    MAX_POLL_S,
+    UNKNOWN,
+    ClassicScene,
+    at,
+    joining,
+    stable,
+)
+
+S = ClassicState
+V = ex.ClassicVerdict
+NOWHERE = TopicPartition("nowhere", 7)
+FENCED = BrokerError(code=82, name="FENCED_INSTANCE_ID")
+#: What a classic member takes in; the other protocol's events come after them.
+EVENTS: tuple[type, ...] = (*get_args(ev.Event), *get_args(ex.ClassicEvent)[:-1], *get_args(le.LeaderEvent))
+ME = {"m": MemberSubscription(topics=frozenset({"a"}))}
+
+#: A scene for each state; a leader where there is one.
+IN_STATE: Mapping[ClassicState, Callable[[], ClassicScene]] = {
+    S.UNSUBSCRIBED: lambda: ClassicScene().subscribe("a"),
+    S.PREPARING: lambda: stable(A0, assignors=(EAGER,)).rebalance(),
+    S.JOINING: joining,
+    S.SYNCING: lambda: joining().gather(1, leads=True, members=ME).described(a=1).computed(m=[A0]),
+    S.RECONCILE: lambda: joining().gather(1).share(A0),
+    S.STABLE: lambda: stable(A0),
+    S.FENCED: lambda: stable(A0).beat_rejected(V.REJOIN, UNKNOWN),
+    S.STALE: lambda: stable(A0).after(MAX_POLL_S),
+    S.UNSUBSCRIBING: lambda: stable(A0).leave(),
+    S.FATAL: lambda: stable(A0).beat_rejected(V.FATAL, FENCED),
+}
+
+
+def scene_in(state: ClassicState) -> ClassicScene:
+    """A scene in this state, a heartbeat in flight where the state has heartbeats."""
+    scene = IN_STATE[state]()
+    if state in (S.PREPARING, S.RECONCILE, S.STABLE, S.UNSUBSCRIBING):
+        scene.beat()
+    return scene
+
+
+def _numbers(scene: ClassicScene) -> dict[str, int]:
+    """The numbers of the latest requests; 1 where there was none."""
+    kinds = {"join": ex.SendJoin, "sync": ex.SendSync, "beat": ex.SendClassicHeartbeat, "topics": le.DescribeTopics}
+    sent = {name: [one.request_id for one in scene.all(kind)] for name, kind in kinds.items()}  # type: ignore[attr-defined]  # all have one
+    return {name: ids[-1] if ids else 1 for name, ids in sent.items()}
+
+
+def _step_done(scene: ClassicScene) -> ev.StepFinished:
+    steps = [effect for effect in scene.effects if type(effect) in _STEPS]
+    kind = _STEPS[type(steps[-1])] if steps else ev.Step.PAUSE  # type: ignore[index]  # filtered above
+    return ev.StepFinished(attempt=scene.member.reconciler.attempt, step=kind)
+
+
+def plausible(scene: ClassicScene) -> dict[type, object]:
+    """What a healthy application, network or clock would say in this scene."""
+    number, attempt, member_id = _numbers(scene), scene.member.reconciler.attempt, scene.member.member_id or "m"
+    generation = scene.member.generation
+    committed = ev.CommitAnswered(commit_id=1, verdict=ev.CommitVerdict.FINAL, errors={A0: None})
+    events = [
+        ev.Subscribed(subscription=Subscription(topics=frozenset({"a", "b"}))),
+        ev.Polled(delivered=True),
+        _step_done(scene),
+        ev.PositionsReported(commit_id=-1, offsets=at(3, A0)),
+        ev.CommitRequested(commit_id=1, offsets=at(3, A0), timeout_s=10.0),
+        ev.AssignedByHand(holds=True),
+        ev.LeaveRequested(),
+        ev.CoordinatorFound(coordinator=COORDINATOR),
+        ev.CoordinatorLookupFailed(error=UNKNOWN),
+        ev.CoordinatorLost(reason="closed"),
+        ev.HeartbeatAnswered(request_id=1, member_epoch=1, heartbeat_interval_s=5.0, assignment=None),
+        ev.HeartbeatRejected(request_id=1, verdict=ev.Verdict.REJOIN, error=UNKNOWN),
+        ev.HeartbeatFailed(request_id=1, reason="disconnected"),
+        ev.GroupDescribed(request_id=1, holders={}),
+        ev.GroupDescribeFailed(request_id=1, error=UNKNOWN),
+        ev.SessionTimeoutLearned(session_timeout_s=45.0),
+        ev.TopicIdsResolved(names={}),
+        ev.StartOffsetsFetched(attempt=attempt, offsets={A0: 0}),
+        ev.StartOffsetsFailed(attempt=attempt, error=UNKNOWN, retriable=True),
+        committed,
+        ev.CommitFailed(commit_id=1, reason="disconnected"),
+        ev.TimePassed(),
+        ex.JoinAnswered(
+            request_id=number["join"], generation=5, member_id=member_id, leader_id="leader", protocol_name="plan"
+        ),
+        ex.JoinRejected(request_id=number["join"], verdict=V.REJOIN, error=UNKNOWN),
+        ex.SyncAnswered(request_id=number["sync"], assignment=frozenset({A0})),
+        ex.SyncRejected(request_id=number["sync"], verdict=V.REJOIN_KEEP_ID, error=UNKNOWN),
+        ex.ClassicHeartbeatAnswered(request_id=number["beat"]),
+        ex.ClassicHeartbeatRejected(request_id=number["beat"], verdict=V.REJOIN_NOW, error=UNKNOWN),
+        ex.ExchangeFailed(request_id=number["beat"], reason="disconnected"),
+        ex.ClassicLeft(request_id=1),
+        ex.ClassicCommitAnswered(answer=committed),
+        le.TopicsDescribed(request_id=number["topics"], topics=Topics(partitions={"a": 2})),
+        le.TopicsNotDescribed(request_id=number["topics"], error=UNKNOWN),
+        le.AssignmentComputed(generation=generation, assignments={member_id: frozenset({A0})}),
+        le.AssignmentFailed(generation=generation, error=UNKNOWN),
+    ]
+    return {type(event): event for event in events}
+
+
+def hostile(scene: ClassicScene) -> list[object]:
+    """What no correct broker and no correct application would say in this scene."""
+    number, attempt, generation = _numbers(scene), scene.member.reconciler.attempt, scene.member.generation
+    events: list[object] = [
+        ev.Subscribed(subscription=Subscription()),
+        ev.Subscribed(subscription=Subscription(pattern="")),
+        ev.Subscribed(subscription=Subscription(pattern="^(")),
+        ev.PositionsReported(commit_id=0, offsets={}),
+        ev.CommitRequested(commit_id=-7, offsets=at(-1, A0), timeout_s=-1.0),
+        ev.CommitRequested(commit_id=0, offsets={}, timeout_s=0.0),
+        ev.CommitRequested(commit_id=2, offsets={NOWHERE: OffsetAndMetadata(offset=0)}, timeout_s=1e9),
+        ev.CommitFailed(commit_id=10**6, reason="", retriable=False),
+        ex.ExchangeFailed(request_id=-1, reason=""),
+        *(ex.ExchangeFailed(request_id=number[name], reason="") for name in ("join", "sync", "beat")),
+        *(ev.LeaveRequested(option=option) for option in LeaveOption),
+        *(
+            ev.StepFinished(attempt=one, step=step, offsets=at(-5, A0), failed=failed)
+            for one in (-1, attempt - 1, attempt, attempt + 1)
+            for step in ev.Step
+            for failed in (False, True)
+        ),
+        *(
+            ex.JoinAnswered(
+                request_id=one,
+                generation=g,
+                member_id=member_id,
+                leader_id="m",
+                protocol_name=protocol,
+                skip_assignment=skip,
+            )
+            for one in (0, number["join"])
+            for g in (-1, 0, 2**31 - 1)
+            for member_id in ("", "m")
+            for protocol in ("plan", "")
+            for skip in (False, True)
+        ),
+        *(
+            ex.SyncAnswered(request_id=one, assignment=share)
+            for one in (0, number["sync"])
+            for share in (frozenset[TopicPartition](), frozenset({NOWHERE}), frozenset({A0, A1}))
+        ),
+        *(
+            kind(request_id=number[name], verdict=verdict, error=UNKNOWN)
+            for kind, name in (
+                (ex.JoinRejected, "join"),
+                (ex.SyncRejected, "sync"),
+                (ex.ClassicHeartbeatRejected, "beat"),
+            )
+            for verdict in V
+        ),
+        *(
+            ex.ClassicCommitAnswered(
+                answer=ev.CommitAnswered(commit_id=one, verdict=verdict, errors=errors), membership=membership
+            )
+            for one in (-1, 1, 2, 10**6)
+            for verdict in ev.CommitVerdict
+            for errors in ({}, {A0: UNKNOWN})
+            for membership in (None, *V)
+        ),
+        *(ev.StartOffsetsFetched(attempt=attempt, offsets=offsets) for offsets in ({}, {NOWHERE: 1}, {A0: -1})),
+        *(ev.StartOffsetsFailed(attempt=attempt, error=UNKNOWN, retriable=r, rediscover=True) for r in (True, False)),
+        le.TopicsDescribed(request_id=-1, topics=Topics(partitions={})),
+        le.TopicsDescribed(request_id=number["topics"], topics=Topics(partitions={})),
+        *(
+            le.AssignmentComputed(generation=g, assignments={"stranger": frozenset({NOWHERE})})
+            for g in (-1, generation)
+        ),
+        *(le.AssignmentFailed(generation=g, error=UNKNOWN) for g in (-1, 10**6, generation)),
+    ]
+    return events
+
+
+def check_laws(scene: ClassicScene) -> None:
+    """What holds after every event: silence outside the group, one JoinGroup or SyncGroup, a deadline to come."""
+    silent = scene.state in (S.UNSUBSCRIBED, S.FENCED, S.STALE, S.FATAL)
+    if silent:
+        sent = scene.new(ex.SendClassicHeartbeat) + scene.new(ex.SendJoin) + scene.new(ex.SendSync)
+        assert sent == [], scene.last
+    assert len(scene.new(ex.SendJoin)) + len(scene.new(ex.SendSync)) <= 1, scene.last
+    assert all(beat.generation >= 0 for beat in scene.new(ex.SendClassicHeartbeat))
+    for join in scene.new(ex.SendJoin):
+        assert all(words.owned == scene.owned for _, words in join.protocols)
+        assert not scene.owned or join.protocols[0][1].generation >= 0
+    if scene.state is S.FATAL:
+        assert scene.member.last_error is not None
+    assert len(scene.new(ef.LeaveCompleted)) <= 1, scene.last
+    deadline = scene.member.next_deadline()
+    if deadline is not None and deadline <= scene.now:
+        # What is due now has to be done by the passing time: a driver would spin.
+        scene.feed(ev.TimePassed())
+        later = scene.member.next_deadline()
+        assert later is None or later > scene.now, (scene.state, later, scene.now)

@@ -1,0 +1,121 @@
+"""Every state of a classic member with every event, and a member among peers that say anything in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.states import VALID_TRANSITIONS, ClassicState, diagram
+from consumer_membership.membership.effects import StateChanged
+from tests.membership.classic.pairs import EVENTS, check_laws, hostile, plausible, scene_in
+from tests.membership.classic.scene import EAGER, ClassicScene, Plan
+
+S = ClassicState
+PAIRS = [(state, kind) for state in ClassicState for kind in EVENTS]
+#: The consumer protocol's answers: nothing that a classic member orders is answered so.
+FOREIGN = (
+    *(ev.HeartbeatAnswered, ev.HeartbeatRejected, ev.HeartbeatFailed, ev.GroupDescribed, ev.GroupDescribeFailed),
+    *(ev.SessionTimeoutLearned, ev.TopicIdsResolved, ev.CommitAnswered),
+)
+
+#: Where the plausible event leads out of the state; in all other pairs the state stays.
+MOVES: Mapping[tuple[ClassicState, type], ClassicState] = {
+    (S.UNSUBSCRIBED, ev.Polled): S.JOINING,
+    (S.PREPARING, ev.LeaveRequested): S.UNSUBSCRIBING,
+    (S.JOINING, ev.LeaveRequested): S.UNSUBSCRIBING,
+    (S.JOINING, ex.JoinAnswered): S.SYNCING,
+    (S.SYNCING, ev.LeaveRequested): S.UNSUBSCRIBING,
+    (S.SYNCING, ex.SyncAnswered): S.RECONCILE,
+    (S.SYNCING, ex.SyncRejected): S.JOINING,
+    (S.RECONCILE, ev.LeaveRequested): S.UNSUBSCRIBING,
+    (S.STABLE, ev.Subscribed): S.JOINING,
+    (S.STABLE, ev.LeaveRequested): S.UNSUBSCRIBING,
+    (S.STABLE, ex.ClassicHeartbeatRejected): S.JOINING,
+    (S.FENCED, ev.StepFinished): S.JOINING,
+    (S.FENCED, ev.LeaveRequested): S.UNSUBSCRIBED,
+    (S.STALE, ev.StepFinished): S.JOINING,
+    (S.STALE, ev.LeaveRequested): S.UNSUBSCRIBED,
+}
+
+
+def name_of(value: object) -> str:
+    """How a test's id names a state or an event."""
+    return value.__name__ if isinstance(value, type) else str(value)
+
+
+def test_every_event_has_a_plausible_form() -> None:
+    """No event is left out of the pairs."""
+    assert set(plausible(scene_in(S.STABLE))) == set(EVENTS)
+
+
+@pytest.mark.parametrize(("state", "kind"), PAIRS, ids=name_of)
+def test_pair_leads_to_its_state(state: ClassicState, kind: type) -> None:
+    """The whole table of states and events: where a plausible event leads."""
+    scene = scene_in(state)
+    scene.feed(plausible(scene)[kind])  # type: ignore[arg-type]  # one of the events
+    assert scene.state is MOVES.get((state, kind), state)
+    check_laws(scene)
+
+
+@pytest.mark.parametrize("state", ClassicState, ids=name_of)
+def test_events_of_the_consumer_protocol_change_nothing(state: ClassicState) -> None:
+    """They have the effects of the passing time, as any event, and no other."""
+    twin = scene_in(state).feed(ev.TimePassed())
+    for kind in FOREIGN:
+        scene = scene_in(state)
+        scene.feed(plausible(scene)[kind])  # type: ignore[arg-type]  # one of the events
+        assert (scene.last, scene.state) == (twin.last, twin.state)
+
+
+@pytest.mark.parametrize("state", ClassicState, ids=name_of)
+def test_hostile_events_break_no_law(state: ClassicState) -> None:
+    """Whatever comes, in any state: no exception, no illegal transition, no request where none may be."""
+    for event in hostile(scene_in(state)):
+        scene = scene_in(state)
+        for after in (event, ev.Polled()):
+            check_laws(scene.feed(after))  # type: ignore[arg-type]  # one of the events
+        check_laws(scene.after(1.0))
+
+
+@pytest.mark.parametrize("state", ClassicState, ids=name_of)
+def test_all_hostile_events_in_a_row_break_no_law(state: ClassicState) -> None:
+    """Likewise one after the other, with polls and time between."""
+    scene = scene_in(state)
+    for number, event in enumerate(hostile(scene)):
+        check_laws(scene.feed(event))  # type: ignore[arg-type]  # one of the events
+        if number % 7 == 0:
+            check_laws(scene.poll().after(0.3))
+
+
+@pytest.mark.slow
+@settings(max_examples=150, derandomize=True, deadline=None, database=None)
+@given(
+    eager=strategies.booleans(),
+    static=strategies.booleans(),
+    choices=strategies.lists(strategies.tuples(strategies.integers(0, 10**6), strategies.booleans()), max_size=50),
+)
+def test_anything_in_any_order_breaks_no_law(eager: bool, static: bool, choices: list[tuple[int, bool]]) -> None:  # noqa: FBT001 - Hypothesis draws it
+    """Mostly what is plausible, sometimes what is not; and what is shown changes where it is said to change."""
+    scene = ClassicScene(EAGER if eager else Plan(), instance_id="i" if static else None)
+    scene.subscribe("a").poll().found()
+    for number, is_hostile in choices:
+        events = hostile(scene) if is_hostile and number % 3 == 0 else list(plausible(scene).values())
+        check_laws(scene.feed(events[number % len(events)]))  # type: ignore[arg-type]  # one of the events
+        if number % 5 == 0:
+            check_laws(scene.after(0.2))
+    assert all(old is not new for old, new in ((one.old, one.new) for one in scene.all(StateChanged)))
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+
+def test_diagram_has_one_arrow_for_each_edge() -> None:
+    """The generated diagram is the table."""
+    head, start, *arrows = diagram().splitlines()
+    assert (head, start) == ("stateDiagram-v2", "    [*] --> UNSUBSCRIBED")
+    edges = sorted(tuple(arrow.strip().split(" --> ")) for arrow in arrows)
+    assert edges == sorted((str(old), str(new)) for old, after in VALID_TRANSITIONS.items() for new in after)
