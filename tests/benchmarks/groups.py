@@ -13,7 +13,7 @@ from tests.benchmarks.processes import Said, Worker, WorkerFailedError
 from tests.benchmarks.workers import member
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from tests.benchmarks.bench import Bench, Side
@@ -169,6 +169,30 @@ def owned_by(events: Iterable[Said]) -> tuple[frozenset[int], float]:
         if after != owned:
             owned, since = after, event.at
     return owned, since
+
+
+def assigned_at(events: Iterable[Said]) -> dict[int, float]:
+    """What a member owns after these callbacks, each partition with the moment of the callback that brought it."""
+    owned: dict[int, float] = {}
+    for event in events:
+        for partition in event.facts["partitions"]:
+            if event.word == "assigned":
+                owned[partition] = event.at
+            else:
+                owned.pop(partition, None)
+    return owned
+
+
+def first_record_at(records: Iterable[Record], share: Mapping[int, float]) -> float:
+    """When a member handled the first record of a partition that it had by then; what it had before does not count.
+
+    Raises:
+        WorkerFailedError: it handled none.
+    """
+    moments = [one.handled_at for one in records if one.handled_at >= share.get(one.partition, float("inf"))]
+    if not moments:
+        raise WorkerFailedError(f"no record of partitions {sorted(share)}")
+    return min(moments)
 
 
 def records_of(rows: Iterable[Sequence[float]]) -> list[Record]:

@@ -9,15 +9,20 @@ import pytest
 
 from tests.benchmarks import report
 from tests.benchmarks.bench import Bench, Figure, counted_in, types_of
-from tests.benchmarks.figures.classic import schedules
+from tests.benchmarks.builders import bench, callback, record, series
 from tests.benchmarks.figures.guardian import waits_after
 from tests.benchmarks.figures.throughput import paired_ratios
-from tests.benchmarks.groups import Record, Tally, handovers, is_balanced, longest_gaps, owned_by, tally
-from tests.benchmarks.processes import Said, WorkerFailedError
+from tests.benchmarks.groups import (
+    Tally,
+    handovers,
+    is_balanced,
+    owned_by,
+    tally,
+)
+from tests.benchmarks.processes import WorkerFailedError
 from tests.benchmarks.proxy import with_address
 from tests.benchmarks.samples import (
     Check,
-    Series,
     Verdict,
     amount,
     at_least,
@@ -26,32 +31,10 @@ from tests.benchmarks.samples import (
     ecdf,
     median_interval,
     median_of,
-    medians_at_most,
     p90_of,
     percentile,
-    quotient_interval,
     ratio_at_least,
 )
-
-
-def series(*values: float, failures: int = 0, is_ours: bool = True) -> Series:
-    """A series of these values and so many failures."""
-    made = Series(label="ours", unit="s", is_ours=is_ours)
-    for value in values:
-        made.add(value)
-    for _ in range(failures):
-        made.fail("because")
-    return made
-
-
-def record(partition: int, offset: int, handled_at: float) -> Record:
-    """A record that was sent a tenth of a second before it was handled."""
-    return Record(partition=partition, offset=offset, number=offset, sent_at=handled_at - 0.1, handled_at=handled_at)
-
-
-def callback(word: str, at: float, *partitions: int) -> Said:
-    """What a member says of one of its callbacks."""
-    return Said(word=word, at=at, facts={"partitions": list(partitions)})
 
 
 @pytest.mark.parametrize(
@@ -147,61 +130,6 @@ def test_interval_of_a_median() -> None:
 def test_ratio_that_chance_may_explain_is_undecided(ratios: list[float], verdict: Verdict) -> None:
     """A tie is not a miss, and not a pass either."""
     assert ratio_at_least("a bound", ratios, 1.0, [series(1.0)]).verdict is verdict
-
-
-@pytest.mark.parametrize(
-    ("ours", "raw", "verdict"),
-    [
-        ([1.0] * 12, [1.0] * 12, Verdict.PASS),
-        ([1.2] * 12, [1.0] * 12, Verdict.FAIL),
-        ([0.5, 2.0] * 6 + [2.0], [0.5, 2.0] * 6 + [0.5], Verdict.UNDECIDED),
-        ([1.2], [1.0], Verdict.FAIL),
-        ([], [1.0], Verdict.FAIL),
-        ([1.0], [], Verdict.FAIL),
-    ],
-)
-def test_median_that_chance_may_put_above_the_limit_is_undecided(
-    ours: list[float], raw: list[float], verdict: Verdict
-) -> None:
-    """Unpaired values: what resampling of them often brings below the limit is no miss."""
-    check = medians_at_most("a bound", series(*ours), series(*raw, is_ours=False), 1.1)
-
-    assert check.verdict is verdict
-
-
-def test_own_failure_is_not_excused_by_chance() -> None:
-    """As for ratios."""
-    values = [0.5, 2.0] * 6
-    check = medians_at_most("a bound", series(*values, 2.0, failures=1), series(*values, 0.5, is_ours=False), 1.1)
-
-    assert check.verdict is Verdict.FAIL
-
-
-def test_interval_of_a_quotient_is_reproducible() -> None:
-    """The same values, the same interval; too few have none."""
-    values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    found = quotient_interval(values, values)
-
-    assert found == quotient_interval(values, values)
-    assert found is not None
-    assert found[0] < 1.0 < found[1]
-    assert quotient_interval(values[:5], values) is None
-
-
-def test_longest_gaps_between_two_moments() -> None:
-    """Of each partition, whoever handled it; a silence at either end counts as far as it lies between them."""
-    handled = [record(0, 1, 9.0), record(0, 2, 10.5), record(0, 3, 11.5), record(0, 4, 13.0), record(1, 1, 20.0)]
-
-    assert longest_gaps(handled, 10.0, 12.0) == {0: 1.0, 1: 2.0}
-
-
-def test_schedules_meet_early_and_late_phases() -> None:
-    """Each part of a heartbeat's interval is met once, and every member leaves in turn."""
-    plan = schedules(bench(rounds=None), 6)
-
-    assert sorted(int(one.out_phase * 6) for one in plan) == list(range(6))
-    assert sorted(int(one.leave_phase * 6) for one in plan) == list(range(6))
-    assert [one.leaver for one in plan] == [0, 1, 2, 0, 1, 2]
 
 
 def test_own_failure_leaves_nothing_undecided() -> None:
@@ -392,11 +320,6 @@ def test_report_shows_bounds_and_failures() -> None:
     assert [sample["value"] for sample in plain["figures"][0]["series"][0]["samples"]] == [1.0, 2.0]
     assert plain["figures"][0]["checks"][0]["verdict"] == "FAIL"
     assert report.missed([figure]) == ["a bound"]
-
-
-def bench(rounds: int | None) -> Bench:
-    """A run that reaches no broker."""
-    return Bench(bootstrap="127.0.0.1:1", subject="ours_module", is_quick=True, rounds=rounds, seed=1)
 
 
 def test_waits_after_a_kill_are_those_of_the_first_records_behind_it() -> None:

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING
 from tests.benchmarks.bench import Figure, counted_in, tell
 from tests.benchmarks.figures.guardian import waits_after
 from tests.benchmarks.figures.scale_out import BALANCE_S, STREAM_BEATS_PER_S
-from tests.benchmarks.groups import Group, GroupMember, balanced_at, longest_gaps, subscribe_together
+from tests.benchmarks.groups import (
+    Group,
+    GroupMember,
+    assigned_at,
+    balanced_at,
+    first_record_at,
+    longest_gaps,
+    subscribe_together,
+)
 from tests.benchmarks.samples import Check, Series, at_most, medians_at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.benchmarks.bench import Bench, Side
     from tests.benchmarks.groups import Record
@@ -26,8 +34,8 @@ NAME = "classic"
 
 STRATEGIES = ("range", "cooperative-sticky")
 IDLE, FLOWING = "idle", "records flowing"
-JOIN, SCALE_OUT, LEAVE = "join of 3", "scale-out", "leave"
-STEPS = (JOIN, SCALE_OUT, LEAVE)
+JOIN, FIRST_RECORDS, SCALE_OUT, LEAVE = "join of 3", "join of 3 to first records", "scale-out", "leave"
+STEPS = (JOIN, FIRST_RECORDS, SCALE_OUT, LEAVE)
 FACTOR = 1.1
 MEMBERS = 3
 STOPPED_S = 0.2
@@ -99,8 +107,8 @@ class Contestant:
     standing: Standing | None
 
     @classmethod
-    def of(cls, side: Side, strategy: str, circumstance: str, join: Series) -> Contestant:
-        """No measurement yet; the join is the same in all circumstances."""
+    def of(cls, side: Side, strategy: str, circumstance: str, joins: Mapping[str, Series]) -> Contestant:
+        """No measurement yet; the join is the same in both circumstances."""
         is_standing = strategy == "cooperative-sticky" and circumstance == FLOWING
         later = {
             step: Series(label=f"{step}, {strategy}, {circumstance}, {side.label}", unit="s", is_ours=side.is_ours)
@@ -110,7 +118,7 @@ class Contestant:
             side=side,
             strategy=strategy,
             circumstance=circumstance,
-            steps={JOIN: join, **later},
+            steps={**joins, **later},
             standing=Standing.of(side) if is_standing else None,
         )
 
@@ -152,6 +160,7 @@ def run(bench: Bench) -> Figure:
         notes=(
             "group.initial.rebalance.delay.ms=0, both sides with the same strategy and otherwise default settings",
             f"{JOIN}: the first subscribe of three at the same time, until they own everything, four each",
+            f"{FIRST_RECORDS}: the same, until each of them has had a record of what it then owns",
             f"{SCALE_OUT}: the fourth member's subscribe to its first record",
             f"{LEAVE}: one member's close() to the others' first records of all of its partitions",
             (
@@ -172,14 +181,17 @@ def run(bench: Bench) -> Figure:
 
 def _pairs(bench: Bench, strategy: str) -> list[tuple[Contestant, Contestant]]:
     """Ours and raw in each circumstance."""
-    joins: dict[str, Series] = {}
+    sides = [_sides(bench, strategy, circumstance) for circumstance in (IDLE, FLOWING)]
+    joins = [
+        {
+            step: Series(label=f"{step}, {strategy}, {side.label}", unit="s", is_ours=side.is_ours)
+            for step in (JOIN, FIRST_RECORDS)
+        }
+        for side in sides[0]
+    ]
     pairs = []
-    for circumstance in (IDLE, FLOWING):
-        sides = _sides(bench, strategy, circumstance)
-        for side in sides:
-            name = f"{JOIN}, {strategy}, {side.label}"
-            joins.setdefault(side.label, Series(label=name, unit="s", is_ours=side.is_ours))
-        ours, raw = (Contestant.of(side, strategy, circumstance, joins[side.label]) for side in sides)
+    for circumstance, both in zip((IDLE, FLOWING), sides, strict=True):
+        ours, raw = (Contestant.of(side, strategy, circumstance, join) for side, join in zip(both, joins, strict=True))
         pairs.append((ours, raw))
     return pairs
 
@@ -248,6 +260,7 @@ def _live(bench: Bench, one: Contestant, members: list[GroupMember], schedule: S
     *first, newcomer = members
     subscribe_together(first)
     joined_at = balanced_at(first, BALANCE_S)
+    shares = [assigned_at(member.callbacks()) for member in first]
 
     _sleep_until(joined_at + settle_s(bench) + schedule.out_phase * HEARTBEAT_S)
     heard = [len(member.callbacks()) for member in first]
@@ -278,6 +291,8 @@ def _live(bench: Bench, one: Contestant, members: list[GroupMember], schedule: S
     began_at = min(member.subscribed_at for member in first)
     constructor_s = max(member.subscribed_at - member.constructing_at for member in first)
     one.steps[JOIN].add(joined_at - began_at, constructor_s=constructor_s)
+    recorded_at = max(first_record_at(member.handled, share) for member, share in zip(first, shares, strict=True))
+    one.steps[FIRST_RECORDS].add(max(recorded_at, joined_at) - began_at)
     one.steps[SCALE_OUT].add(
         came_at - newcomer.subscribed_at,
         constructor_s=newcomer.subscribed_at - newcomer.constructing_at,

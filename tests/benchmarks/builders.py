@@ -1,0 +1,33 @@
+"""What tests of the harness's arithmetic work on: series, records, callbacks, and a run that reaches no broker."""
+
+from __future__ import annotations
+
+from tests.benchmarks.bench import Bench
+from tests.benchmarks.groups import Record
+from tests.benchmarks.processes import Said
+from tests.benchmarks.samples import Series
+
+
+def series(*values: float, failures: int = 0, is_ours: bool = True) -> Series:
+    """A series of these values and so many failures."""
+    made = Series(label="ours", unit="s", is_ours=is_ours)
+    for value in values:
+        made.add(value)
+    for _ in range(failures):
+        made.fail("because")
+    return made
+
+
+def record(partition: int, offset: int, handled_at: float) -> Record:
+    """A record that was sent a tenth of a second before it was handled."""
+    return Record(partition=partition, offset=offset, number=offset, sent_at=handled_at - 0.1, handled_at=handled_at)
+
+
+def callback(word: str, at: float, *partitions: int) -> Said:
+    """What a member says of one of its callbacks."""
+    return Said(word=word, at=at, facts={"partitions": list(partitions)})
+
+
+def bench(rounds: int | None) -> Bench:
+    """A run that reaches no broker."""
+    return Bench(bootstrap="127.0.0.1:1", subject="ours_module", is_quick=True, rounds=rounds, seed=1)
