@@ -179,8 +179,9 @@ def _join_error(code: int, group_id: str, effect: SendJoin) -> BrokerError:
         offered = ", ".join(name for name, _ in effect.protocols)
         return broker_error(
             code,
-            f"No assignor of this member ({offered}) is one that all members of group {group_id} have, or they are no "
-            "consumers of the classic protocol; set partition.assignment.strategy to have one in common.",
+            f"No assignor of this member ({offered}) is one that all members of group {group_id} have: set "
+            "partition.assignment.strategy to have one in common. Or the group is of the consumer protocol and takes "
+            "no classic members (group.consumer.migration.policy): set group.protocol to auto.",
         )
     if code == _E.invalid_session_timeout:
         return broker_error(
