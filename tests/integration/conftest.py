@@ -16,14 +16,19 @@ from consumer_membership.devbroker.pool import BrokerPool
 from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, unique
 
-#: Sessions that end within a test; the other group settings are Kafka's own.
+#: Sessions that end within a test, and groups that never change their type while they have members (a broker more would
+#: cost more than this does); the other group settings are Kafka's own.
 SHORT_SESSIONS = {
+    "group.consumer.migration.policy": "disabled",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "3000",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.min.session.timeout.ms": "1000",
 }
+
+#: A broker that has the consumer protocol switched off.
+CLASSIC_ONLY = {"group.coordinator.rebalance.protocols": "classic"}
 
 #: The oldest and the newest broker.
 OLDEST, NEWEST = "4.0.0", "4.3.1"

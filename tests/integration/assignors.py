@@ -1,0 +1,51 @@
+"""Assignors as users write them: good ones, one that raises, and one that forgets partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from consumer_membership import MemberSubscription, RebalanceProtocol, TopicPartition, Topics
+
+
+class Alphabetical:
+    """Deals the partitions out in the order of member ids."""
+
+    name = "alphabetical"
+    protocols = frozenset({RebalanceProtocol.EAGER})
+
+    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
+        """Tell the leader nothing."""
+        del topics, owned, generation
+
+    def assign(
+        self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
+    ) -> Mapping[str, Collection[tuple[str, int]]]:
+        """Each partition to the next subscriber."""
+        shares: dict[str, list[TopicPartition]] = {member_id: [] for member_id in sorted(subscriptions)}
+        for topic in sorted(topics.partitions):
+            subscribers = [member_id for member_id in shares if topic in subscriptions[member_id].topics]
+            for number, partition in enumerate(topics.of(topic)):
+                shares[subscribers[number % len(subscribers)]].append(partition)
+        return shares
+
+
+class Raising(Alphabetical):
+    """Fails."""
+
+    def assign(
+        self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
+    ) -> Mapping[str, Collection[tuple[str, int]]]:
+        """Raise what a mistake raises."""
+        del topics, subscriptions
+        raise KeyError("the lag of a partition")
+
+
+class Incomplete(Alphabetical):
+    """Forgets each topic's last partition."""
+
+    def assign(
+        self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
+    ) -> Mapping[str, Collection[tuple[str, int]]]:
+        """All but the last."""
+        fewer = Topics(partitions={topic: count - 1 for topic, count in topics.partitions.items()})
+        return super().assign(fewer, subscriptions)

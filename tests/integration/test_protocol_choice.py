@@ -1,0 +1,296 @@
+"""`group.protocol=auto` on real brokers: which protocol a member speaks, why, and what it says about it."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import KafkaError
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import GroupProtocol
+from tests.integration.conftest import CLASSIC_ONLY, COOPERATIVE, EAGER, NEWEST, OLDEST, SHORT_SESSIONS
+from tests.integration.test_membership import committed
+from tests.integration.worker import PATIENCE_S, Worker
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+_LOG = "consumer_membership.membership"
+
+
+@pytest.fixture(params=[NEWEST, OLDEST])
+def old_style(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+    """A broker that has the consumer protocol switched off."""
+    return broker_pool.shared(request.param, properties=CLASSIC_ONLY)
+
+
+@pytest.fixture(params=[NEWEST, OLDEST])
+def strict(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+    """A broker that converts no group that has members (group.consumer.migration.policy=disabled)."""
+    return broker_pool.shared(request.param, properties=SHORT_SESSIONS)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What the membership says, INFO and above."""
+    caplog.set_level(logging.INFO, logger=_LOG)
+    return caplog
+
+
+def lines(log: pytest.LogCaptureFixture, words: str) -> list[str]:
+    """The messages that have these words in them."""
+    return [record.getMessage() for record in log.records if words in record.getMessage()]
+
+
+def protocol_of(worker: Worker) -> tuple[GroupProtocol, str]:
+    """What the view says of it."""
+    view = worker.consumer.membership()
+    return view.protocol, view.protocol_reason
+
+
+@contextmanager
+def raw_member(broker: Broker, group: str, topic: str, **config: object) -> Iterator[RawConsumer]:
+    """A member of confluent-kafka's own that has its partitions; whoever holds it polls it."""
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
+    consumer = RawConsumer(settings | {key.replace("_", "."): value for key, value in config.items()})
+    try:
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        yield consumer
+    finally:
+        consumer.close()
+
+
+# ---- the consumer protocol, where it is offered ---------------------------------------------------------------------
+
+
+def test_default_is_the_consumer_protocol(broker: Broker, log: pytest.LogCaptureFixture) -> None:
+    """B02: nothing is configured; the view and one line of the log say which and why."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
+    with Worker(broker.bootstrap_servers, unique("group"), [topic]) as worker:
+        worker.settled(2)
+        assert protocol_of(worker) == (GroupProtocol.CONSUMER, "group.protocol=auto")
+    assert len(lines(log, "Group protocol: consumer (group.protocol=auto)")) == 1
+
+
+def test_keys_of_the_other_protocol_are_named_once(broker: Broker, log: pytest.LogCaptureFixture) -> None:
+    """A key that the broker owns does not decide: one warning each, with the setting that does."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
+    config = {"session_timeout_ms": 30_000, "partition_assignment_strategy": "cooperative-sticky"}
+    with Worker(broker.bootstrap_servers, unique("group"), [topic], **config) as worker:
+        worker.settled(2)
+        worker.order(lambda consumer: consumer.unsubscribe())
+        worker.wait(lambda w: w.state is MemberState.UNSUBSCRIBED, "UNSUBSCRIBED")
+        worker.order(lambda consumer: consumer.subscribe([topic]))
+        worker.settled(2)
+        assert worker.consumer.membership().protocol is GroupProtocol.CONSUMER
+    (session,) = lines(log, "session.timeout.ms=30000 is not used")
+    assert "group.consumer.session.timeout.ms" in session
+    assert "consumer.session.timeout.ms for one group" in session
+    (strategy,) = lines(log, "partition.assignment.strategy=cooperative-sticky is not used")
+    assert "group.remote.assignor" in strategy
+
+
+def test_own_assignor_makes_a_classic_member(broker: Broker, log: pytest.LogCaptureFixture) -> None:
+    """A user's assignor runs in classic groups only: the consumer protocol is not even tried."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
+    config = {"partition_assignment_strategy": "tests.integration.assignors:Alphabetical"}
+    with Worker(broker.bootstrap_servers, unique("group"), [topic], **config) as worker:
+        worker.settled(2)
+        protocol, reason = protocol_of(worker)
+        assert protocol is GroupProtocol.CLASSIC
+        assert "the assignor 'alphabetical' of partition.assignment.strategy runs in classic groups only" in reason
+    assert lines(log, "refused") == []
+
+
+# ---- where it is not ------------------------------------------------------------------------------------------------
+
+
+def test_broker_without_the_consumer_protocol_makes_classic_members(
+    old_style: Broker, log: pytest.LogCaptureFixture
+) -> None:
+    """B01: UNSUPPORTED_VERSION; the reason stands in the view and in the log, and the group works."""
+    topic = create_topic(old_style.bootstrap_servers, unique("topic"), 4)
+    group = unique("group")
+    with (
+        Worker(old_style.bootstrap_servers, group, [topic]) as one,
+        Worker(old_style.bootstrap_servers, group, [topic]) as two,
+    ):
+        one.settled(2)
+        two.settled(2)
+        protocol, reason = protocol_of(one)
+        assert protocol is GroupProtocol.CLASSIC
+        assert "group.protocol=auto; consumer was refused: UNSUPPORTED_VERSION" in reason
+        assert (one.notes.errors, two.notes.errors) == ([], [])
+        produce(old_style.bootstrap_servers, topic, 40)
+        one.wait(lambda w: len(w.notes.records) + len(two.notes.records) == 40, "40 records")
+    assert lines(log, f"Group protocol: classic ({reason})") != []
+    assert [record for record in log.records if record.levelno >= logging.ERROR] == []
+
+
+def test_wishes_before_the_first_poll_survive_the_fallback(old_style: Broker) -> None:
+    """A commit that was asked for, a partition assigned by hand: the other protocol's member knows of both."""
+    topic = create_topic(old_style.bootstrap_servers, unique("topic"), 2)
+    produce(old_style.bootstrap_servers, topic, 20)
+    group = unique("group")
+    outcomes: list[object] = []
+    settings = {"bootstrap.servers": old_style.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings | {"on_commit": lambda error, _: outcomes.append(error)})
+    try:
+        consumer.assign([Partition(topic, 0, 0)])
+        while consumer.poll(PATIENCE_S) is None:
+            pass
+        consumer.commit(offsets=[Partition(topic, 0, 1)], asynchronous=False)
+        consumer.unassign()
+        consumer.subscribe([topic])
+        consumer.commit(offsets=[Partition(topic, 1, 7)], asynchronous=True)
+        while consumer.membership().state is not MemberState.STABLE or not outcomes:
+            consumer.poll(0.1)
+        assert (consumer.membership().protocol, outcomes) == (GroupProtocol.CLASSIC, [None])
+    finally:
+        consumer.close()
+    assert committed(old_style, group, topic, 2)[1] == 7
+
+
+# ---- groups of the other type ---------------------------------------------------------------------------------------
+
+
+def test_group_that_cannot_be_converted_is_joined_as_it_is(strict: Broker) -> None:
+    """B22: a living classic member of another client; the broker's words say why this one is classic, too."""
+    topic = create_topic(strict.bootstrap_servers, unique("topic"), 4)
+    group = unique("group")
+    with raw_member(strict, group, topic) as other, Worker(strict.bootstrap_servers, group, [topic]) as worker:
+        worker.wait(lambda w: other.poll(0.05) is None and len(w.owned) == 2, "its share")
+        worker.settled(2)
+        protocol, reason = protocol_of(worker)
+        assert protocol is GroupProtocol.CLASSIC
+        assert "consumer was refused: GROUP_ID_NOT_FOUND" in reason
+        assert group in reason
+        assert worker.notes.errors == []
+
+
+def test_classic_member_of_a_consumer_group_is_refused(broker_pool: BrokerPool) -> None:
+    """B23: where the group takes no classic members, who asks for nothing else ends with the broker's words.
+
+    Kafka 4.0.0 lets it in whatever the policy says.
+    """
+    strict = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
+    topic = create_topic(strict.bootstrap_servers, unique("topic"), 4)
+    group = unique("group")
+    with Worker(strict.bootstrap_servers, group, [topic]) as holder:
+        holder.settled(4)
+        calls = list(holder.notes.calls)
+        with Worker(strict.bootstrap_servers, group, [topic], group_protocol="classic") as refused:
+            refused.wait(lambda w: bool(w.notes.errors), "the fatal error")
+            error = refused.notes.errors[0]
+            assert (error.code(), error.fatal()) == (KafkaError.INCONSISTENT_GROUP_PROTOCOL, True)
+            assert "set group.protocol to auto" in error.str()
+            assert refused.state is MemberState.FATAL
+        assert holder.notes.calls == calls
+
+
+def test_member_that_was_classic_goes_with_its_group(broker_pool: BrokerPool) -> None:
+    """B23: the group is of the consumer protocol when it comes back; it is refused as a classic member, and changes."""
+    strict = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
+    topic = create_topic(strict.bootstrap_servers, unique("topic"), 4)
+    group = unique("group")
+    with Worker(strict.bootstrap_servers, group, [topic]) as worker:
+        worker.stop()
+    with raw_member(strict, group, topic) as other, Worker(strict.bootstrap_servers, group, [topic]) as worker:
+        worker.wait(lambda w: other.poll(0.05) is None and len(w.owned) == 2, "its share")
+        assert protocol_of(worker)[0] is GroupProtocol.CLASSIC
+        worker.order(lambda consumer: consumer.unsubscribe())
+        worker.wait(lambda w: other.poll(0.05) is None and w.state is MemberState.UNSUBSCRIBED, "UNSUBSCRIBED")
+        other.close()
+        with raw_member(strict, group, topic, group_protocol="consumer") as newer:
+            worker.order(lambda consumer: consumer.subscribe([topic]))
+            worker.wait(lambda w: newer.poll(0.05) is None and len(w.owned) == 2, "its share")
+            protocol, reason = protocol_of(worker)
+            assert protocol is GroupProtocol.CONSUMER
+            assert "classic was refused: INCONSISTENT_GROUP_PROTOCOL" in reason
+            assert worker.notes.errors == []
+
+
+@pytest.mark.parametrize("mode", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("instance_id", [None, "a"], ids=["dynamic", "static"])
+def test_member_converts_a_classic_group(broker: Broker, mode: Mapping[str, object], instance_id: str | None) -> None:
+    """B21, B22: with Kafka's own policy the first member of the new protocol takes a classic group over, and back."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 4)
+    group = unique("group")
+    with Worker(broker.bootstrap_servers, group, [topic], **mode, group_instance_id=instance_id) as classic:
+        classic.settled(4)
+        with Worker(broker.bootstrap_servers, group, [topic]) as newer:
+            newer.settled(2)
+            classic.settled(2)
+            assert [protocol_of(worker)[0] for worker in (classic, newer)] == [
+                GroupProtocol.CLASSIC,
+                GroupProtocol.CONSUMER,
+            ]
+        classic.settled(4)
+        assert (classic.notes.errors, classic.notes.named("lost")) == ([], [])
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
+def test_empty_group_changes_its_type_under_every_policy(broker_pool: BrokerPool, version: str) -> None:
+    """B20: offsets stay, whoever was there before."""
+    strict = broker_pool.shared(version, properties=SHORT_SESSIONS)
+    topic = create_topic(strict.bootstrap_servers, unique("topic"), 2)
+    group, seen = unique("group"), 0
+    for protocol in ("classic", "consumer", "classic", "auto"):
+        produce(strict.bootstrap_servers, topic, 10)
+        with Worker(strict.bootstrap_servers, group, [topic], group_protocol=protocol) as worker:
+            worker.wait(lambda w: len(w.notes.records) == 10, "ten new records")
+            seen += 10
+        assert (worker.notes.errors, len(worker.notes.records)) == ([], 10)
+    assert sum(committed(strict, group, topic, 2).values()) == seen
+
+
+#: A member of kafka-python with an assignor that tells each member a word beside its partitions. In a process of its
+#: own, because its import warns.
+_TELLS = """
+import sys
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+class Telling(RangePartitionAssignor):
+    @classmethod
+    def assign(cls, cluster, members):
+        shares = super().assign(cluster, members)
+        for share in shares.values():
+            share.user_data = b"a word"
+        return shares
+
+consumer = KafkaConsumer(sys.argv[3], bootstrap_servers=sys.argv[1], group_id=sys.argv[2], heartbeat_interval_ms=200,
+    partition_assignment_strategy=[Telling])
+while True:
+    consumer.poll(timeout_ms=50)
+    if consumer.assignment():
+        print(len(consumer.assignment()), flush=True)
+"""
+
+
+def test_user_data_keeps_a_group_classic(broker: Broker) -> None:
+    """B24: what an assignor of another client tells its members would be lost, so the coordinator does not convert."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 4)
+    group = unique("group")
+    words = [sys.executable, "-c", _TELLS, broker.bootstrap_servers, group, topic]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"4\n"
+        with Worker(broker.bootstrap_servers, group, [topic]) as worker:
+            worker.settled(2)
+            protocol, reason = protocol_of(worker)
+            assert protocol is GroupProtocol.CLASSIC
+            assert "consumer was refused: GROUP_ID_NOT_FOUND" in reason
+        other.kill()
