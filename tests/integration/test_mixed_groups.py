@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from consumer_membership.devbroker import Broker
-from tests.integration.partners import Company
-from tests.integration.worker import PATIENCE_S
+from tests.integration.partners import PATIENCE_S, Company
 from tests.support.kafka import create_topic, unique
 from tests.support.partners.life import STRATEGIES, Client, Strategy
 
