@@ -97,3 +97,27 @@ def test_static_crash_recovery(kafka: Broker, topic: str) -> None:
     assert lines[2] == "member-0 was killed"
     assert re.fullmatch(r"member-0 is back after \d+\.\d\d s and owns \[\d, \d\]", lines[3])
     assert lines[4:] == ["the same partitions", "member-1 saw nothing of it"]
+
+
+def test_assign_by_lag(kafka: Broker) -> None:
+    """Three members of a group, each with a third of the lag, and with all partitions between them."""
+    lines = run("assign_by_lag", kafka, unique("examples"))
+    rows = [re.fullmatch(r" *(\d+)  \[([\d, ]+)\]", line) for line in lines[1:]]
+    assert sorted(int(number) for row in rows if row for number in row[2].split(",")) == list(range(8))
+    lags = [int(row[1]) for row in rows if row]
+    assert (len(lags), sum(lags)) == (3, 18_000)
+    assert max(lags) - min(lags) <= 1_000
+
+
+def test_assign_co_partitioned(kafka: Broker) -> None:
+    """After each change the numbers of both topics are with the same members, though one of them wants orders only."""
+    lines = run("assign_co_partitioned", kafka, unique("examples"))
+    assert [line for line in lines if not line.startswith("  ")] == ["members: 1", "members: 2", "members: 3"]
+    rows = [re.fullmatch(r"  orders \[(.*)\], payments \[(.*)\]", line) for line in lines if line.startswith("  ")]
+    orders, payments = ([row[topic] for row in rows if row] for topic in (1, 2))
+    everything = "0, 1, 2, 3, 4, 5"
+    assert orders[:3] == [everything, "", everything]
+    assert payments[:3] == ["", "", everything]
+    assert orders[3] == ""
+    assert orders[3:] == payments[3:]
+    assert sorted(map(len, orders[4:])) == [7, 7]
