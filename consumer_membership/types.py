@@ -61,7 +61,11 @@ Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What the application asked for: topic names, a regular expression for the broker (RE2/J, full match), or both."""
+    """What the application asked for: topic names, a regular expression for topic names, or both.
+
+    Under the consumer protocol the broker matches (RE2/J, whole names), under the classic one the member itself
+    (Python's `re`, from the start of the name).
+    """
 
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
