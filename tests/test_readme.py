@@ -6,26 +6,49 @@ import ast
 import re
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from consumer_membership import Consumer, MembershipView
+from consumer_membership import Consumer, MembershipView, MemberSubscription, Topics
 from consumer_membership.cli import main
 from consumer_membership.config.model import FETCHER_DEFAULTS, ConsumerConfig
+from consumer_membership.config.strategies import DEFAULT
+from consumer_membership.membership.classic.assignors.checked import assign_checked
+from consumer_membership.types import GroupProtocol
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 
 
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
-    used = [node for block in blocks for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Attribute)]
+    assert len(BLOCKS) == 3
+    used = [node for block in BLOCKS for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Attribute)]
     of = {"consumer": dir(Consumer), "view": MembershipView.__dataclass_fields__}
     for node in used:
         if isinstance(node.value, ast.Name) and node.value.id in of:
             assert node.attr in of[node.value.id]
+
+
+def test_assignor_gives_each_topic_to_one_member() -> None:
+    """It is taken where an assignor is asked for, and what it gives is sent."""
+    (block,) = (block for block in BLOCKS if "assign(" in block)
+    module = ModuleType("shown")
+    exec(block, module.__dict__)  # noqa: S102 - what the README shows
+    config = {"group.id": "g", "bootstrap.servers": "h:1", "partition.assignment.strategy": module.OneActive}
+    settings = ConsumerConfig.from_mapping(config).protocol_settings()
+    assert settings.protocols == (GroupProtocol.CLASSIC,)
+    (assignor,) = settings.classic.assignors
+    subscriptions = {
+        "a": MemberSubscription(topics=frozenset({"orders"})),
+        "b": MemberSubscription(topics=frozenset({"orders", "payments", "missing"})),
+    }
+    given = assign_checked(assignor, Topics(partitions={"orders": 2, "payments": 1}), subscriptions).assignments
+    assert given == {"a": {("orders", 0), ("orders", 1)}, "b": {("payments", 0)}}
 
 
 def test_the_two_commands_install_extras_that_exist() -> None:
@@ -53,6 +76,12 @@ def test_keys_and_defaults_are_those_of_the_configuration() -> None:
     fields = {name.replace("_", "."): field.default for name, field in ConsumerConfig.model_fields.items()}
     for key, shown in rows.items():
         assert key in fields or key in FETCHER_DEFAULTS
-        default = FETCHER_DEFAULTS.get(key, fields.get(key))
-        if default not in (None, ()):
-            assert shown.strip("`") == str(default)
+        if key in FETCHER_DEFAULTS:
+            assert shown == FETCHER_DEFAULTS[key]
+        elif key == "group.protocol":
+            given = {"group.id": "g", "bootstrap.servers": "h:1", key: shown.strip("`")}
+            assert ConsumerConfig.from_mapping(given).group_protocol == fields[key]
+        elif key == "partition.assignment.strategy":
+            assert shown == ",".join(assignor.name for assignor in DEFAULT)
+        elif fields[key] not in (None, ()):
+            assert shown.strip("`") == str(fields[key])
