@@ -134,7 +134,8 @@ def message_or_offsets(message: object, offsets: object, what: str) -> list[Topi
 def subscription_of(topics: object) -> Subscription:
     """Names and patterns (elements that begin with `^`) as one subscription.
 
-    Patterns are joined as alternatives; the broker matches whole names (RE2/J), so a prefix is `^name.*`.
+    Patterns are joined as alternatives. The broker matches whole names (RE2/J), a classic member from the start of a
+    name (Python's `re`), so a prefix is `^name.*` for both.
     """
     if not isinstance(topics, list):
         raise TypeError("expected list of topic unicode strings")

@@ -132,8 +132,9 @@ class Consumer:
         on_revoke: RebalanceCallback = NOT_GIVEN,  # type: ignore[assignment]
         on_lost: RebalanceCallback = NOT_GIVEN,  # type: ignore[assignment]
     ) -> None:
-        """Ask for these topics; elements that begin with `^` are patterns for the broker (RE2/J, whole names).
+        """Ask for these topics; elements that begin with `^` are patterns.
 
+        The broker reads them (RE2/J, whole names), in a classic group Python's `re` does, from the start of a name.
         Replaces an earlier subscription and its callbacks. Callbacks get this consumer and the partitions in question,
         on the thread that polls or closes; `on_revoke` stands in where there is no `on_lost`.
         """
@@ -345,7 +346,7 @@ class Consumer:
 
     @at_the_door
     def generation(self) -> int:
-        """The member epoch, -1 when not a member: what to tag writes with. Never waits."""
+        """The member epoch (classic: the generation), -1 when not a member: what to tag writes with. Never waits."""
         epoch = self.membership().member_epoch
         return epoch if epoch > JOIN_EPOCH else NO_EPOCH
 
