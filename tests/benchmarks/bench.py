@@ -122,7 +122,10 @@ class Bench:
 
     def groups(self) -> dict[str, str]:
         """The groups of this and of earlier figures that the broker knows, each with its type."""
-        found = AdminClient({"bootstrap.servers": self.bootstrap}).list_consumer_groups().result()
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # held, or it is gone before it has answered
+        found = admin.list_consumer_groups().result()
+        for error in found.errors:
+            tell(f"groups could not be listed: {error}")
         prefixes = tuple(_GROUP_PREFIXES.values())
         return {one.group_id: one.type.name.lower() for one in found.valid if one.group_id.startswith(prefixes)}
 
