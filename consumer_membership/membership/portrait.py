@@ -9,7 +9,7 @@ from consumer_membership.membership.participant import OrderT, Participant
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.types import GroupProtocol, Instant
+from consumer_membership.types import JOIN_EPOCH, GroupProtocol, Instant
 
 
 def view_of(member: Member) -> MembershipView:
@@ -37,6 +37,7 @@ def view_of(member: Member) -> MembershipView:
         last_heartbeat_at=member.last_heartbeat_at,
         last_error=member.last_error,
         transitions=tuple(member.transitions),
+        group_protocol=GroupProtocol.CONSUMER if member.member_epoch > JOIN_EPOCH else None,
     )
 
 

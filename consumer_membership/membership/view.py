@@ -52,3 +52,6 @@ class MembershipView:
     transitions: tuple[Transition, ...]
     #: Why the member speaks `protocol`: what was asked for, and what the coordinator said to it.
     protocol_reason: str = ""
+    #: What the group is, as the coordinator said when it let this member in; None while it is no member. A group of the
+    #: consumer protocol may hold classic members, too: `protocol` is what this one speaks.
+    group_protocol: GroupProtocol | None = None

@@ -92,7 +92,8 @@ def test_auto_member_that_is_let_in_speaks_the_consumer_protocol() -> None:
     assert stage.all(ProtocolChosen) == []
     stage.let_in()
     assert stage.all(ProtocolChosen) == [ProtocolChosen(protocol=CONSUMER, reason="group.protocol=auto")]
-    assert (stage.member.view().protocol, stage.member.view().protocol_reason) == (CONSUMER, "group.protocol=auto")
+    view = stage.member.view()
+    assert (view.protocol, view.protocol_reason, view.group_protocol) == (CONSUMER, "group.protocol=auto", CONSUMER)
 
 
 @pytest.mark.parametrize(("error", "verdict"), [(TOO_OLD, ev.Verdict.FATAL), (NOT_CONVERTED, ev.Verdict.GROUP_GONE)])

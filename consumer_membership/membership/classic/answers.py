@@ -68,8 +68,8 @@ class ClassicAnswers(Leading):
         self.last_share, self.share_generation = assignment, self.generation
         ownership.resolve({topic_key(p.topic): p.topic for p in assignment})
         ownership.take_target(frozenset(map(key_of, assignment)))
-        # An eager member's application is told each share, an empty one too, as confluent-kafka's is.
-        ownership.is_first |= self.classic.is_eager
+        # The application is told what each share brings, nothing too, as Java's and confluent-kafka's are.
+        ownership.is_first = True
         self._gives_up = bool(ownership.surplus())
         self.heartbeats.stir()
         self._transition(_S.RECONCILE, f"the leader's assignment of generation {self.generation} is there")

@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.events import CommitAnswered, CommitFailed
-from consumer_membership.types import BrokerError, TopicPartition
+from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
 
 
 class ClassicVerdict(Enum):
@@ -135,6 +135,11 @@ class JoinAnswered:
     def is_leader(self) -> bool:
         """Whether this member leads the group, and so watches its topics and assigns its partitions."""
         return self.member_id == self.leader_id
+
+    @property
+    def group_protocol(self) -> GroupProtocol:
+        """What the group is: one of the consumer protocol lets classic members in without a leader (KIP-848)."""
+        return GroupProtocol.CLASSIC if self.leader_id else GroupProtocol.CONSUMER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

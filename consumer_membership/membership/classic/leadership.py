@@ -11,7 +11,7 @@ A member with a pattern, leader or not, asks for topics, too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from consumer_membership.membership.classic.assignor import Topics
@@ -42,10 +42,11 @@ class ComputeAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsDescribed:
-    """Metadata answered; topics that do not exist are absent."""
+    """Metadata answered; topics that do not exist are absent, and those of which nothing may be told, by `refused`."""
 
     request_id: int
     topics: Topics
+    refused: Mapping[str, BrokerError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

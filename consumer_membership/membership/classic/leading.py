@@ -19,8 +19,9 @@ from consumer_membership.membership.classic.lifecycle import ClassicLifecycle
 from consumer_membership.membership.classic.settings import ClassicSettings
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.effects import Problem
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.types import Instant, TopicPartition
+from consumer_membership.types import GroupProtocol, Instant, TopicPartition
 
 _S = ClassicState
 
@@ -33,12 +34,16 @@ class Leading(ClassicLifecycle):
         self._protocol_name = ""
         #: Whether this member assigns for the whole group, in the present generation.
         self.is_leader = False
+        #: What the group is, as the last JoinGroup said.
+        self.group_protocol = GroupProtocol.CLASSIC
         self._members: Mapping[str, MemberSubscription] = {}
         self._unreadable: Mapping[str, str] = {}
         #: The topics as they were when the group was assigned, and the question after them that is under way.
         self._topics: Topics | None = None
         self._topics_request: int | None = None
         self._topics_at: Instant | None = None
+        #: The topics that the last answer refused; the application knows of them.
+        self._refused: frozenset[str] = frozenset()
         #: When the group should have gathered anew, since partitions were held back for a later generation.
         self._repair_at: Instant | None = None
         #: Whether the share of this generation takes something away, so that a cooperative member joins once more.
@@ -49,6 +54,7 @@ class Leading(ClassicLifecycle):
     def _begin_generation(self, event: ex.JoinAnswered) -> None:
         """The group has gathered: a follower asks for its share, a leader computes everybody's."""
         self._protocol_name, self.is_leader = event.protocol_name, event.is_leader
+        self.group_protocol = event.group_protocol
         self._members, self._unreadable = event.members, event.unreadable
         self._topics_request = self._topics_at = self._repair_at = self._topics = None
         if not event.is_leader or event.skip_assignment:
@@ -113,6 +119,7 @@ class Leading(ClassicLifecycle):
         if event.request_id != self._topics_request:
             return
         self._topics_request = None
+        self._tell_refused(event)
         before, self._topics = self._topics, event.topics
         self._topics_at = self._now + self.classic.refresh_interval_s
         if self.state is _S.SYNCING:
@@ -127,6 +134,12 @@ class Leading(ClassicLifecycle):
             self.rejoins_because = "partitions may be with nobody"
         elif before is not None and before != event.topics:
             self.rejoins_because = "the leader's topics have changed"
+
+    def _tell_refused(self, event: TopicsDescribed) -> None:
+        """A topic that may not be described is assigned to nobody: the application is told once (TOPIC_AUTHORIZATION)."""
+        for topic in sorted((event.refused.keys() & self.topics) - self._refused):
+            self._raise(Problem.REFUSED, event.refused[topic])
+        self._refused = frozenset(event.refused)
 
     def _is_covered(self, topics: Topics) -> bool:
         """Whether each partition is with somebody, as far as a leader that did not assign them can see.

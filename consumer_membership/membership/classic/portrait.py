@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from consumer_membership.membership.classic.member import ClassicMember
 from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.classic.subscription import NO_GENERATION
 from consumer_membership.membership.portrait import waiting
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.types import GroupProtocol, Instant
@@ -35,6 +36,7 @@ def view_of(member: ClassicMember) -> MembershipView:
         last_heartbeat_at=member.last_heartbeat_at,
         last_error=member.last_error,
         transitions=tuple(member.transitions),
+        group_protocol=member.group_protocol if member.generation != NO_GENERATION else None,
     )
 
 

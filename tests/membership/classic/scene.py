@@ -155,6 +155,7 @@ class ClassicScene:
         members: Mapping[str, MemberSubscription] | None = None,
         skip: bool = False,
         protocol: str = "plan",
+        leader: str = "leader",
     ) -> ClassicScene:
         """The JoinGroup is answered: the generation has gathered."""
         mine = self.member.member_id or "m"
@@ -163,7 +164,7 @@ class ClassicScene:
                 request_id=self.join.request_id,
                 generation=generation,
                 member_id=mine,
-                leader_id=mine if leads else "leader",
+                leader_id=mine if leads else leader,
                 protocol_name=protocol,
                 members=members or {},
                 skip_assignment=skip,

@@ -49,3 +49,11 @@ def test_view_shows_what_is_about_to_be_revoked() -> None:
 def test_member_without_a_generation_shows_no_epoch() -> None:
     """Zero, as before a join of the consumer protocol."""
     assert view_of(joining().member).member_epoch == 0
+
+
+def test_view_says_what_the_group_is() -> None:
+    """B20: a group of the consumer protocol lets classic members in, and makes none of them the leader (KIP-848)."""
+    scene = joining()
+    assert view_of(scene.member).group_protocol is None
+    assert view_of(scene.gather(1, leader="other").member).group_protocol is GroupProtocol.CLASSIC
+    assert view_of(joining().gather(1, leader="").member).group_protocol is GroupProtocol.CONSUMER
