@@ -39,7 +39,7 @@ from consumer_membership.membership.classic.leadership import (
 from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.cluster_client import BrokerRefusal
 from consumer_membership.types import FATAL_CODE, TRANSPORT_CODE, BrokerAddress, BrokerError
-from consumer_membership.wire.cluster import topics_of
+from consumer_membership.wire.cluster import refused_of, topics_of
 
 _LOG = logging.getLogger("consumer_membership.membership")
 
@@ -108,7 +108,11 @@ class ClassicRequests:
         except TransportError as error:
             fault = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error))
             return TopicsNotDescribed(request_id=effect.request_id, error=fault)
-        return TopicsDescribed(request_id=effect.request_id, topics=topics_of(found, effect.topics))
+        return TopicsDescribed(
+            request_id=effect.request_id,
+            topics=topics_of(found, effect.topics),
+            refused=refused_of(found, effect.topics),
+        )
 
     async def _compute(self, effect: ComputeAssignment) -> LeaderEvent:
         assignor = next(one for one in self._member.classic.assignors if one.name == effect.assignor)

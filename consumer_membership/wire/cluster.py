@@ -131,6 +131,17 @@ def topics_of(found: ClusterMetadata, names: frozenset[str] | None) -> Topics:
     return Topics(partitions={name: max(partitions) + 1 for name, partitions in told.items()}, racks=racks)
 
 
+def refused_of(found: ClusterMetadata, names: frozenset[str] | None) -> Mapping[str, BrokerError]:
+    """Those of these topics that the broker does not describe to this client, each with its words for people."""
+    words = "the topic '{}' may not be described, so nobody is assigned it; allow DESCRIBE and READ on it"
+    return {
+        name: broker_error(topic.error.code, words.format(name))
+        for name, topic in found.topics.items()
+        if names is not None and name in names
+        if topic.error is not None and topic.error.code == ErrorCode.topic_authorization_failed
+    }
+
+
 def list_offsets(
     entity: ListOffsetsResponse, partitions: Iterable[TopicPartition]
 ) -> Mapping[TopicPartition, int | BrokerError]:

@@ -190,6 +190,15 @@ def test_topics_of_brokers_without_racks_have_none() -> None:
     assert cluster.topics_of(described(topic("t", (1,))), None) == Topics(partitions={"t": 1}, racks={})
 
 
+def test_topics_that_may_not_be_described_are_told_with_the_remedy() -> None:
+    """TOPIC_AUTHORIZATION_FAILED, of the topics that were asked for by name; one that is not there is only absent."""
+    found = described(topic("t", code=29), topic("u", code=29), topic("v", code=3), topic("w", (1,)))
+    assert dict(cluster.refused_of(found, None)) == {}
+    ((name, error),) = cluster.refused_of(found, frozenset("tvw")).items()
+    assert (name, error.code) == ("t", 29)
+    assert "allow DESCRIBE and READ" in error.message
+
+
 def test_internal_topics_count_where_they_are_named() -> None:
     """`exclude.internal.topics` in Java: a pattern never matches them, a name does."""
     found = described(topic("t", (1,)), topic("__x", (1,), is_internal=True), topic("u", (1,)))

@@ -136,7 +136,7 @@ class Leading(ClassicLifecycle):
             self.rejoins_because = "the leader's topics have changed"
 
     def _tell_refused(self, event: TopicsDescribed) -> None:
-        """A topic that may not be described is assigned to nobody: the application is told once (TOPIC_AUTHORIZATION)."""
+        """A topic that may not be described is assigned to nobody: the application is told once."""
         for topic in sorted((event.refused.keys() & self.topics) - self._refused):
             self._raise(Problem.REFUSED, event.refused[topic])
         self._refused = frozenset(event.refused)

@@ -8,6 +8,7 @@ from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic import leadership as le
+from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.membership.classic.states import SHOWN, VALID_TRANSITIONS, ClassicState
 from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.states import MemberState
@@ -186,8 +187,26 @@ def test_cooperative_member_keeps_what_it_has_while_the_group_gathers() -> None:
     assert (said.owned, said.generation) == ({A0, A1}, 1)
 
 
+def test_leader_tells_of_topics_that_may_not_be_described() -> None:
+    """H15: nobody is assigned such a topic, so the application has to hear of it: once, until it was allowed."""
+    scene = joining(classic={"session_timeout_s": 1e6}).gather(1, leads=True, members=others())
+    forbidden = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="the topic 'a'")
+
+    def refused() -> ClassicScene:
+        request_id = scene.all(le.DescribeTopics)[-1].request_id
+        refusals = {"a": forbidden, "z": forbidden}
+        return scene.feed(le.TopicsDescribed(request_id=request_id, topics=Topics(partitions={}), refused=refusals))
+
+    refused().computed(m=[]).share().settle()
+    for _ in range(2):
+        scene.poll().after(299.0).poll().after(2.0)
+        refused()
+    told = [(raised.problem, raised.error) for raised in scene.all(ef.RaiseToApplication)]
+    assert (scene.state, told) == (S.STABLE, [(ef.Problem.REFUSED, forbidden)])
+
+
 def test_cooperative_member_gives_up_what_its_share_lacks_and_joins_again() -> None:
-    """Pause, on_revoke, on_assign, then one more generation with less owned."""
+    """Pause, on_revoke, on_assign, then one more generation with less owned, and on_assign of what is new: nothing."""
     scene = stable(A0, A1).rebalance().gather(2).share(A0, A2)
     assert scene.kinds == ["PausePartitions"]
     scene.settle()
@@ -200,7 +219,8 @@ def test_cooperative_member_gives_up_what_its_share_lacks_and_joins_again() -> N
     (_, said), *_ = scene.join.protocols
     assert (said.owned, said.generation) == ({A0, A2}, 2)
     scene.gather(3).share(A0, A2).settle()
-    assert (scene.state, len(scene.all(ef.AssignPartitions))) == (S.STABLE, 2)
+    told = [set(step.offsets) for step in scene.all(ef.AssignPartitions)]
+    assert (scene.state, told) == (S.STABLE, [{A0, A1}, {A2}, set()])
 
 
 def test_eager_member_gives_up_everything_before_it_joins() -> None:
