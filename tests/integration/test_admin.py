@@ -136,7 +136,7 @@ def test_member_that_is_away_is_shown_and_removed(broker: Broker) -> None:
 
 
 def test_classic_group_is_described_and_rid_of_members(broker: Broker) -> None:
-    """Its partitions are in the leader's bytes; a static member goes by its instance id, a dynamic one by its id."""
+    """B30: its partitions are in the leader's bytes; static members go by instance id, dynamic ones by their own."""
     topic, name, instance = create_topic(broker.bootstrap_servers, unique("topic"), 3), unique("group"), unique("i")
     produce(broker.bootstrap_servers, topic, 30)
     with classic_member(broker, name, topic, **{"group.instance.id": instance}) as consumer:
@@ -190,7 +190,7 @@ def test_unknown_group_is_refused_with_the_remedy(broker: Broker) -> None:
 
 
 def test_several_members_are_removed_each_with_its_result(broker: Broker) -> None:
-    """By instance id and by member id, one of them wrong; the members are closed, so that none comes back."""
+    """B30: by instance id and by member id, one of them wrong; the members are closed, so that none comes back."""
     topic, name = create_topic(broker.bootstrap_servers, unique("topic"), 3), unique("group")
     ids = [unique("i") for _ in range(3)]
     for instance in ids:

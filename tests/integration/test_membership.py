@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
@@ -153,6 +153,27 @@ def test_two_groups_read_the_same_topic_independently(ground: Ground, topic: str
         one.wait(lambda w: len(w.notes.records) == 240, "240 records")
         two.wait(lambda w: len(w.notes.records) == 240, "240 records")
     assert [sum(committed(ground.broker, group, topic, 12).values()) for group in groups] == [240, 240]
+
+
+def test_only_members_commit_while_there_are_members(ground: Ground, topic: str) -> None:
+    """B31, B32: a stranger's commit is refused with UNKNOWN_MEMBER_ID until the group is empty; it may always fetch."""
+    group = unique("group")
+    stranger = Consumer({"bootstrap.servers": ground.bootstrap_servers, "group.id": group})
+    offsets = [Partition(topic, 0, 3)]
+    try:
+        with ground.member(group, [topic], enable_auto_commit=False) as member:
+            member.settled(12)
+            with pytest.raises(KafkaException) as refused:
+                stranger.commit(offsets=offsets, asynchronous=False)
+            assert refused.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
+            member.order(lambda consumer: consumer.commit(offsets=[Partition(topic, 1, 7)], asynchronous=False))
+            member.wait(lambda w: not w.orders, "its commit")
+            asked = [Partition(topic, 0), Partition(topic, 1)]
+            assert [p.offset for p in stranger.committed(asked, timeout=20)] == [-1001, 7]
+        stranger.commit(offsets=offsets, asynchronous=False)
+        assert [p.offset for p in stranger.committed(offsets, timeout=20)] == [3]
+    finally:
+        stranger.close()
 
 
 def test_two_hundred_partitions(ground: Ground) -> None:

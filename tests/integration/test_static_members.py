@@ -127,18 +127,32 @@ def test_of_newcomers_at_the_same_time_one_wins(any_broker: Broker) -> None:
         assert codes <= {KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID}
 
 
-def test_takeover_where_the_group_cannot_be_described() -> None:
+def test_takeover_where_the_group_cannot_be_described(broker_pool: BrokerPool) -> None:
     """A member's topic that the asker may not see refuses the description: the coordinator's words name the holder."""
-    with start("4.3.1", properties=AUTHORIZER) as broker:
-        topic, secret = (create_topic(broker.bootstrap_servers, unique(name), 3) for name in ("topic", "secret"))
-        group = unique("group")
-        with Worker(broker.bootstrap_servers, group, [secret]) as other, static(broker, group, topic) as former:
-            other.settled(3)
-            former.settled(3)
-            forbid(broker.bootstrap_servers, ResourceType.TOPIC, secret, AclOperation.DESCRIBE)
-            with static(broker, group, topic) as newcomer:
-                newcomer.settled(3)
-                former.wait(lambda w: w.state is MemberState.FATAL, "its end")
+    broker = broker_pool.shared("4.3.1", properties=AUTHORIZER)
+    topic, secret = (create_topic(broker.bootstrap_servers, unique(name), 3) for name in ("topic", "secret"))
+    group = unique("group")
+    with Worker(broker.bootstrap_servers, group, [secret]) as other, static(broker, group, topic) as former:
+        other.settled(3)
+        former.settled(3)
+        forbid(broker.bootstrap_servers, ResourceType.TOPIC, secret, AclOperation.DESCRIBE)
+        with static(broker, group, topic) as newcomer:
+            newcomer.settled(3)
+            former.wait(lambda w: w.state is MemberState.FATAL, "its end")
+
+
+def test_static_member_returns_with_another_assignor(broker: Broker, topic: str) -> None:
+    """B12: it asks for `range` where it asked for `uniform`, and is let in; each partition has one owner still."""
+    group = unique("group")
+    with static(broker, group, topic, "b", group_remote_assignor="uniform") as other:
+        with static(broker, group, topic, group_remote_assignor="uniform") as first:
+            first.settled(6)
+            other.settled(6)
+        with static(broker, group, topic, group_remote_assignor="range") as again:
+            again.settled(6)
+            other.settled(6)
+            assert not again.owned & other.owned
+            assert (other.notes.errors, again.notes.errors) == ([], [])
 
 
 # ---- fail and wait --------------------------------------------------------------------------------------------------
@@ -321,14 +335,14 @@ def test_view_tells_the_session_timeout(any_broker: Broker) -> None:
         member.wait(lambda w: w.consumer.membership().session_timeout_s == 45.0, "45 s")
 
 
-def test_session_timeout_that_may_not_be_read_is_none() -> None:
+def test_session_timeout_that_may_not_be_read_is_none(broker_pool: BrokerPool) -> None:
     """Without DESCRIBE_CONFIGS on the group the view has no number, and nothing else suffers."""
-    with start("4.3.1", properties=AUTHORIZER) as broker:
-        topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
-        allow(broker.bootstrap_servers, ResourceType.GROUP, group, AclOperation.READ)
-        with static(broker, group, topic) as member:
-            member.settled(2)
-            assert member.consumer.membership().session_timeout_s is None
+    broker = broker_pool.shared("4.3.1", properties=AUTHORIZER)
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
+    allow(broker.bootstrap_servers, ResourceType.GROUP, group, AclOperation.READ)
+    with static(broker, group, topic) as member:
+        member.settled(2)
+        assert member.consumer.membership().session_timeout_s is None
 
 
 @pytest.mark.parametrize("version", ["4.3.1", "4.0.0"])

@@ -62,7 +62,8 @@ class Worker:
         self._polls.set()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._membership: Membership = "default"
-        self._orders: list[Callable[[Consumer], None]] = []
+        #: What it was ordered to do and has not begun.
+        self.orders: list[Callable[[Consumer], None]] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -82,7 +83,7 @@ class Worker:
 
     def order(self, action: Callable[[Consumer], None]) -> None:
         """Have this done on the application's thread, between two polls."""
-        self._orders.append(action)
+        self.orders.append(action)
 
     def freeze(self) -> None:
         """Stop polling."""
@@ -128,8 +129,8 @@ class Worker:
         )
         while not self._stopping.is_set():
             self._polls.wait(PATIENCE_S)
-            while self._orders:
-                self._orders.pop(0)(self.consumer)
+            while self.orders:
+                self.orders.pop(0)(self.consumer)
             self._poll()
         try:
             self.consumer.close(membership=self._membership)

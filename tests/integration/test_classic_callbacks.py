@@ -1,0 +1,286 @@
+"""What a classic member's application is told, beside confluent-kafka's own; and what it may do meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from time import monotonic
+
+import pytest
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.membership.states import MemberState
+from tests.integration.conftest import CLASSIC, COOPERATIVE, EAGER, NEWEST, SHORT_SESSIONS, Ground, on
+from tests.integration.test_membership import committed
+from tests.integration.worker import PATIENCE_S, Worker
+from tests.support.kafka import create_topic, delete_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+#: Who was called, what, with which partitions.
+Calls = dict[str, list[tuple[str, tuple[int, ...]]]]
+AnyConsumer = Consumer | RawConsumer
+
+
+# ---- beside confluent-kafka -----------------------------------------------------------------------------------------
+
+
+class Stage:
+    """Members of one group that one thread polls in turn, and what each was told."""
+
+    def __init__(self, kind: type[AnyConsumer], broker: Broker, strategy: str, topic: str) -> None:
+        self._kind = kind
+        self._topic = topic
+        self._settings = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": unique("group"),
+            "group.protocol": "classic",
+            "partition.assignment.strategy": strategy,
+            "heartbeat.interval.ms": 200,
+            "auto.offset.reset": "earliest",
+        }
+        self.members: dict[str, AnyConsumer] = {}
+        self.calls: Calls = {}
+
+    def enter(self, name: str, **config: object) -> None:
+        """A new member; assignors sort by the member ids that the broker makes of client ids."""
+        consumer = self._kind({**self._settings, "client.id": name, **config})
+        calls = self.calls.setdefault(name, [])
+
+        def told(call: str, _: object, partitions: list[Partition]) -> None:
+            calls.append((call, tuple(sorted(p.partition for p in partitions))))
+
+        consumer.subscribe(
+            [self._topic], **{f"on_{call}": partial(told, call) for call in ("assign", "revoke", "lost")}
+        )
+        self.members[name] = consumer
+
+    def leave(self, name: str) -> None:
+        """Close it."""
+        self.members.pop(name).close()
+
+    def until(self, **owned: int) -> None:
+        """Poll until each member has so many partitions, and half a second longer: for what comes behind."""
+        until = monotonic() + PATIENCE_S
+        calm_at = None
+        while calm_at is None or monotonic() < calm_at:
+            for member in self.members.values():
+                member.poll(0.02)
+            is_so = {name: len(member.assignment()) for name, member in self.members.items()} == owned
+            calm_at = (calm_at or monotonic() + 0.5) if is_so else None
+            assert monotonic() < until, (owned, self.calls)
+
+    def close(self) -> None:
+        """Close the members that are there."""
+        for name in list(self.members):
+            self.leave(name)
+
+
+def scale_out_and_in(stage: Stage) -> None:
+    """One member, two, one again, none."""
+    stage.enter("a")
+    stage.until(a=6)
+    stage.enter("b")
+    stage.until(a=3, b=3)
+    stage.leave("b")
+    stage.until(a=6)
+    stage.leave("a")
+
+
+def change_of_subscription(stage: Stage) -> None:
+    """Unsubscribed, and subscribed again."""
+    stage.enter("a")
+    stage.until(a=6)
+    stage.members["a"].unsubscribe()
+    stage.until(a=0)
+    stage.leave("a")
+
+
+def numbers_told(calls: Calls) -> object:
+    """Which of its partitions a sticky assignor moves differs between Java, whom we follow, and librdkafka."""
+    return {name: [(call, len(partitions)) for call, partitions in told] for name, told in calls.items()}
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("scene", [scale_out_and_in, change_of_subscription])
+def test_callbacks_are_confluents(broker: Broker, strategy: str, scene: Callable[[Stage], None]) -> None:
+    """Rules 4.4, 4.5: on_assign, on_revoke and on_lost of each member, in their order; raw and ours play one scene."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 6)
+    told: dict[type[AnyConsumer], Calls] = {}
+    for kind in (RawConsumer, Consumer):
+        with closing(Stage(kind, broker, strategy, topic)) as stage:
+            scene(stage)
+        told[kind] = stage.calls
+    assert numbers_told(told[Consumer]) == numbers_told(told[RawConsumer])
+    assert strategy != "range" or told[Consumer] == told[RawConsumer]
+
+
+# ---- what an application does in callbacks --------------------------------------------------------------------------
+
+
+@on(*CLASSIC)
+def test_commit_and_position_inside_callbacks(ground: Ground) -> None:
+    """C06, C07: on_assign may start elsewhere; on_revoke may ask and commit, in the generation that still holds."""
+    topic, group = ground.topic(4), unique("group")
+    produce(ground.bootstrap_servers, topic, 80)
+    is_moved: list[bool] = []
+    positions: list[int] = []
+    results: list[list[int]] = []
+
+    def on_call(call: str, consumer: Consumer, partitions: list[Partition]) -> None:
+        if call == "assign" and not is_moved:
+            is_moved.append(True)
+            starts = [Partition(topic, p.partition, 5) for p in partitions]
+            (consumer.assign if ground.is_eager else consumer.incremental_assign)(starts)
+        if call == "revoke" and partitions:
+            positions.extend(p.offset for p in consumer.position(partitions))
+            offsets = [Partition(topic, p.partition, 11) for p in partitions]
+            done = consumer.commit(offsets=offsets, asynchronous=False) or []
+            results.append([p.offset for p in done if p.error is None])
+
+    with ground.member(group, [topic], on_call, enable_auto_commit=False) as first:
+        first.wait(lambda w: len(w.notes.records) == 60, "60 records")
+        with ground.member(group, [topic], enable_auto_commit=False) as second:
+            second.settled(2)
+            first.settled(2)
+            moved = 4 if ground.is_eager else 2
+            assert (positions, results) == ([20] * moved, [[11] * moved])
+            assert first.notes.raised == []
+    offsets = committed(ground.broker, group, topic, 4)
+    assert sorted(offsets.values()) == [11] * 4
+
+
+@contextmanager
+def long_callback(ground: Ground, which: str) -> Iterator[tuple[Worker, Worker]]:
+    """Two members, the first of which is held in this callback for two of its sessions; then it goes on."""
+    topic, group = ground.topic(4), unique("group")
+    is_in, may_end = threading.Event(), threading.Event()
+    armed = threading.Event()
+
+    def on_call(call: str, _consumer: Consumer, partitions: list[Partition]) -> None:
+        if call == which and partitions and armed.is_set() and not is_in.is_set():
+            is_in.set()
+            assert may_end.wait(PATIENCE_S)
+
+    quick = {"session_timeout_ms": 1000}
+    with ground.member(group, [topic], on_call, **quick) as first:
+        if which == "assign":
+            armed.set()
+        else:
+            first.settled(4)
+            armed.set()
+        with ground.member(group, [topic], **quick) as second:
+            assert is_in.wait(PATIENCE_S)
+            until = monotonic() + 2.0
+            try:
+                first.wait(
+                    lambda w: (w.consumer.membership().last_heartbeat_at or 0) > until, "two sessions' heartbeats"
+                )
+            finally:
+                may_end.set()
+            yield first, second
+
+
+@pytest.mark.parametrize("mode", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("which", ["assign", "revoke"])
+def test_callback_longer_than_a_session(broker_pool: BrokerPool, mode: Mapping[str, object], which: str) -> None:
+    """C02, C03: heartbeats go on meanwhile, nobody is removed, and the handover is completed afterwards."""
+    ground = Ground(broker=broker_pool.shared(NEWEST, properties=SHORT_SESSIONS), mode=mode)
+    with long_callback(ground, which) as (first, second):
+        first.settled(2)
+        second.settled(2)
+        assert not first.owned & second.owned
+        assert (first.notes.named("lost"), first.notes.errors, second.notes.named("lost")) == ([], [], [])
+
+
+@on("4.3.1-cooperative", "4.0.0-eager")
+def test_rebalance_that_waits_for_a_poll(ground: Ground) -> None:
+    """C04: the owner does not poll for a while, within its limit; its next poll gives up what moves."""
+    topic, group = ground.topic(4), unique("group")
+    with ground.member(group, [topic]) as first:
+        first.settled(4)
+        first.freeze()
+        with ground.member(group, [topic]) as second:
+            until = monotonic() + 1.0
+            second.wait(lambda _: monotonic() > until, "a while")
+            assert (second.owned, len(first.owned)) == (frozenset(), 4)
+            first.thaw()
+            second.settled(2)
+            first.settled(2)
+        assert first.notes.named("lost") == []
+
+
+# ---- what is kept and what is not -----------------------------------------------------------------------------------
+
+
+@on(*CLASSIC)
+def test_pause_is_kept_with_what_is_kept(ground: Ground) -> None:
+    """C09: a cooperative member's kept partitions stay paused; what was given up comes back unpaused."""
+    topic, group = ground.topic(4), unique("group")
+    with ground.member(group, [topic]) as first:
+        first.settled(4)
+        first.order(lambda consumer: consumer.pause(consumer.assignment()))
+        first.wait(lambda w: not w.orders, "the pause")
+        with ground.member(group, [topic]) as second:
+            second.settled(2)
+            first.settled(2)
+            kept = first.owned
+        first.settled(4)
+        produce(ground.bootstrap_servers, topic, 40)
+        comes = 40 if ground.is_eager else 20
+        first.wait(lambda w: len(w.notes.records) == comes, f"{comes} records")
+        paused = frozenset() if ground.is_eager else kept
+        assert {(t, p) for t, p, *_ in first.notes.records} == {(topic, p) for p in range(4)} - paused
+        first.order(lambda consumer: consumer.resume(consumer.assignment()))
+        first.wait(lambda w: len(w.notes.records) == 40, "the rest")
+
+
+@on("4.3.1-consumer", *CLASSIC)
+def test_unsubscribe_commits_what_close_would(ground: Ground) -> None:
+    """C08: automatic commits happen before everything is given up, on unsubscribe as on close."""
+    topic, group = ground.topic(4), unique("group")
+    produce(ground.bootstrap_servers, topic, 40)
+    with ground.member(group, [topic], auto_commit_interval_ms=600_000) as worker:
+        worker.wait(lambda w: len(w.notes.records) == 40, "40 records")
+        worker.order(lambda consumer: consumer.unsubscribe())
+        worker.wait(lambda w: w.state is MemberState.UNSUBSCRIBED and not w.owned, "UNSUBSCRIBED")
+        assert sum(committed(ground.broker, group, topic, 4).values()) == 40
+
+
+@on("4.3.1-cooperative", "4.0.0-eager")
+def test_unsubscribed_member_assigns_by_hand(ground: Ground) -> None:
+    """C12: after unsubscribe the partitions of one's own choice are read, and the group has no member."""
+    topic, group = ground.topic(4), unique("group")
+    produce(ground.bootstrap_servers, topic, 40)
+    with ground.member(group, [topic], enable_auto_commit=False) as worker:
+        worker.wait(lambda w: len(w.notes.records) == 40, "40 records")
+        worker.order(lambda consumer: consumer.unsubscribe())
+        worker.wait(lambda w: w.state is MemberState.UNSUBSCRIBED and not w.owned, "UNSUBSCRIBED")
+        worker.order(lambda consumer: consumer.assign([Partition(topic, 2, 4)]))
+        worker.wait(lambda w: len(w.notes.records) == 46, "six records of one partition")
+        assert [name for name, _ in worker.notes.calls] == ["assign", "revoke"]
+
+
+@on(*CLASSIC)
+def test_pattern_grows_and_shrinks(ground: Ground) -> None:
+    """C13: two members with one pattern; a topic comes and goes, and each partition has one owner."""
+    name, group = unique("events"), unique("group")
+    early = create_topic(ground.bootstrap_servers, f"{name}-early", 2)
+    with ground.member(group, [f"^{name}-.*"]) as one, ground.member(group, [f"^{name}-.*"]) as two:
+        one.settled(1)
+        two.settled(1)
+        late = create_topic(ground.bootstrap_servers, f"{name}-late", 2)
+        one.settled(2)
+        two.settled(2)
+        assert one.owned | two.owned == {(topic, p) for topic in (early, late) for p in range(2)}
+        delete_topic(ground.bootstrap_servers, late)
+        one.settled(1)
+        two.settled(1)
+        assert one.owned | two.owned == {(early, 0), (early, 1)}
+        assert (one.notes.errors, two.notes.errors) == ([], [])
