@@ -4,8 +4,8 @@
 
 The catalogue lists what Kafka's own tests show of a member (M: the membership manager's, H: the heartbeat manager's),
 of clients and brokers (S, B, C). A test names the scenarios it shows in its docstring ("M41: ..."). This command reads
-the docstrings, without importing anything, prints the floors of each id, and fails if an M or an H is on no floor and
-not in `NOT_APPLICABLE`.
+the docstrings, without importing anything, prints the floors of each id, and fails if one of M, H, B or C is on no
+floor and not in `NOT_APPLICABLE`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ MEMBER = _ids(
     "M", (1, 12), (20, 26), (30, 44), (50, 60), (70, 77), (80, 88), (90, 96), (100, 110), (120, 127), (130, 133)
 )
 HEARTBEAT = _ids("H", (1, 36))
-REQUIRED = MEMBER + HEARTBEAT
+#: Brokers as clients meet them: KIP-848's requests, groups that change their type, leaves, commits and fetches.
+BROKER = _ids("B", (1, 12), (20, 24), (30, 32))
+#: Consumers of both protocols at work.
+CLIENT = _ids("C", (1, 20))
+REQUIRED = MEMBER + HEARTBEAT + BROKER + CLIENT
 
 #: Scenarios that say nothing about this design, and why.
 NOT_APPLICABLE: Mapping[str, str] = {
@@ -48,6 +52,11 @@ NOT_APPLICABLE: Mapping[str, str] = {
     "known from the start, so that there is no log form without it.",
     "H01": "The text form of Java's timer object. Here the schedule is `heartbeat.Heartbeats`, which nobody prints; "
     "what a person wants to know of it is in the view (M12 and H33 show it).",
+    "B04": "Answers to requests that are not sent here: an empty group.id is refused by the configuration, and to "
+    "subscribe to nothing is to leave.",
+    "B08": "Rules for requests without a member id, which is made here before the first request (M05), and for version "
+    "0 of the heartbeat, which is not spoken.",
+    "C16": "close takes no timeout here, as in confluent-kafka: the leave is always sent, and close is bounded (C17).",
     "H19": "Java notices an expired poll timer at its next loop and logs by how much it was late. Here the expiry is "
     "a deadline of `next_deadline`, acted on when it comes; the error names the limit (H17).",
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios import HEARTBEAT, MEMBER, Floor, coverage, ids_in, needless, uncovered
+from tests.scenarios import BROKER, CLIENT, HEARTBEAT, MEMBER, Floor, coverage, ids_in, needless, uncovered
 
 
 def test_every_scenario_is_tested_or_does_not_apply() -> None:
@@ -18,6 +18,7 @@ def test_every_scenario_is_tested_or_does_not_apply() -> None:
 def test_catalogue_has_its_ids() -> None:
     """The ranges are those of the catalogue's sections."""
     assert (len(MEMBER), len(HEARTBEAT), MEMBER[0], MEMBER[-1]) == (92, 36, "M01", "M133")
+    assert (len(BROKER), len(CLIENT), BROKER[-1], CLIENT[-1]) == (20, 20, "B32", "C20")
 
 
 @pytest.mark.parametrize(

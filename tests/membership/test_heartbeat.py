@@ -427,7 +427,7 @@ def test_unsupported_version_is_fatal_with_the_broker_words() -> None:
 
 
 def test_view_shows_the_interval_that_the_broker_gave() -> None:
-    """H33: whoever logs a change of the interval compares two views; it changes with an answer that differs only."""
+    """B07, H33: who logs a change of the interval compares two views; an answer that differs changes it, no other."""
     scene = stable(A0)
     answers = [scene.in_touch().answer(interval_s=interval_s).view for interval_s in (5.0, 3.0, 3.0)]
     assert [view.heartbeat_interval_s for view in answers] == [5.0, 3.0, 3.0]
