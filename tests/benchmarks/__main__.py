@@ -100,7 +100,7 @@ def _broker(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", type=_name, help=f"which figures, all by default: {', '.join(FIGURES)}")
-    parser.add_argument("--quick", action="store_true", help="few rounds, little data: about three minutes")
+    parser.add_argument("--quick", action="store_true", help="few rounds, little data: about fifteen minutes")
     parser.add_argument("--rounds", type=int, help="rounds of each figure, instead of its own number")
     parser.add_argument("--seed", type=int, help="of random phases and choices")
     parser.add_argument("--bootstrap", help="an existing broker, instead of one that is started")
