@@ -7,6 +7,7 @@ a sync it is the share that the leader gave.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeAlias
 
 from consumer_membership.membership import events as ev
@@ -99,6 +100,9 @@ class ClassicMember(ClassicAnswers):
         if not self.commits.is_pending(event.answer.commit_id):
             return
         is_of_this_generation = self.commits.epoch_of(event.answer.commit_id) == self.generation
+        if self._was_overtaken(event, is_of_this_generation=is_of_this_generation):
+            self._on_commit_answered(replace(event.answer, verdict=ev.CommitVerdict.STALE_EPOCH))
+            return
         self._on_commit_answered(event.answer)
         errors = [error for error in event.answer.errors.values() if error is not None]
         is_heard = self.is_in_group or self.state is _S.UNSUBSCRIBING
@@ -107,6 +111,17 @@ class ClassicMember(ClassicAnswers):
         elif event.membership is not None:
             # What the coordinator says of the membership it says with the next heartbeat, too: that one is acted on.
             self.heartbeats.hurry()
+
+    def _was_overtaken(self, event: ex.ClassicCommitAnswered, *, is_of_this_generation: bool) -> bool:
+        """Whether a rebalance overtook the commit: what the member keeps is committed by the next generation.
+
+        Java's client has the application do that (RebalanceInProgressException).
+        """
+        if event.membership not in (ex.ClassicVerdict.REJOIN_KEEP_ID, ex.ClassicVerdict.REJOIN_NOW):
+            return False
+        refused = {partition for partition, error in event.answer.errors.items() if error is not None}
+        gathers = self.state in (_S.JOINING, _S.SYNCING)
+        return (gathers or not is_of_this_generation) and not refused.isdisjoint(self.ownership.named_owned)
 
     # ---- time and circumstances ----
 

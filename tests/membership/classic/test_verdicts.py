@@ -90,7 +90,7 @@ def test_ownership_keeps_the_generation_of_its_share() -> None:
     """KIP-792: a JoinGroup without a SyncGroup makes nothing newer; else an old claim would beat or void a good one."""
     scene = stable(A0).rebalance().gather(2).sync_rejected(V.REJOIN_NOW, REBALANCING)
     assert (scene.member.generation, said(scene)) == (2, ("m", {A0}, 1))
-    scene.gather(3).share(A0)
+    scene.gather(3).share(A0).settle()
     assert said(scene.rebalance()) == ("m", {A0}, 3)
 
 
@@ -187,7 +187,7 @@ def test_commit_of_an_older_generation_is_no_verdict() -> None:
     """5.6: FENCED_INSTANCE_ID, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID with a new generation: the heartbeat will say."""
     scene = stable(A0, instance_id="i")
     commit = committing(scene)
-    scene.rebalance().gather(2).share(A0).feed(refused(commit, V.FATAL, FENCED))
+    scene.rebalance().gather(2).share(A0).settle().feed(refused(commit, V.FATAL, FENCED))
     assert (scene.state, scene.kinds) == (S.STABLE, ["CommitCompleted", "SendClassicHeartbeat"])
 
 
@@ -200,6 +200,35 @@ def test_what_a_commit_says_of_the_membership_is_asked_of_a_heartbeat_at_once(ve
     scene.feed(refused(committing(scene), verdict, error))
     assert (scene.state, scene.kinds) == (S.STABLE, ["CommitCompleted", "SendClassicHeartbeat"])
     assert set(scene.new(ef.CommitCompleted)[0].errors.values()) == {error}
+
+
+@pytest.mark.parametrize(("verdict", "error"), [(V.REJOIN_KEEP_ID, OLD_GENERATION), (V.REJOIN_NOW, REBALANCING)])
+@pytest.mark.parametrize("gathers_first", [False, True], ids=["before it gathers", "after it has gathered"])
+def test_commit_that_a_rebalance_overtook_is_made_by_the_next_generation(
+    verdict: V,
+    error: BrokerError,
+    gathers_first: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """5.6: ILLEGAL_GENERATION and REBALANCE_IN_PROGRESS with a new generation; the member still has the partition."""
+    scene = stable(A0)
+    commit = committing(scene)
+    scene.rebalance()
+    scene = scene.gather(2).feed(refused(commit, verdict, error)) if gathers_first else scene
+    scene = scene if gathers_first else scene.feed(refused(commit, verdict, error)).gather(2)
+    assert scene.all(ef.CommitCompleted) == []
+    scene.share(A0)
+    assert [(one.member_epoch, one.offsets) for one in scene.all(ef.CommitOffsets)] == [
+        (1, commit.offsets),
+        (2, commit.offsets),
+    ]
+
+
+def test_commit_that_a_rebalance_overtook_is_over_where_the_partition_is_gone() -> None:
+    """An eager member has given everything up: the next generation may be somebody else's."""
+    scene = stable(A0, assignors=(EAGER,))
+    commit = committing(scene)
+    scene.rebalance().settle().feed(refused(commit, V.REJOIN_KEEP_ID, OLD_GENERATION))
+    assert [set(done.errors.values()) for done in scene.all(ef.CommitCompleted)] == [{OLD_GENERATION}]
 
 
 # ---- subscriptions, polls, leaving ----------------------------------------------------------------------------------
