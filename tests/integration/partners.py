@@ -6,12 +6,13 @@ the coordinator's books said, and each record is given to somebody.
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import IO, Self
 
@@ -19,7 +20,9 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._group import ConsumerGroupDescription
 
-from tests.runtime.guardian.processes import ROOT, wait_until
+from tests.integration.nursery import NURSERY, Descriptor, take_up
+from tests.runtime.guardian.processes import wait_until
+from tests.support.partners.__main__ import live
 from tests.support.partners.books import Account, Told, doubles, repetitions
 from tests.support.partners.life import Client, Life, Strategy
 from tests.support.partners.speech import now_ms
@@ -27,6 +30,11 @@ from tests.support.partners.speech import now_ms
 #: A bound against hanging, not a measurement: on a busy machine six processes, one of them a JVM, take long to start.
 PATIENCE_S = 90.0
 _ASKED_S = 10.0
+
+
+def _live(life: Life, stdout: Descriptor, stderr: Descriptor) -> None:
+    take_up(stdout=stdout, stderr=stderr)
+    live(life)
 
 
 class Partner:
@@ -37,16 +45,12 @@ class Partner:
         self.account = Account()
         self.changed = threading.Condition()
         self._log = folder / f"{life.client_id}.log"
+        reports, says = os.pipe()
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.partners", life.as_json()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=ROOT,
-            )
-        assert self.process.stdout is not None
-        self._ear = threading.Thread(target=self._hear, args=(self.process.stdout,), daemon=True)
+            self.process = NURSERY.Process(target=_live, args=(life, DupFd(says), DupFd(log.fileno())))
+            self.process.start()
+        os.close(says)
+        self._ear = threading.Thread(target=self._hear, args=(os.fdopen(reports, "rb"),), daemon=True)
         self._ear.start()
 
     def __enter__(self) -> Self:
@@ -91,17 +95,24 @@ class Partner:
     def left(self) -> None:
         """Wait for the end of a partner that was asked to leave; it must have left in good order."""
         self.wait(lambda a: a.is_closed, "its leaving")
-        assert self.process.wait(PATIENCE_S) == 0, str(self)
+        self.process.join(PATIENCE_S)
+        assert self.process.exitcode == 0, str(self)
 
     def leave(self) -> None:
         """Have it leave its group, and wait for its end."""
         self.ask_to_leave()
         self.left()
 
+    def withhold(self) -> None:
+        """SIGUSR1: it commits no more."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGUSR1)
+        self.wait(lambda a: a.withholds, "its commits being withheld")
+
     def kill(self) -> None:
         """End it without a goodbye; everything that it said is read when this returns."""
         self.process.kill()
-        self.process.wait(PATIENCE_S)
+        self.process.join(PATIENCE_S)
         self._ear.join(PATIENCE_S)
 
     def wait(self, condition: Callable[[Account], bool], what: str) -> None:
@@ -172,6 +183,12 @@ class Company:
         partner.leave()
         self._led_until = max(self._led_until, partner.account.leads or 0)
 
+    def kill(self, partner: Partner) -> None:
+        """End it without a goodbye."""
+        self.members.remove(partner)
+        self.gone.append(partner)
+        partner.kill()
+
     def settled(self) -> None:
         """Wait until the coordinator is done with all members, and each has what it means for it: everything once."""
         self._wait(self._is_settled, "everything owned once, as the coordinator means it")
@@ -195,7 +212,7 @@ class Company:
 
     def _is_settled(self) -> bool:
         for partner in self.members:
-            assert partner.process.poll() is None, f"it ended: {partner}"
+            assert partner.process.is_alive(), f"it ended: {partner}"
         if sum(len(partner.owned) for partner in self.members) != self.partitions:
             return False
         described = self.describe()
@@ -238,9 +255,13 @@ class Company:
     def _reached(self, partition: int) -> int:
         return max(partner.account.reached.get(partition, 0) for partner in self.everybody)
 
-    def check(self) -> None:
-        """What was never to happen, did not; to be called when the group is settled, or everybody has left."""
+    def check(self, *, may_tell: str | None = None) -> None:
+        """What was never to happen, did not; to be called when the group is settled, or everybody has left.
+
+        `may_tell` are words of an error that is no fault.
+        """
         accounts = {partner.life.client_id: partner.account for partner in self.everybody}
         assert doubles(accounts) == []
         assert repetitions(accounts) == []
-        assert [(name, t) for name, account in accounts.items() for t in account.told if t.event == "error"] == []
+        errors = [(name, t) for name, account in accounts.items() for t in account.told if t.event == "error"]
+        assert [(name, t) for name, t in errors if may_tell is None or may_tell not in t.text] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import threading
@@ -11,27 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 import psutil
 
+from tests.integration.nursery import NURSERY, Descriptor
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until
 from tests.support import victim
 from tests.support.victim import Life, Order, Point
 
-#: Makes the processes: one that has imported everything and does nothing but fork, so that a start takes 10 ms and not
-#: a second. Each victim is a process like any other.
-_NURSERY = multiprocessing.get_context("forkserver")
-_NURSERY.set_forkserver_preload(["pytest", victim.__name__])
 
-
-class _Descriptor(Protocol):
-    def detach(self) -> int:
-        """The descriptor's number in the new process."""
-
-
-def _live(life: Life, orders: _Descriptor, reports: _Descriptor, log: _Descriptor) -> None:
+def _live(life: Life, orders: Descriptor, reports: Descriptor, log: Descriptor) -> None:
     victim.live(life, orders.detach(), reports.detach(), log.detach())
 
 
@@ -116,7 +106,7 @@ class Victim:
         reports, says = os.pipe()
         with self._log.open("wb") as log:
             given = (orders, says, log.fileno())
-            self.process = _NURSERY.Process(target=_live, args=(self._life, *map(DupFd, given)))
+            self.process = NURSERY.Process(target=_live, args=(self._life, *map(DupFd, given)))
             self.process.start()
         os.close(orders)
         os.close(says)

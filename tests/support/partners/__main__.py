@@ -21,8 +21,12 @@ _MODULES = {
 
 def main() -> None:
     """Live the life that the command line tells."""
+    live(Life.from_json(sys.argv[1]))
+
+
+def live(life: Life) -> None:
+    """Live this life until SIGTERM, and no longer than the parent process."""
     die_with_parent()
-    life = Life.from_json(sys.argv[1])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     importlib.import_module(f"tests.support.partners.{_MODULES[life.client]}").live(life)
 

@@ -21,6 +21,8 @@ class Told:
     last: int = -1
     offsets: tuple[tuple[int, int], ...] = ()
     text: str = ""
+    protocol: str = ""
+    group: str = ""
 
     @classmethod
     def read(cls, line: bytes) -> Self:
@@ -45,6 +47,9 @@ class Account:
     reached: dict[int, int] = field(default_factory=dict)
     #: The generation that it led last.
     leads: int | None = None
+    #: What its view told last, if it is one of ours.
+    view: Told | None = None
+    withholds: bool = False
     is_closed: bool = False
     #: When its process ended, if it did: what it had by then it has no more.
     ended_at: int | None = None
@@ -63,6 +68,10 @@ class Account:
                 self.reached[partition] = max(told.last + 1, self.reached.get(partition, 0))
             case "leads":
                 self.leads = told.generation
+            case "view":
+                self.view = told
+            case "withholds":
+                self.withholds = True
             case "closed":
                 self.is_closed = True
             case "committed" | "refused" | "error":
@@ -143,3 +152,27 @@ def _batches(account: Account, commits: Sequence[tuple[int, int, int]]) -> Itera
                     least.pop(partition, None)
             case _:
                 pass
+
+
+def uncommitted(account: Account) -> Counter[tuple[int, int]]:
+    """The (partition, offset) that it was given and had not committed when it gave the partition up, lost it or ended.
+
+    That is what others may be given again.
+    """
+    left: Counter[tuple[int, int]] = Counter()
+    pending: dict[int, list[int]] = {}
+    for told in account.told:
+        match told.event:
+            case "records":
+                (partition,) = told.partitions
+                pending.setdefault(partition, []).extend(range(told.first, told.last + 1))
+            case "committed":
+                for partition, at in told.offsets:
+                    pending[partition] = [offset for offset in pending.get(partition, []) if offset >= at]
+            case "revoked" | "lost":
+                left.update((p, offset) for p in told.partitions for offset in pending.pop(p, []))
+            case _:
+                pass
+    if account.is_closed or account.ended_at is not None:
+        left.update((p, offset) for p, offsets in pending.items() for offset in offsets)
+    return left

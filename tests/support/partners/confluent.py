@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
 from tests.support.partners.life import Client, Life
 from tests.support.partners.speech import say, say_committed, say_partitions, say_records
-from tests.support.partners.stop import on_sigterm
+from tests.support.partners.stop import on_sigterm, on_sigusr1
+
+if TYPE_CHECKING:
+    from consumer_membership import MembershipView
 
 _POLL_S = 0.05
 #: How many records are committed at once, at most.
@@ -41,6 +44,9 @@ class _Application:
         self._is_ours = life.client is Client.OURS
         self._batch: dict[int, tuple[int, int]] = {}
         self._held: set[int] = set()
+        self._withholding = on_sigusr1()
+        self._withholds = False
+        self._shown: tuple[object, ...] = ()
         self._topic = life.topic
         self._consumer = _our_consumer(life) if self._is_ours else _their_consumer(life, self._listener)
         self._consumer.subscribe(
@@ -59,6 +65,7 @@ class _Application:
                 message = self._consumer.poll(0)
             if message is not None:
                 self._take(message)
+            self._withhold_if_told()
             self._flush()
             self._compare()
         self._consumer.close()
@@ -77,7 +84,7 @@ class _Application:
         batch, self._batch = self._batch, {}
         for partition, (first, last) in batch.items():
             say_records(partition, first, last)
-        if batch and can_commit:
+        if batch and can_commit and not self._withholds:
             try:
                 done = self._consumer.commit(
                     offsets=[TopicPartition(self._topic, p, last + 1) for p, (_, last) in batch.items()],
@@ -93,6 +100,22 @@ class _Application:
         has = {p.partition for p in self._consumer.assignment()}
         if has != self._held:
             say("error", text=f"the callbacks told {sorted(self._held)}, and assignment() says {sorted(has)}")
+
+        if self._is_ours:
+            self._show(self._consumer.membership())
+
+    def _show(self, view: MembershipView) -> None:
+        shown = (view.protocol, view.group_protocol, view.member_epoch, view.protocol_reason)
+        if shown != self._shown:
+            self._shown = shown
+            group = "" if view.group_protocol is None else view.group_protocol.value
+            epoch, reason = view.member_epoch, view.protocol_reason
+            say("view", protocol=view.protocol.value, group=group, generation=epoch, text=reason)
+
+    def _withhold_if_told(self) -> None:
+        if self._withholding.is_set() and not self._withholds:
+            self._withholds = True
+            say("withholds")
 
     def _on_assign(self, _: object, partitions: list[TopicPartition]) -> None:
         self._held.update(p.partition for p in partitions)
@@ -156,6 +179,9 @@ def _config(life: Life) -> dict[str, object]:
     }
     if life.instance_id is not None:
         config["group.instance.id"] = life.instance_id
+    if life.client is Client.OURS:
+        # In the place of the broker's interval under the consumer protocol, too.
+        config["heartbeat.interval.ms"] = life.heartbeat_interval_ms
     if life.strategies and life.protocol != "consumer":
         config["partition.assignment.strategy"] = ",".join(life.strategies)
     if life.protocol == "classic":

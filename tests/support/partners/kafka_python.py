@@ -17,7 +17,7 @@ from kafka.errors import KafkaError
 
 from tests.support.partners.life import Life, Strategy
 from tests.support.partners.speech import say, say_committed, say_partitions, say_records
-from tests.support.partners.stop import on_sigterm
+from tests.support.partners.stop import on_sigterm, on_sigusr1
 
 _POLL_MS = 50
 _ASSIGNORS: Mapping[Strategy, type[Any]] = {
@@ -44,6 +44,8 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
             partition_assignment_strategy=[self._telling(_ASSIGNORS[name]) for name in life.strategies],
         )
         self._topic = life.topic
+        self._withholding = on_sigusr1()
+        self._withholds = False
 
     def run(self) -> None:
         """Live until SIGTERM."""
@@ -51,6 +53,9 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
         self._consumer.subscribe([self._topic], listener=self)
         while not stopping.is_set():
             batch = self._consumer.poll(timeout_ms=_POLL_MS)
+            if self._withholding.is_set() and not self._withholds:
+                self._withholds = True
+                say("withholds")
             if batch:
                 self._take(batch)
         self._consumer.close()
@@ -59,6 +64,8 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
     def _take(self, batch: Mapping[TopicPartition, list[Any]]) -> None:
         for partition, records in batch.items():
             say_records(partition.partition, records[0].offset, records[-1].offset)
+        if self._withholds:
+            return
         offsets = {p: OffsetAndMetadata(records[-1].offset + 1, "", -1) for p, records in batch.items()}
         try:
             self._consumer.commit(offsets)

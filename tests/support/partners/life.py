@@ -56,7 +56,7 @@ class Life:
         strategies: Its assignors in a classic group, the preferred one first; of a classic member at least one.
         instance_id: Makes it a static member.
         session_timeout_ms: Of a classic member; under `consumer` it is the broker's.
-        heartbeat_interval_ms: Likewise. Short, so that a rebalance need not wait for it.
+        heartbeat_interval_ms: Likewise; of ours under either protocol. Short, so that a rebalance need not wait for it.
         kafka_version: The version of the Java client.
     """
 

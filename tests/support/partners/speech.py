@@ -10,6 +10,8 @@
 | lost | likewise, but the coordinator took them from it: nothing of them can be committed |
 | records | it was given the offsets `first` to `last` of `partition`, told before they can be committed |
 | committed | `offsets` by partition, acknowledged by the coordinator |
+| view | ours only: `protocol`, the type of the `group`, `generation`, the reason in `text`, when one has changed |
+| withholds | it was told to commit nothing any more, and does not |
 | refused | a commit that the coordinator did not take, and why: `text` |
 | error | anything else: `text` |
 | closed | it has left its group; nothing follows |

@@ -1,4 +1,4 @@
-"""How a partner hears that it is to leave: SIGTERM; or its parent's end, which kills it."""
+"""How a partner hears what it is to do: SIGTERM: leave; SIGUSR1: commit no more; its parent's end, which kills it."""
 
 from __future__ import annotations
 
@@ -22,3 +22,10 @@ def on_sigterm() -> threading.Event:
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     return stopping
+
+
+def on_sigusr1() -> threading.Event:
+    """Set on SIGUSR1; for the main thread."""
+    withholding = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: withholding.set())
+    return withholding

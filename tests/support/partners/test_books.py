@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.partners.books import Account, Told, doubles, repetitions
+from tests.support.partners.books import Account, Told, doubles, repetitions, uncommitted
 from tests.support.partners.life import Client, Life, Strategy
 
 
@@ -64,6 +64,14 @@ def test_record_that_comes_twice_to_one_member_or_to_a_member_without_the_partit
     """Nothing that is uncommitted excuses these."""
     assert len(repetitions({"a": account(has(1, 0), reads(2, 0, 9), reads(3, 9, 11))})) == 1
     assert len(repetitions({"a": account(has(1, 0), gives(2, 0), reads(3, 0, 9))})) == 1
+
+
+def test_what_was_not_committed_when_a_partition_went_may_come_again() -> None:
+    """Given up, or cut short by death: the records behind the last commit. Nothing, as long as it goes on."""
+    given_up = account(has(1, 0), reads(2, 0, 9), commits(3, 8), gives(4, 0), has(5, 0), reads(6, 8, 9))
+    assert uncommitted(given_up) == {(0, 8): 1, (0, 9): 1}
+    given_up.ended_at = 7
+    assert uncommitted(given_up) == {(0, 8): 2, (0, 9): 2}
 
 
 def test_life_comes_back_from_the_command_line() -> None:
