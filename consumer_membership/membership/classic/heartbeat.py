@@ -21,6 +21,10 @@ from consumer_membership.membership.heartbeat import (
 )
 from consumer_membership.types import Instant
 
+#: The first heartbeats after a change: who starts a group's members together wants one more round at once, and not
+#: after `QUICK_S` (three processes: the first generation has one member, whoever starts first).
+FIRST_S = (0.025, 0.05, 0.1)
+
 
 class ClassicHeartbeats:
     """The heartbeat schedule of one member; `interval_s` is the longest time between two.
@@ -49,7 +53,8 @@ class ClassicHeartbeats:
         """Seconds from one heartbeat's sending to the next one's; an attentive member wants to hear of a rebalance."""
         if not is_attentive:
             return self._interval_s
-        quick = QUICK_S * GROWTH ** max(0, self._beats_since_stir - QUICK_BEATS)
+        beats = self._beats_since_stir - len(FIRST_S)
+        quick = FIRST_S[beats] if beats < 0 else QUICK_S * GROWTH ** max(0, beats - QUICK_BEATS)
         if self.is_active and self._active_interval_s > 0:
             quick = min(quick, self._active_interval_s)
         is_known = len(self._round_trips) == REMEMBERED_ROUND_TRIPS
