@@ -168,7 +168,7 @@ def long_callback(ground: Ground, which: str) -> Iterator[tuple[Worker, Worker]]
             is_in.set()
             assert may_end.wait(PATIENCE_S)
 
-    quick = {"session_timeout_ms": 1000}
+    quick = {"session_timeout_ms": 1500}
     with ground.member(group, [topic], on_call, **quick) as first:
         if which == "assign":
             armed.set()
@@ -177,11 +177,10 @@ def long_callback(ground: Ground, which: str) -> Iterator[tuple[Worker, Worker]]
             armed.set()
         with ground.member(group, [topic], **quick) as second:
             assert is_in.wait(PATIENCE_S)
-            until = monotonic() + 2.0
+            until = monotonic() + 3.0
             try:
-                first.wait(
-                    lambda w: (w.consumer.membership().last_heartbeat_at or 0) > until, "two sessions' heartbeats"
-                )
+                # The second one polls meanwhile, which is when a wait looks again.
+                second.wait(lambda _: (first.consumer.membership().last_heartbeat_at or 0) > until, "two sessions")
             finally:
                 may_end.set()
             yield first, second

@@ -1,0 +1,235 @@
+"""Classic members that are away: killed, stopped, cut off, closed with a choice, and replaced (KIP-345, KIP-814)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.membership.states import MemberState
+from tests.integration.conftest import CLASSIC, COOPERATIVE, EAGER, NEWEST, OLDEST, SHORT_SESSIONS, Ground, on
+from tests.integration.victim import Victim
+from tests.integration.worker import Worker
+from tests.support.kafka import produce, unique
+from tests.support.proxy import Proxy
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+#: The api key of the classic Heartbeat.
+HEARTBEAT = 12
+
+
+@pytest.fixture(params=[(NEWEST, COOPERATIVE), (OLDEST, EAGER)], ids=[f"{NEWEST}-cooperative", f"{OLDEST}-eager"])
+def quick(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Ground:
+    """A broker that allows short sessions."""
+    version, mode = request.param
+    return Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=mode)
+
+
+def moves(worker: Worker) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
+    """What it was told of partitions.
+
+    A cooperative leader that comes back cannot see what the others were given last, and has the group gather once more
+    where partitions may be with nobody; nothing moves, and they are told of nothing.
+    """
+    return [(call, partitions) for call, partitions in worker.notes.calls if partitions]
+
+
+def victim_of(ground: Ground, group: str, topic: str, folder: Path, **config: object) -> Victim:
+    """A member of this kind in a process of its own."""
+    return Victim(ground.bootstrap_servers, group, topic, folder, **{**ground.mode, **config})
+
+
+# ---- sessions -------------------------------------------------------------------------------------------------------
+
+
+def test_partitions_of_a_killed_member_move_after_its_session(quick: Ground, tmp_path: Path) -> None:
+    """session.timeout.ms is the member's own under the classic protocol."""
+    topic, group = quick.topic(4), unique("group")
+    with quick.member(group, [topic]) as other:
+        other.settled(4)
+        with victim_of(quick, group, topic, tmp_path, session_timeout_ms=2000) as victim:
+            victim.settled(2)
+            other.settled(2)
+            victim.kill()
+            other.settled(4)
+        assert other.notes.named("lost") == []
+
+
+def test_stopped_member_loses_its_partitions_and_comes_back(quick: Ground, tmp_path: Path) -> None:
+    """Its session ends while it stands still: when it goes on it has lost, not given up, what it had; and it joins."""
+    topic, group = quick.topic(4), unique("group")
+    with quick.member(group, [topic]) as other:
+        other.settled(4)
+        with victim_of(quick, group, topic, tmp_path, session_timeout_ms=2000) as victim:
+            owned = victim.settled(2)
+            other.settled(2)
+            calls = len(victim.account.calls)
+            victim.stop()
+            other.settled(4)
+            victim.go_on()
+            victim.wait(lambda a: ("lost", tuple(sorted(owned))) in a.calls[calls:], "on_lost")
+            victim.settled(2)
+            other.settled(2)
+            assert victim.account.calls[calls][0] == "lost"
+            assert len(victim.account.member_ids) >= 2
+            assert victim.account.errors == []
+
+
+@pytest.mark.parametrize("ground", ["4.3.1-cooperative", "4.0.0-eager"], indirect=True)
+def test_static_member_that_missed_a_generation_keeps_its_id(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
+    """ILLEGAL_GENERATION: the group went on without it and kept its place: what it had is lost, its id is not."""
+    caplog.set_level(logging.INFO, logger="consumer_membership.membership")
+    topic, group = ground.topic(6), unique("group")
+    # The group waits for its members no longer than they may go without polling.
+    config = {"max_poll_interval_ms": 2000}
+    with Proxy(ground.bootstrap_servers) as proxy, ground.member(group, [topic], **config) as other:
+        other.settled(6)
+        settings = {**ground.mode, **config, "group_instance_id": "a"}
+        with Worker(proxy.address, group, [topic], **settings) as cut_off:
+            cut_off.settled(3)
+            other.settled(3)
+            member_id, calls = cut_off.consumer.memberid(), len(cut_off.notes.calls)
+            generation = other.consumer.membership().member_epoch
+            proxy.hold_from(HEARTBEAT)
+            proxy.wait(lambda: proxy.held[HEARTBEAT] > 0, "a heartbeat under way")
+            with ground.member(group, [topic], **config) as third:
+                third.wait(lambda w: w.consumer.membership().member_epoch > generation, "the next generation")
+                other.wait(lambda w: w.consumer.membership().member_epoch > generation, "the next generation")
+                proxy.heal()
+                cut_off.wait(lambda w: len(w.notes.named("lost")) == 1, "on_lost")
+                for worker in (cut_off, other, third):
+                    worker.settled(2)
+            assert cut_off.notes.calls[calls][0] == "lost"
+            assert cut_off.consumer.memberid() == member_id
+            assert cut_off.notes.errors == []
+    assert any("ILLEGAL_GENERATION" in record.getMessage() for record in caplog.records)
+
+
+@on("4.3.1-cooperative")
+def test_close_without_a_coordinator_is_bounded(ground: Ground) -> None:
+    """C17: the network is cut before the leave; close ends all the same, and the place is free after the session."""
+    topic, group = ground.topic(2), unique("group")
+    with Proxy(ground.bootstrap_servers) as proxy:
+        worker = Worker(proxy.address, group, [topic], **ground.mode)
+        with worker:
+            worker.settled(2)
+            proxy.cut()
+            worker.stop()
+            assert worker.notes.named("revoke") + worker.notes.named("lost") != []
+
+
+# ---- static members -------------------------------------------------------------------------------------------------
+
+
+@on(*CLASSIC)
+def test_newest_static_member_wins(ground: Ground) -> None:
+    """KIP-345: the older one is FATAL with FENCED_INSTANCE_ID, commits nothing any more, and nobody else moves."""
+    topic, group = ground.topic(6), unique("group")
+    produce(ground.bootstrap_servers, topic, 60)
+    with (
+        ground.member(group, [topic], group_instance_id="b") as other,
+        ground.member(group, [topic], group_instance_id="a", enable_auto_commit=False) as former,
+    ):
+        former.settled(3)
+        other.settled(3)
+        owned, calls = former.owned, moves(other)
+        with ground.member(group, [topic], group_instance_id="a") as newcomer:
+            newcomer.settled(3)
+            former.wait(lambda w: any(error.fatal() for error in w.notes.errors), "the fatal error")
+            (error,) = former.notes.errors
+            assert error.code() == KafkaError.FENCED_INSTANCE_ID
+            assert "group.instance.id 'a' is held by another member" in error.str()
+            former.wait(lambda w: len(w.notes.named("lost")) == 1, "on_lost")
+            assert (former.state, former.owned) == (MemberState.FATAL, frozenset())
+            with pytest.raises(KafkaException):
+                former.consumer.commit(asynchronous=False)
+            former.stop()
+            newcomer.settled(3)
+            assert (newcomer.owned, moves(other)) == (owned, calls)
+            assert len(moves(newcomer)) == 1
+
+
+@on(*CLASSIC)
+def test_leader_that_returns_disturbs_nobody(ground: Ground) -> None:
+    """KIP-814: who joined first leads; it closes and comes back within its session, and the group stays as it is."""
+    topic, group = ground.topic(6), unique("group")
+    leader = ground.member(group, [topic], group_instance_id="a")
+    with leader:
+        leader.settled(6)
+        with ground.member(group, [topic], group_instance_id="b") as other:
+            other.settled(3)
+            leader.settled(3)
+            owned, calls = leader.owned, moves(other)
+            generation = other.consumer.membership().member_epoch
+            leader.stop()
+            with ground.member(group, [topic], group_instance_id="a") as again:
+                again.settled(3)
+                other.settled(3)
+                assert (again.owned, moves(other)) == (owned, calls)
+                assert again.consumer.membership().member_epoch == generation or not ground.is_eager
+
+
+@on("4.3.1-cooperative", "4.0.0-eager")
+def test_static_member_that_crashed_returns_to_its_partitions(ground: Ground, tmp_path: Path) -> None:
+    """Killed and started again within its session, as the leader and as a follower: the others notice nothing."""
+    topic, group = ground.topic(6), unique("group")
+    first = victim_of(ground, group, topic, tmp_path, group_instance_id="a")
+    with first:
+        first.settled(6)
+        with ground.member(group, [topic], group_instance_id="b") as other:
+            other.settled(3)
+            owned = first.settled(3)
+            calls = moves(other)
+            first.kill()
+            with victim_of(ground, group, topic, tmp_path, group_instance_id="a") as again:
+                assert again.settled(3) == owned
+                assert moves(other) == calls
+                assert again.account.calls[0] == ("assign", tuple(sorted(owned)))
+
+
+# ---- what becomes of the place --------------------------------------------------------------------------------------
+
+
+def test_dynamic_member_that_remains_keeps_its_place_for_a_session(quick: Ground) -> None:
+    """C15: close with "remain": its partitions stand still until its session is over, then others have them."""
+    topic, group = quick.topic(4), unique("group")
+    with quick.member(group, [topic]) as other:
+        other.settled(4)
+        with quick.member(group, [topic], session_timeout_ms=2000) as goes:
+            goes.settled(2)
+            other.settled(2)
+            member_id, calls = goes.consumer.memberid(), list(other.notes.calls)
+            goes.stop("remain")
+        described = GroupAdmin({"bootstrap.servers": quick.bootstrap_servers}).describe(group, with_offsets=False)
+        assert member_id in {member.member_id for member in described.group.members}
+        assert other.notes.calls == calls
+        other.settled(4)
+
+
+@pytest.mark.parametrize(("mode", "version"), [(EAGER, NEWEST), (COOPERATIVE, OLDEST)], ids=["eager", "cooperative"])
+def test_stalled_application_of_a_static_member_keeps_its_place(
+    broker_pool: BrokerPool, mode: Mapping[str, object], version: str
+) -> None:
+    """C01, rules 4.3: max.poll.interval.ms passes: a static member says nothing; its session decides."""
+    ground = Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=mode)
+    topic, group = ground.topic(4), unique("group")
+    times = {"session_timeout_ms": 2000, "max_poll_interval_ms": 2000}
+    with (
+        ground.member(group, [topic]) as other,
+        ground.member(group, [topic], group_instance_id="a", **times) as slow,
+    ):
+        slow.settled(2)
+        other.settled(2)
+        slow.freeze()
+        other.settled(4)
+        assert slow.state is MemberState.STALE
+        slow.thaw()
+        slow.settled(2)
+        assert [error.code() for error in slow.notes.errors] == [KafkaError._MAX_POLL_EXCEEDED]
+        assert len(slow.notes.named("lost")) == 1

@@ -1,0 +1,137 @@
+"""A user's own assignor in real groups: by object and by import path, chosen by vote, and when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from confluent_kafka import KafkaError
+
+from consumer_membership import Assignor, MemberState
+from tests.integration.assignors import Alphabetical, Incomplete, Raising
+from tests.integration.conftest import Ground, on
+from tests.integration.worker import Worker
+from tests.support.kafka import produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+OWN = "tests.integration.assignors:Alphabetical"
+
+
+def by_rank(workers: list[Worker]) -> list[set[int]]:
+    """The partitions of each member, in the order of member ids."""
+    ranked = sorted(workers, key=lambda worker: worker.consumer.memberid())
+    return [{partition for _, partition in worker.owned} for worker in ranked]
+
+
+#: What three members get of twelve partitions.
+INTERLEAVED = [set(range(rank, 12, 3)) for rank in range(3)]
+CONTIGUOUS = [set(range(4 * rank, 4 * rank + 4)) for rank in range(3)]
+
+
+@contextmanager
+def group_of(ground: Ground, *strategies: object) -> Iterator[list[Worker]]:
+    """Members with these strategies, settled; a group of its own."""
+    group, topic = unique("group"), ground.topic(12)
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(ground.member(group, [topic], partition_assignment_strategy=strategy))
+            for strategy in strategies
+        ]
+        for worker in workers:
+            worker.settled(12 // len(workers))
+        yield workers
+
+
+@on("4.3.1-eager", "4.0.0-eager")
+def test_own_assignor_in_a_group_of_three(ground: Ground) -> None:
+    """By import path, as an object and as a class; whoever leads, each partition goes where it says."""
+    with group_of(ground, OWN, [Alphabetical()], [Alphabetical]) as workers:
+        assert by_rank(workers) == INTERLEAVED
+        for worker in workers:
+            assert (worker.notes.errors, worker.notes.raised, worker.notes.named("lost")) == ([], [], [])
+
+
+@on("4.3.1-eager")
+@pytest.mark.parametrize(
+    ("strategies", "shares"),
+    [
+        ((f"range,{OWN}", f"range,{OWN}", f"{OWN},range"), CONTIGUOUS),
+        ((f"range,{OWN}", f"{OWN},range", f"{OWN},range"), INTERLEAVED),
+        ((f"range,{OWN}", f"range,{OWN}", OWN), INTERLEAVED),
+    ],
+    ids=["voted for range", "voted for the own one", "in common"],
+)
+def test_group_votes_for_an_assignor(ground: Ground, strategies: tuple[str, ...], shares: list[set[int]]) -> None:
+    """Of those that all members have, the one that most of them prefer."""
+    with group_of(ground, *strategies) as workers:
+        assert by_rank(workers) == shares
+
+
+@on("4.3.1-eager", "4.0.0-eager")
+def test_group_changes_its_assignor_member_by_member(ground: Ground) -> None:
+    """S30: range -> [roundrobin, range] -> roundrobin by two rolling restarts; nothing is refused, no record missed."""
+    group, topic = unique("group"), ground.topic(12)
+    everybody: list[Worker] = []
+    with ExitStack() as stack:
+
+        def member(strategy: str) -> Worker:
+            worker = stack.enter_context(ground.member(group, [topic], partition_assignment_strategy=strategy))
+            everybody.append(worker)
+            return worker
+
+        workers = [member("range") for _ in range(3)]
+        for worker in workers:
+            worker.settled(4)
+        for strategy in ("roundrobin,range", "roundrobin"):
+            for old in workers:
+                produce(ground.bootstrap_servers, topic, 120)
+                old.stop()
+                workers = [*(worker for worker in workers if worker is not old), member(strategy)]
+                for worker in workers:
+                    worker.settled(4)
+            assert by_rank(workers) == (INTERLEAVED if strategy == "roundrobin" else by_rank(workers))
+        workers[0].wait(lambda _: sum(len(w.notes.records) for w in everybody) >= 720, "720 records")
+    places = [(partition, offset) for w in everybody for _, partition, offset, _ in w.notes.records]
+    assert (len(places), len(set(places))) == (720, 720)
+    assert [error for w in everybody for error in w.notes.errors] == []
+
+
+def is_told(worker: Worker) -> bool:
+    """Whether it ended for what its assignor did."""
+    return worker.state is MemberState.FATAL and bool(worker.notes.errors)
+
+
+@pytest.mark.parametrize(
+    ("ground", "broken", "words"),
+    [
+        ("4.3.1-eager", Raising, "KeyError: 'the lag of a partition'"),
+        ("4.0.0-eager", Incomplete, "topic-"),
+    ],
+    indirect=["ground"],
+)
+def test_leader_whose_assignor_fails_is_told_and_leaves(
+    ground: Ground, broken: Callable[[], Assignor], words: str
+) -> None:
+    """Who leads ends FATAL with what went wrong; the next one leads, and is told as well; a good one goes on alone."""
+    group, topic = unique("group"), ground.topic(4)
+    with ExitStack() as stack:
+
+        def member(assignor: Assignor) -> Worker:
+            return stack.enter_context(ground.member(group, [topic], partition_assignment_strategy=[assignor]))
+
+        good = member(Alphabetical())
+        good.settled(4)
+        bad = [member(broken()), member(broken())]
+        good.wait(
+            lambda w: len(w.owned) in (1, 2) and all(len(other.owned) in (1, 2) for other in bad), "a group of three"
+        )
+        good.stop()
+        for worker in bad:
+            worker.wait(is_told, "the failure")
+            (error,) = worker.notes.errors
+            assert (error.code(), error.fatal()) == (KafkaError._FATAL, True)
+            assert "the assignor 'alphabetical' failed" in error.str()
+            assert words in error.str()
+        member(Alphabetical()).settled(4)
