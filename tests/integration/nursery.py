@@ -13,7 +13,13 @@ from typing import Protocol
 NURSERY = multiprocessing.get_context("forkserver")
 # There is one such server in a process, so all that any child needs is named here.
 NURSERY.set_forkserver_preload(
-    ["pytest", "kafka", "tests.support.victim", "tests.support.partners.confluent", "consumer_membership.admin"]
+    [
+        "pytest",
+        "kafka",
+        "tests.integration.partners",
+        "tests.integration.victim",
+        "tests.support.partners.confluent",
+    ]
 )
 
 

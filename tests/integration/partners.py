@@ -89,7 +89,8 @@ class Partner:
             return self.account.records.copy()
 
     def ask_to_leave(self) -> None:
-        """SIGTERM: it leaves its group and ends."""
+        """SIGTERM: it leaves its group and ends; not before it listens to that."""
+        self.wait(lambda a: bool(a.told), "its first word")
         self.process.terminate()
 
     def left(self) -> None:
