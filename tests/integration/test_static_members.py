@@ -15,10 +15,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from consumer_membership.admin import GroupAdmin
+from consumer_membership.clients.consumer import Membership
 from consumer_membership.devbroker import Broker, start
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import SHORT_SESSIONS
+from tests.integration.conftest import SHORT_SESSIONS, Ground
 from tests.integration.test_refusals import AUTHORIZER, allow, forbid
 from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, produce, unique
@@ -253,27 +254,30 @@ def test_exhausted_pool_fails_or_waits_as_the_policy_says(broker: Broker, topic:
         (None, "remain", True),
     ],
 )
-def test_close_options(broker: Broker, topic: str, instance_id: str | None, membership: str, *, is_kept: bool) -> None:
+def test_close_options(ground: Ground, instance_id: str | None, membership: Membership, *, is_kept: bool) -> None:
     """C14: who keeps its place is in the group still; who leaves is not, and the others get its partitions."""
-    group = unique("group")
-    with Worker(broker.bootstrap_servers, group, [topic], group_instance_id="stays") as other:
-        with Worker(broker.bootstrap_servers, group, [topic], group_instance_id=instance_id) as goes:
+    topic, group = ground.topic(12), unique("group")
+    with ground.member(group, [topic], group_instance_id="stays") as other:
+        with ground.member(group, [topic], group_instance_id=instance_id) as goes:
             goes.settled(6)
             other.settled(6)
             member_id = goes.consumer.memberid()
             goes.stop(membership)
         if not is_kept:
             other.settled(12)
-        described = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}).describe(group, with_offsets=False)
+        described = GroupAdmin({"bootstrap.servers": ground.bootstrap_servers}).describe(group, with_offsets=False)
         members = {member.member_id for member in described.group.members}
         assert (member_id in members) is is_kept
         assert len(other.owned) == (6 if is_kept else 12)
 
 
-def test_unsubscribe_of_a_static_member_for_good(broker: Broker, topic: str) -> None:
+def test_unsubscribe_of_a_static_member_for_good(ground: Ground) -> None:
     """The same choice for unsubscribe; the consumer may subscribe again."""
-    group = unique("group")
-    with static(broker, group, topic, "stays") as other, static(broker, group, topic) as goes:
+    topic, group = ground.topic(12), unique("group")
+    with (
+        ground.member(group, [topic], group_instance_id="stays") as other,
+        ground.member(group, [topic], group_instance_id="a") as goes,
+    ):
         goes.settled(6)
         other.settled(6)
         goes.order(lambda consumer: consumer.unsubscribe(membership="leave"))
