@@ -1,15 +1,20 @@
-"""Exhaustive exploration of the core: every interleaving of small worlds, breadth first (DESIGN 7).
+"""Exhaustive exploration of both cores: every interleaving of small worlds, breadth first (DESIGN 7).
 
 `tests.simulation` draws lots: it meets what is likely. This room has no lots: from each state it takes every step that
 is possible, so that up to its depth nothing is left out. It has no clock either: whatever waits may come at any time.
 
-**What is real.** The members are `membership.member.Member`, the coordinator is that of `tests.simulation`. Only the
-application's thread (`application`), the network and the shell (`process`) are small doubles of their own.
+**What is real.** The members are `membership.member.Member` and `membership.classic.member.ClassicMember` with the
+built-in assignors, the coordinators are those of `tests.simulation`. Only the application's thread (`application`), the
+network and the shell (`process`) are small doubles of their own. `consumer` and `classic` have what depends on the
+protocol; the search, the states, their traces and the run without faults know neither.
 
 **A state** is one number each for the process in each seat, the coordinator, the requests whose sender died, and what
 is left of the budgets. A process is the member, its application, everything that is under way on its connections, and
 what the invariants remember of it. Equal parts are stored once (`model`), so that what an event does to a part is
 worked out once, however many states it occurs in.
+
+A classic rebalance is long, about 30 steps for two members. So a classic world has an *opening*: the exploration begins
+at each state of a run without faults in which somebody joins, dies or leaves, and its depth is counted from there.
 
 **Sound abstractions** (`canonical`): nothing is lost by them.
 
@@ -38,4 +43,17 @@ worked out once, however many states it occurs in.
   removal soon after an answer for an administrator's). An administrator's removal of that kind is left out.
 - A poll is taken in at once, and steps are performed whether or not a poll was reported: the event of the poll that
   performs them changes nothing else.
+
+Of classic worlds alone:
+
+- Generations are not renamed; each costs budget, or ends a rebalance that was begun with one.
+- A rebalance timeout ends when no answer is under way, and for its budget where somebody who lives is missing. The
+  session of a request that waits does not end, as at a broker; it does for a new member whose first join waits.
+- A static member that a generation went on without (its JoinGroup did not come in time) is excused, too: its leader
+  sees what it had said before, so that what it holds may be given away before it learns of that.
+- An answer to a JoinGroup or SyncGroup that was given up is lost, but for the world "classic late"; a request that the
+  coordinator has forgotten (it answers neither well nor badly, as a broker) ends by its own time.
+- Another coordinator ("forget") reads what was written last at once: it is never seen loading, nor are two at work.
+- Where a world is not "slow", Metadata and the assignor answer at once. Topics and subscriptions do not change, and
+  all members have the same assignor.
 """

@@ -1,4 +1,4 @@
-"""Explore: `python -m tests.exploration [--world NAME] [--rules 4.3] [--faults N] [--depth N] [--minutes M]`.
+"""Explore: `python -m tests.exploration [--world NAME] [--rules 4.3|classic] [--faults N] [--depth N] [--minutes M]`.
 
 The runs, one for each world and broker version, share the minutes, two at a time: who is done early leaves the time to
 the others. `--depth` ends each run after so many steps, `--faults` says how many things may go wrong in each. Prints a
@@ -16,8 +16,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import replace
 from multiprocessing import get_context
 
+from tests.exploration.catalogue import RULES, WORLDS
 from tests.exploration.search import Outcome, explore
-from tests.exploration.worlds import RULES, WORLDS, World
+from tests.exploration.worlds import World
 
 #: Runs at a time: each takes one core, and about half a gigabyte for a million states.
 PROCESSES = 2
@@ -75,7 +76,7 @@ def line(world: World, rules: str, outcome: Outcome) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.exploration", description=__doc__)
     parser.add_argument("--world", action="append", choices=tuple(WORLDS), help="this world only; may be repeated")
-    parser.add_argument("--rules", action="append", choices=tuple(RULES), help="of this broker only; may be repeated")
+    parser.add_argument("--rules", action="append", choices=RULES, help="of this broker only; may be repeated")
     parser.add_argument("--faults", type=int, help="how many things may go wrong in a run (default: the world's)")
     parser.add_argument("--depth", type=int, help="stop after so many steps from the beginning")
     parser.add_argument("--minutes", type=float, default=2.0, help="for everything together (default: 2)")

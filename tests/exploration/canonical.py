@@ -1,8 +1,9 @@
-"""Rewrites a process to one that behaves alike and looks the same whenever it stands in the same place.
+"""Rewrites what all processes have to what behaves alike and looks the same wherever it stands in the same place.
 
 Numbers that are only compared are renamed, times become "due" or "later", and what only people read is dropped; the
 package's docstring says why that loses nothing. The member's clock always stands at 0 between two events. A field of
-the core that this module does not know enters the key as it is: that costs states, never soundness.
+the core that this room does not know enters the key as it is: that costs states, never soundness. What depends on the
+protocol is in `consumer.canonical` and `classic.canonical`.
 """
 
 from __future__ import annotations
@@ -11,54 +12,35 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from consumer_membership.membership.effects import CommitOffsets, DescribeGroup, FetchCommitted
-from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatRejected, StepFinished
-from consumer_membership.membership.heartbeat import Heartbeats
-from consumer_membership.membership.instance import LONGEST_SESSION_S
-from consumer_membership.membership.lifecycle import FENCES_BEFORE_NEW_ID
-from consumer_membership.membership.member import Member
+from consumer_membership.membership.effects import CommitOffsets, FetchCommitted
+from consumer_membership.membership.events import StepFinished
 from consumer_membership.membership.offsets import AUTOMATIC_TRIES, Commits, _Pending
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.reconciler import Phase, Reconciler
 from consumer_membership.membership.states import SILENT, MemberState
-from consumer_membership.types import LeaveOption, Subscription
+from consumer_membership.types import LeaveOption
 from tests.exploration.application import renumbered
+from tests.exploration.moves import COMMIT_S, LEAVE_S, RETRY_S
 
 if TYPE_CHECKING:
-    from tests.exploration.process import Process
+    from tests.exploration.process import Core, Process
 
-#: Where the member's timers stand, in its own seconds from now: a retry, the leave's end, a commit's end.
-RETRY_S = 0.1
-LEAVE_S = 10.0
-COMMIT_S = 30.0
 #: The number of the present attempt; older ones count down from it.
 ATTEMPT = 9
-#: Since when somebody waits whose patience is at its end.
-LONG_AGO = -1000.0
-AWAITED = 1
-LEAVE = 2
+#: The number of a request that nobody waits for.
 STALE = 0
 
 
 def canonicalise(process: Process) -> None:
-    """Rewrite this process, whose member handled its last event at `member._now`."""
+    """Rewrite what is common to all protocols; the member handled its last event at `member._now`."""
     member = process.member
     now = member._now
-    _rename_requests(process)
     _rename_attempts(process)
-    _rename_statements(member)
     _rename_targets(member.ownership, member.reconciler)
     _rename_commits(process, now)
-    _place_member(member, now)
-    _place_heartbeats(member.heartbeats, now)
+    _place_member(process, member, now)
     _place_reconciler(member.reconciler, now)
-    _place_instance(member, now)
     _place_application(process)
-    if not member.settings.is_static:
-        # What only the holder of an instance id asks for.
-        member.heartbeats.broker_interval_s = member.heartbeats.confirmed_at = None
-        member.instance._is_newest = process.watch.is_newest = False
-    member._now = 0.0
 
 
 def ranks(numbers: Iterable[int | None]) -> dict[int | None, int]:
@@ -74,35 +56,6 @@ def later(moment: float | None, now: float, delay: float) -> float | None:
 
 
 # ---- numbers ----
-
-
-def _rename_requests(process: Process) -> None:
-    member = process.member
-    heartbeats = member.heartbeats
-    names = {member._leave_request: LEAVE, heartbeats.in_flight: AWAITED}
-    names.pop(None, None)
-    process.beats = [one._replace(number=names.get(one.number, STALE)) for one in process.beats]
-    process.late = [_restale(event) for event in process.late]
-    heartbeats.in_flight = None if heartbeats.in_flight is None else AWAITED
-    member._leave_request = None if member._leave_request is None else LEAVE
-    heartbeats._last_request_id = LEAVE
-    instance = member.instance
-    process.calls = [
-        one._replace(
-            order=replace(one.order, request_id=AWAITED if one.order.request_id == instance._awaited else STALE)
-        )
-        if isinstance(one.order, DescribeGroup)
-        else one
-        for one in process.calls
-    ]
-    instance._awaited = None if instance._awaited is None else AWAITED
-    instance._last_request_id = AWAITED
-
-
-def _restale(event: object) -> object:
-    if isinstance(event, HeartbeatAnswered | HeartbeatRejected) and event.request_id != STALE:
-        return replace(event, request_id=STALE)
-    return event
 
 
 def _rename_attempts(process: Process) -> None:
@@ -130,15 +83,6 @@ def _rename_attempts(process: Process) -> None:
     step = process.watch.step
     process.watch.step = (ATTEMPT, step[1]) if step is not None and step[0] == present else None
     reconciler.attempt = ATTEMPT
-
-
-def _rename_statements(member: Member) -> None:
-    sent = member.heartbeats._sent
-    place = ranks((member.ownership.statement, member._acknowledged, sent.statement))
-    member.ownership.statement = place[member.ownership.statement]
-    member._acknowledged = place[member._acknowledged]
-    if sent.statement is not None:
-        member.heartbeats._sent = replace(sent, statement=place[sent.statement])
 
 
 def _rename_targets(ownership: Ownership, reconciler: Reconciler) -> None:
@@ -205,32 +149,18 @@ def _empty(commit: _Pending) -> None:
 # ---- times ----
 
 
-def _place_member(member: Member, now: float) -> None:
+def _place_member(process: Process, member: Core, now: float) -> None:
     member._out = []
     member.since = None
     member.transitions.clear()
     member.last_error = None
-    confirmed_at = member.heartbeats.confirmed_at
-    recent = confirmed_at is not None and now - confirmed_at < member.heartbeats.interval_s
-    member.heartbeats.confirmed_at = 0.0 if recent else None
     member.last_heartbeat_at = None
     member._polled_at = 0.0
-    is_leaving = member.state is MemberState.UNSUBSCRIBING
+    is_leaving = process.shown is MemberState.UNSUBSCRIBING
     member._leave_by = (later(member._leave_by, now, LEAVE_S) or 0.0) if is_leaving else 0.0
     if not is_leaving:
-        member._given_up, member._leave_option = Subscription(), LeaveOption.DEFAULT
-    member._fences.failures = min(member._fences.failures, FENCES_BEFORE_NEW_ID)
+        member._leave_option = LeaveOption.DEFAULT
     member.coordinator.searching_since = None if member.coordinator.searching_since is None else 0.0
-
-
-def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
-    heartbeats._sent_at = 0.0
-    heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
-    heartbeats._beats_since_stir = 0
-    heartbeats._round_trips.clear()
-    heartbeats.joined_at = None
-    heartbeats.holds_partitions = False
-    heartbeats._backoff.failures = 0
 
 
 def _place_reconciler(reconciler: Reconciler, now: float) -> None:
@@ -241,22 +171,10 @@ def _place_reconciler(reconciler: Reconciler, now: float) -> None:
     reconciler._resolve_backoff.failures = min(reconciler._resolve_backoff.failures, 1)
 
 
-def _place_instance(member: Member, now: float) -> None:
-    instance = member.instance
-    instance._notes = []
-    instance._away_since = None
-    instance._choose_at = later(instance._choose_at, now, RETRY_S) or 0.0
-    if instance.waits_since is not None:
-        is_over = now - instance.waits_since > LONGEST_SESSION_S
-        instance.waits_since = LONG_AGO if is_over else 0.0
-    instance._own_releases = min(instance._own_releases, 2)
-    instance._backoff.failures = 0
-
-
 def _place_application(process: Process) -> None:
     application, watch = process.application, process.watch
     application.drop_overtaken()
     is_idle = not application.mailbox and not application.held and not process.inbox
-    if is_idle and process.member.state in SILENT:
+    if is_idle and process.shown in SILENT:
         # Nothing is fetchable before it joins anew, which ends the excuse.
         watch.is_excused, watch.paused, watch.step = False, None, None

@@ -1,147 +1,73 @@
-"""The coordinator of `tests.simulation` as a part of a state: no clock, and everything it is asked is a value."""
+"""A coordinator of `tests.simulation` as a part of a state: no clock, and everything it is asked is a value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
-from uuid import UUID
+from typing import Any, NamedTuple
 
-from consumer_membership.membership.effects import CommitOffsets, DescribeGroup, FetchCommitted, Heartbeat
-from consumer_membership.types import Holder, Offsets, TopicPartition
-from tests.exploration.application import CONSUMED
-from tests.simulation.coordinator import Committed, GroupCoordinator, Removed
-from tests.simulation.group import Group
-from tests.simulation.rules import Granted, Refused, Rules
+from consumer_membership.types import TopicPartition
 
 GROUP = "g"
 #: Sessions and rebalance timeouts lie in the future until they are over; their length means nothing here.
 TO_COME = 1.0
-LONG_AGO = float("-inf")
 
 
-class Query(NamedTuple):
-    """A request other than a heartbeat, without the number that its sender gave it."""
+class Address(NamedTuple):
+    """Where the answer to a request that waits goes: to which process, and which of its requests it was."""
 
-    kind: type
-    member_id: str = ""
-    member_epoch: int = 0
-    partitions: frozenset[TopicPartition] = frozenset()
-
-
-Request: TypeAlias = Heartbeat | CommitOffsets | FetchCommitted | DescribeGroup
-Question: TypeAlias = Heartbeat | Query
-Answer: TypeAlias = Granted | Refused
-#: Commits: error codes. Reads: offsets. Descriptions: who holds which instance id.
-Reply: TypeAlias = Granted | Refused | Mapping[TopicPartition, int] | Mapping[str, Holder]
-
-
-def question_of(request: Request) -> Question:
-    """What the coordinator sees of a request."""
-    match request:
-        case Heartbeat():
-            return request
-        case CommitOffsets():
-            return Query(CommitOffsets, request.member_id, request.member_epoch, frozenset(request.offsets))
-        case FetchCommitted():
-            return Query(FetchCommitted, request.member_id, request.member_epoch, request.partitions)
-        case DescribeGroup():
-            return Query(DescribeGroup)
+    name: str
+    place: int
 
 
 class Happening(NamedTuple):
-    """What happens at the coordinator by itself: which method, about whom, and what it costs."""
+    """What happens at the coordinator by itself, about which members (their ids, or their processes' names).
+
+    It costs its budget where it is about nobody, or about somebody who lives.
+    """
 
     name: str
-    member_id: str = ""
+    about: tuple[str, ...] = ()
+    budget: str | None = None
+    #: Whether it happens to the living only.
+    needs_life: bool = False
+    #: Whether it takes so long that no answer is under way any more.
+    is_long: bool = False
 
 
-@dataclass(slots=True)
-class Cluster:
+@dataclass(slots=True, kw_only=True)
+class Cluster(ABC):
     """The coordinator, and what it did last."""
 
-    coordinator: GroupCoordinator
+    coordinator: Any
+    #: Members who are out, or whose place another one has, without being asked.
     removed: list[str] = field(default_factory=list)
-    committed: list[tuple[str, Offsets]] = field(default_factory=list)
+    committed: list[tuple[str, frozenset[TopicPartition]]] = field(default_factory=list)
+    #: Answers to requests that waited, and requests that will never be answered.
+    released: list[tuple[Address, Any]] = field(default_factory=list)
+    dropped: list[Address] = field(default_factory=list)
 
-    # ---- requests ----
+    @abstractmethod
+    def execute(self, question: Any) -> Any:  # noqa: ANN401 - each request has its own kind of reply
+        """Handle a request; None: its answer has to wait."""
 
-    def execute(self, question: Question) -> Reply:
-        """Handle a request."""
-        coordinator = self.coordinator
-        if isinstance(question, Heartbeat):
-            return coordinator.heartbeat(GROUP, question, 0.0)
-        kind, member_id, epoch, partitions = question
-        if kind is CommitOffsets:
-            return coordinator.commit(GROUP, member_id, epoch, dict.fromkeys(sorted(partitions), CONSUMED), 0.0)
-        if kind is FetchCommitted:
-            found = coordinator.fetch_committed(GROUP, member_id, epoch, partitions, 0.0)
-            return found if isinstance(found, Refused) else dict.fromkeys(sorted(found), 0)
-        described = coordinator.describe(GROUP, 0.0)
-        return {} if isinstance(described, Refused) else described
-
-    # ---- by itself ----
-
+    @abstractmethod
     def happenings(self) -> Iterator[Happening]:
         """What may happen next."""
-        group = self.group
-        if group is None:
-            return
-        for member in group.members.values():
-            yield Happening("end_session", member.member_id)
-            if member.rebalance_ends_at is not None:
-                yield Happening("end_rebalance", member.member_id)
-        if group.assigned_at != LONG_AGO and self.coordinator.rules.assignment_interval_s > 0:
-            yield Happening("pass_interval")
-        yield Happening("forget_group")
 
+    @abstractmethod
     def happen(self, happening: Happening) -> None:
         """Let it happen."""
-        group = self.group
-        assert group is not None
-        match happening.name:
-            case "end_session":
-                group.remove(happening.member_id, "session")
-            case "end_rebalance":
-                group.remove(happening.member_id, "rebalance")
-            case "pass_interval":
-                group.assigned_at = LONG_AGO
-            case _:
-                self.removed += group.members
-                del self.coordinator.groups[GROUP]
 
-    # ---- its place ----
-
-    @property
-    def group(self) -> Group | None:
-        """The group, if it exists."""
-        return self.coordinator.groups.get(GROUP)
-
+    @abstractmethod
     def canonicalise(self) -> None:
-        """Move the journal out, and every time to its place."""
-        journal = self.coordinator.journal
-        for entry in journal:
-            match entry:
-                case Removed():
-                    if entry.reason != "left for a while":
-                        self.removed.append(entry.member_id)
-                case Committed():
-                    self.committed.append((entry.member_id, entry.offsets))
-        journal.clear()
-        group = self.group
-        if group is None:
-            return
-        group.committed.clear()
-        if group.assigned_at != LONG_AGO:
-            group.assigned_at = 0.0 if self.coordinator.rules.assignment_interval_s > 0 else LONG_AGO
-        for member in group.members.values():
-            member.session_ends_at = TO_COME
-            if member.rebalance_ends_at is not None:
-                member.rebalance_ends_at = TO_COME
+        """Take the journal in, and put every time in its place."""
 
+    @abstractmethod
+    def unfinished(self, members: int) -> str | None:
+        """Why the group is not settled with so many members; None: it is."""
 
-def cluster_of(rules: Rules, topic: str, topic_id: UUID, partitions: int) -> Cluster:
-    """A coordinator without groups."""
-    coordinator = GroupCoordinator(rules)
-    coordinator.create_topic(topic, topic_id, partitions)
-    return Cluster(coordinator)
+    @abstractmethod
+    def key(self) -> Hashable:
+        """Everything that its answers follow from."""

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import TopicPartition
-from tests.exploration.canonical import LONG_AGO
 from tests.exploration.cluster import Happening
 from tests.exploration.model import PLACE, Model
 from tests.exploration.parts import EMPTY, Label, State
@@ -25,8 +24,11 @@ START = PLACE["start"]
 MOST_DEEDS = 200
 _S = MemberState
 #: In the order in which they are tried; polls and timers come once a turn.
-_AT_ONCE = ("find_coordinator", "take_answer", "take_reply", "post", "perform")
+_AT_ONCE = ("find_coordinator", "take_answer", "take_reply", "do_task", "post", "perform")
 _IN_TURN = ("poll", "beat", "retry")
+#: What takes longer than a session, and so comes after the first turns only.
+_AT_LAST = ("time_out", "repair")
+PATIENCE = 2
 
 
 class Fairness:
@@ -47,6 +49,15 @@ class Fairness:
         """Where this state's run ends; its budgets are not touched."""
         *_, (_, last) = self._run(state)
         return (*last[:-1], state[-1])
+
+    def way_from(self, state: State) -> list[State]:
+        """The states of this state's run, up to what would cost something; budgets are not touched."""
+        way = []
+        for label, reached in self._run(state):
+            if label is not None and label.costs:
+                break
+            way.append((*reached[:-1], state[-1]))
+        return way
 
     def violation(self, state: State) -> str | None:
         """What is wrong with the end of this state's run."""
@@ -89,15 +100,15 @@ class Fairness:
             if self._unsettled(state) is None:
                 return
             for seat in self.model.seats:
-                for label, reached in self._turn_of(state, seat):
+                for label, reached in self._turn_of(state, seat, turn):
                     state = reached
                     yield label, state
             for label, reached in self._turn_of_coordinator(state, turn):
                 state = reached
                 yield label, state
 
-    def _turn_of(self, state: State, seat: int) -> Iterator[tuple[Label, State]]:
-        tries = [None, *_IN_TURN]
+    def _turn_of(self, state: State, seat: int, turn: int) -> Iterator[tuple[Label, State]]:
+        tries = [None, *_IN_TURN, *(_AT_LAST if turn >= PATIENCE else ())]
         for name in tries:
             if name is not None and (done := self._do(state, seat, name)) is not None:
                 yield done
@@ -140,13 +151,9 @@ class Fairness:
                 yield step.label, state
 
     def _due(self, state: State, turn: int) -> list[Happening]:
-        """The interval passes in each turn; who is silent after a while was removed by the end of its session."""
-        due = []
-        for happening in self.model.happenings(state[-3]):
-            is_over = happening.name == "end_session" and turn > 1
-            if happening.name == "pass_interval" or is_over:
-                due.append(happening)
-        return due
+        """What is short passes in each turn; who is silent after a while is removed by the end of its session."""
+        happenings = self.model.happenings(state[-3])
+        return [one for one in happenings if (turn >= PATIENCE if one.is_long else one.budget is None)]
 
     # ---- its end ----
 
@@ -154,21 +161,18 @@ class Fairness:
         """Why nobody can say that this state is settled."""
         model = self.model
         present = [one for number in state[: len(model.seats)] if (one := model.processes.values[number]) is not None]
-        held = frozenset(one.member.instance.id for one in present if one.member.state is _S.STABLE) - {None}
-        wrong = next((wrong for process in present if (wrong := _unfinished(process, held)) is not None), None)
+        served = frozenset(one.instance_id for one in present if one.is_stable) - {None}
+        wrong = next((wrong for process in present if (wrong := _unfinished(process, served)) is not None), None)
         if wrong is not None:
             return wrong
-        stable = [process for process in present if process.member.state is _S.STABLE]
+        stable = [process for process in present if process.is_stable]
         held = [partition for process in stable for partition in process.application.fetchable]
         if stable and (len(held) != len(set(held)) or set(held) != self._partitions):
             return f"{sorted(held)} is delivered by {[process.name for process in stable]}, and not everything once"
         wrong = self._abandoned(state, present, stable)
         if wrong is not None:
             return wrong
-        group = model.clusters.values[state[-3]].group
-        if group is not None and (len(group.members) != len(stable) or (stable and not group.is_settled)):
-            return f"the coordinator is not done: {sorted(group.members)}"
-        return None
+        return model.clusters.values[state[-3]].unfinished(len(stable))
 
     def _abandoned(self, state: State, present: list[Process], stable: list[Process]) -> str | None:
         """Somebody goes on for each instance id, unless its newest process, the one that may take it over, is dead.
@@ -184,28 +188,20 @@ class Fairness:
             if not process.application.is_subscribed or instance_id is None or instance_id in served:
                 continue
             is_shared = world.seats.count(instance_id) > 1
-            if not is_shared or any(one.number == started and _should_go_on(one) for one in present):
+            if not is_shared or any(one.number == started and one.should_go_on() for one in present):
                 return f"nobody goes on for {instance_id}: {process.name} is {process.member.state}"
         return None
 
 
-def _should_go_on(process: Process) -> bool:
-    """Whether the newest process has no reason to end: it was never let in, lost no race, and did not wait in vain."""
-    if process.member._fatal is None:
-        return process.application.is_subscribed
-    watch = process.watch
-    return watch.is_newest and watch.takeovers == 0 and process.member.instance.waits_since != LONG_AGO
-
-
-def _unfinished(process: Process, held: frozenset[str | None]) -> str | None:
-    member, application = process.member, process.application
-    if member.state is _S.JOINING and member.instance.is_waiting and member.instance.id in held:
+def _unfinished(process: Process, served: frozenset[str | None]) -> str | None:
+    member, application, state = process.member, process.application, process.shown
+    if process.may_wait and process.instance_id in served:
         # The policy `wait`, and the holder lives.
         return None
     wanted = (_S.STABLE, _S.FATAL) if application.is_subscribed else (_S.UNSUBSCRIBED, _S.FATAL)
-    if member.state not in wanted or application.is_leaving:
+    if state not in wanted or application.is_leaving:
         return f"{process.name} is {member.state}"
-    if member.state is not _S.STABLE and application.held:
+    if state is not _S.STABLE and application.held:
         return f"{process.name} is {member.state} and holds {sorted(application.held)}"
     if member.reconciler.phase is not Phase.IDLE:
         return f"{process.name} is {member.state} and waits for {member.reconciler.phase.value}"

@@ -21,10 +21,12 @@ _Copier = Callable[[Any, dict[int, Any]], Any]
 _ATOMS: frozenset[type] = frozenset(
     {int, float, str, bytes, bool, type(None), frozenset, tuple, UUID, FunctionType, BuiltinFunctionType, type}
 )
-#: What is another part's as well, or always the same (`canonical`): left out of keys. Settings follow from the name.
+#: What is another part's as well, or always the same (`canonical`), or derived: left out of keys. Settings follow from
+#: the name.
 _NOT_IN_KEYS = frozenset(
     {"settings", "_settings", "_ownership", "_commits", "_jitter", "rules", "topics", "_base_s", "_max_s", "_backoff"}
     | {"_fetch_backoff", "auto_commit", "transitions", "_out", "_now", "since", "last_error", "_round_trips", "log"}
+    | {"classic", "_unresolved", "_named_owned", "_named_target"}
 )
 
 

@@ -6,38 +6,48 @@ a request whose sender died before the coordinator handled it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
-from consumer_membership.membership.member import Member
-from tests.exploration.cluster import Cluster, Happening, Question, Reply, cluster_of, question_of
+from tests.exploration.cluster import Address, Cluster, Happening
 from tests.exploration.fork import fork, key_of
 from tests.exploration.moves import moves_of
-from tests.exploration.parts import EMPTY, UNAFFORDABLE, UNKNOWN, Act, Face, Label, Local, State, Step, Table, face_of
-from tests.exploration.process import TOPIC, TOPIC_ID, Process, start
+from tests.exploration.parts import (
+    EMPTY,
+    UNAFFORDABLE,
+    UNKNOWN,
+    WAITS,
+    Act,
+    Face,
+    Label,
+    Local,
+    State,
+    Step,
+    Table,
+    face_of,
+)
+from tests.exploration.process import Core, Process
 from tests.exploration.worlds import IN_ORDER, KINDS, World
 from tests.simulation.invariants import Violation
-from tests.simulation.rules import Rules
 
-#: What a happening about a living process costs; what is missing here is free.
-PAID = {"end_session": "session", "end_rebalance": "rebalance", "forget_group": "forget", "pass_interval": None}
 #: The place of each kind in the budgets.
 PLACE = {kind: number for number, kind in enumerate(KINDS)}
 
 
 class Model:
-    """The states of one world under one broker's rules."""
+    """The states of one world under one broker's rules (by name); `member_class` None: the real one."""
 
-    def __init__(self, world: World, rules: Rules, member_class: type[Member] = Member) -> None:
+    def __init__(self, world: World, rules: str, member_class: type[Core] | None = None) -> None:
         self.world, self.rules, self.member_class = world, rules, member_class
         self.seats = range(len(world.seats))
         self.processes: Table[Process | None] = Table(key_of)
-        self.clusters: Table[Cluster] = Table(lambda cluster: key_of(cluster.coordinator))
-        self.questions: Table[Question] = Table(lambda question: question)
-        self.replies: Table[Reply] = Table(key_of)
+        self.clusters: Table[Cluster] = Table(lambda cluster: cluster.key())
+        self.questions: Table[Hashable] = Table(key_of)
+        self.replies: Table[object] = Table(key_of)
         self.orphans: Table[tuple[int, ...]] = Table(lambda orphans: orphans)
         self.budgets: Table[tuple[int, ...]] = Table(lambda budgets: budgets)
         self.faces: list[Face | None] = [None]
         self.processes.number(None)
+        self.replies.number(None)
         self._locals: dict[int, list[Local]] = {}
         self._asks: dict[int, list[tuple[str, int, int]]] = {}
         self._acts: dict[tuple[int, int | Happening], Act] = {}
@@ -51,23 +61,13 @@ class Model:
     def first(self) -> State:
         """Where the exploration begins: the present processes have just subscribed."""
         world = self.world
-        cluster = cluster_of(self.rules, TOPIC, TOPIC_ID, world.partitions)
+        cluster = world.cluster(self.rules)
         seats = [self._newcomer(seat, 0) if seat < world.present else EMPTY for seat in self.seats]
         budgets = self.budgets.number(tuple(world.budgets.get(kind, 0) for kind in KINDS))
         return (*seats, self.clusters.number(cluster), self.orphans.number(()), budgets)
 
     def _newcomer(self, seat: int, number: int) -> int:
-        world = self.world
-        process = start(
-            f"m{seat}{'abcdefgh'[number]}",
-            number,
-            world.settings(seat),
-            self.member_class,
-            may_end_with=world.may_end_with,
-            leave_option=world.leave_option,
-            is_slow=world.is_slow,
-            overtakes=world.overtakes,
-        )
+        process = self.world.start(f"m{seat}{'abcdefgh'[number]}", number, seat, self.member_class)
         return self._store(process)
 
     def _store(self, process: Process) -> int:
@@ -112,18 +112,12 @@ class Model:
         if found is None:
             process = self.processes.values[number]
             assert process is not None
-            found = []
-            if (beat := process.unseen_heartbeat) is not None:
-                found.append(("executed_heartbeat", 0, self.questions.number(beat)))
-            if (call := process.unseen_call) is not None:
-                found.append(("executed_call", 0, self.questions.number(question_of(call))))
-            for place, request in enumerate(process.zombies):
-                if request not in process.zombies[:place]:
-                    found.append(("executed_zombie", place, self.questions.number(question_of(request))))
+            found = [(ask.how, ask.place, self.questions.number(ask.question)) for ask in process.asks()]
             self._asks[number] = found
         return found
 
     def _tell(self, number: int, how: str, place: int, reply: int) -> tuple[int, str | None]:
+        """What becomes of a process by the answer to one of its requests, or by the news that it has to wait."""
         key = (number, how, place, reply)
         found = self._told.get(key)
         if found is None:
@@ -147,16 +141,16 @@ class Model:
         found = self._acts.get((cluster, what))
         if found is None:
             copy = fork(self.clusters.values[cluster])
-            reply = -1
+            reply = WAITS
             if isinstance(what, Happening):
                 copy.happen(what)
             else:
                 reply = self.replies.number(copy.execute(self.questions.values[what]))
             copy.canonicalise()
-            removed, copy.removed = tuple(copy.removed), []
-            committed, copy.committed = tuple((who, frozenset(offsets)) for who, offsets in copy.committed), []
-            after = self.clusters.number(copy)
-            found = self._acts[cluster, what] = Act(after, reply, removed, committed)
+            released = tuple((address, self.replies.number(answer)) for address, answer in copy.released)
+            noted = (released, tuple(copy.dropped), tuple(copy.removed), tuple(copy.committed))
+            copy.released, copy.dropped, copy.removed, copy.committed = [], [], [], []
+            found = self._acts[cluster, what] = Act(self.clusters.number(copy), reply, *noted)
         return found
 
     def happenings(self, cluster: int) -> list[Happening]:
@@ -206,8 +200,7 @@ class Model:
             if question not in orphans[:place]:
                 act = self.act(cluster, question)
                 rest = self.orphans.number(orphans[:place] + orphans[place + 1 :])
-                after = (*self._after(state, act)[: seats + 1], rest, budgets)
-                yield Step(Label("orphan", -1, question), after, self._commit_violation(after, act))
+                yield self._step(Label("orphan", -1, question), (*state[: seats + 1], rest, budgets), act)
 
     def _start(self, state: State, seat: int) -> Iterator[Step]:
         left = self.spend(state[-1], PLACE["start"])
@@ -222,15 +215,18 @@ class Model:
         assert process is not None
         state = (*state[:seat], EMPTY, *state[seat + 1 : -1], left)
         if self.world.overtakes:
-            orphans = [self.questions.number(question_of(request)) for request in process.left_behind]
+            orphans = [self.questions.number(question) for question in process.left_behind]
             number = self.orphans.number(tuple(sorted((*self.orphans.values[state[-2]], *orphans))))
             yield Step(Label("crash", seat), (*state[:-2], number, left))
             return
         yield Step(Label("crash", seat), state)
-        for handled, request in enumerate(process.unseen):
-            act = self.act(state[len(self.seats)], self.questions.number(question_of(request)))
-            state = self._after(state, act)
-            yield Step(Label("crash", seat, handled + 1), state, self._commit_violation(state, act))
+        for handled, question in enumerate(process.unseen):
+            act = self.act(state[len(self.seats)], self.questions.number(question))
+            step = self._step(Label("crash", seat, handled + 1), state, act)
+            yield step
+            if step.violation is not None:
+                return
+            state = step.state
 
     def execute(self, state: State, seat: int, how: str, place: int, question: int) -> Step:
         """The coordinator handles a request of the process in this seat."""
@@ -239,48 +235,63 @@ class Model:
         label = Label("execute", seat, (how, place, question, act.reply))
         if violation is not None:
             return Step(label, state, violation)
-        reached = self._after((*state[:seat], after, *state[seat + 1 :]), act)
-        return Step(label, reached, self._commit_violation(reached, act))
+        return self._step(label, (*state[:seat], after, *state[seat + 1 :]), act)
 
-    def _after(self, state: State, act: Act) -> State:
-        """The state with the coordinator moved on, and whoever it removed excused."""
+    def _step(self, label: Label, state: State, act: Act) -> Step:
+        """The state with the coordinator moved on, its answers under way, and whoever it removed excused."""
         seats = len(self.seats)
-        if act.removed:
+        if act.removed or act.released or act.dropped:
             numbers = list(state[:seats])
             for seat, number in enumerate(numbers):
                 face = self.faces[number]
                 if face is not None and face.member_id in act.removed:
                     numbers[seat] = self.changed(number, "excuse")
+            news = [(address, "answered", reply) for address, reply in act.released]
+            news += [(address, "dropped", WAITS) for address in act.dropped]
+            for address, how, reply in news:
+                to = self._seat_named(numbers, address)
+                if to is not None:
+                    numbers[to], violation = self._tell(numbers[to], how, address.place, reply)
+                    if violation is not None:
+                        return Step(label, state, violation)
             state = (*numbers, *state[seats:])
-        return (*state[:seats], act.after, *state[seats + 1 :])
+        after = (*state[:seats], act.after, *state[seats + 1 :])
+        return Step(label, after, self._commit_violation(after, act))
+
+    def _seat_named(self, numbers: list[int], address: Address) -> int | None:
+        """The seat of the process that an answer goes to; None: it is dead."""
+        for seat, number in enumerate(numbers):
+            face = self.faces[number]
+            if face is not None and face.name == address.name:
+                return seat
+        return None
 
     def happen(self, state: State, happening: Happening) -> Iterator[Step]:
         """Something happens at the coordinator by itself, if that can be and can be paid for."""
         cluster = state[len(self.seats)]
-        seat = self._seat_of(state, happening.member_id)
-        kind = happening.name
-        budget = PAID[kind] if seat is not None or kind == "forget_group" else None
-        if seat is None and kind == "end_rebalance":
+        lives = any(self._lives(state, one) for one in happening.about)
+        if happening.needs_life and not lives:
             return
+        budget = happening.budget if lives or not happening.about else None
         left = state[-1] if budget is None else self.spend(state[-1], PLACE[budget])
         if left < 0:
             return
-        if kind == "end_session":
+        if happening.is_long:
             if any(face is not None and face.is_answered for face in (self.faces[state[one]] for one in self.seats)):
                 # No answer is under way for as long as a session lasts.
                 return
             # A session is long: nobody's last answer, as this model has it, was a moment ago.
             aged = (self.changed(number, "grow_old") if number else EMPTY for number in state[: len(self.seats)])
             state = (*aged, *state[len(self.seats) :])
-        yield Step(Label(kind, -1, happening), (*self._after(state, self.act(cluster, happening))[:-1], left))
+        yield self._step(Label(happening.name, -1, happening), (*state[:-1], left), self.act(cluster, happening))
 
-    def _seat_of(self, state: State, member_id: str) -> int | None:
-        """The seat of the living process that is this member."""
+    def _lives(self, state: State, who: str) -> bool:
+        """Whether a living process is this member, or has this name."""
         for seat in self.seats:
             face = self.faces[state[seat]]
-            if face is not None and face.is_member and face.member_id == member_id:
-                return seat
-        return None
+            if face is not None and ((face.is_member and face.member_id == who) or face.name == who):
+                return True
+        return False
 
     # ---- what must hold of several processes ----
 

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from consumer_membership.membership.effects import PausePartitions
 from consumer_membership.membership.states import IN_GROUP, MemberState
 from tests.exploration.application import STEPS
-from tests.exploration.canonical import RETRY_S
 
 if TYPE_CHECKING:
     from tests.exploration.process import Process
+
+#: Where the member's timers stand, in its own seconds from now: a retry, the leave's end, a commit's end, the
+#: session's, and that of max.poll.interval.ms.
+RETRY_S = 0.1
+LEAVE_S = 10.0
+COMMIT_S = 30.0
+SESSION_S = 45.0
+POLL_S = 300.0
 
 
 class Move(NamedTuple):
@@ -27,16 +34,12 @@ def moves_of(process: Process) -> Iterator[Move]:
     yield from _network_moves(process)
     yield from _application_moves(process)
     yield from _clock_moves(process)
+    yield from process.protocol_moves()
 
 
 def _network_moves(process: Process) -> Iterator[Move]:
     if process.watch.is_searching:
         yield Move("find_coordinator")
-    if process.beats:
-        yield Move("lose_heartbeat", budget="loss")
-        if process.beats[0].answer is not None:
-            yield Move("take_answer")
-            yield Move("take_answer_twice", budget="duplicate")
     if process.calls:
         yield Move("lose_call", budget="loss")
         if process.calls[0].answer is not None:
@@ -49,7 +52,7 @@ def _network_moves(process: Process) -> Iterator[Move]:
 
 
 def _application_moves(process: Process) -> Iterator[Move]:
-    application, state = process.application, process.member.state
+    application, state = process.application, process.shown
     if process.inbox:
         yield Move("post")
     if application.mailbox:
@@ -60,7 +63,8 @@ def _application_moves(process: Process) -> Iterator[Move]:
         yield Move("finish_overtaken")
     if not process.inbox and not application.is_leaving and application.is_subscribed:
         yield Move("poll")
-        yield Move("leave", budget="leave")
+        for number in range(len(process.leave_options)):
+            yield Move("leave", number, budget="leave")
     if not application.is_subscribed and not application.is_leaving and state is MemberState.UNSUBSCRIBED:
         yield Move("subscribe", budget="subscribe")
 
@@ -72,11 +76,9 @@ def _clock_moves(process: Process) -> Iterator[Move]:
     deadline = member.next_deadline()
     if deadline is not None and deadline <= RETRY_S:
         yield Move("retry")
-    if member.state in IN_GROUP:
+    if process.shown in IN_GROUP:
         yield Move("miss_poll", budget="poll")
-    if member.state is MemberState.UNSUBSCRIBING and member._leave_by > 0.0:
+    if process.shown is MemberState.UNSUBSCRIBING and member._leave_by > 0.0:
         yield Move("leave_too_long", budget="timeout")
-    if member.instance.waits_since == 0.0:
-        yield Move("wait_too_long", budget="timeout")
     if len(member.commits):
         yield Move("commit_too_long", budget="timeout")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.types import TopicPartition
+from tests.exploration.cluster import Address
 from tests.exploration.moves import Move
 from tests.exploration.process import Process
 
@@ -16,8 +16,8 @@ State: TypeAlias = tuple[int, ...]
 EMPTY = 0
 UNAFFORDABLE = -1
 UNKNOWN = -2
-#: The states in which the coordinator may hear of a member.
-_LEFT_BEHIND = frozenset({MemberState.UNSUBSCRIBING}) | IN_GROUP
+#: The number of the reply to a request that has to wait for it.
+WAITS = 0
 
 
 class Table(Generic[T]):
@@ -42,6 +42,7 @@ class Table(Generic[T]):
 class Face:
     """What others see of a process."""
 
+    name: str
     member_id: str
     instance_id: str | None
     fetchable: frozenset[TopicPartition]
@@ -67,6 +68,9 @@ class Act(NamedTuple):
 
     after: int
     reply: int
+    #: Answers to others' requests that waited, and requests that nobody will answer any more.
+    released: tuple[tuple[Address, int], ...]
+    dropped: tuple[Address, ...]
     removed: tuple[str, ...]
     committed: tuple[tuple[str, frozenset[TopicPartition]], ...]
 
@@ -77,6 +81,16 @@ class Label(NamedTuple):
     kind: str
     seat: int = -1
     detail: object = None
+
+    @property
+    def says(self) -> str:
+        """What happens, in a word."""
+        return self.detail.name if isinstance(self.detail, Move) else self.kind
+
+    @property
+    def costs(self) -> bool:
+        """Whether it has a price wherever it happens."""
+        return isinstance(self.detail, Move) and self.detail.budget is not None
 
 
 class Step(NamedTuple):
@@ -89,12 +103,12 @@ class Step(NamedTuple):
 
 def face_of(process: Process) -> Face:
     """What others see of this process."""
-    member = process.member
     return Face(
-        member_id=member.member_id,
-        instance_id=member.instance.id,
+        name=process.name,
+        member_id=process.member.member_id,
+        instance_id=process.instance_id,
         fetchable=process.application.fetchable,
         is_excused=process.watch.is_excused,
-        is_member=member.state in _LEFT_BEHIND,
-        is_answered=any(one.answer is not None for one in process.beats),
+        is_member=process.is_member,
+        is_answered=process.is_answered,
     )

@@ -12,7 +12,7 @@ from tests.exploration.fairness import Fairness
 from tests.exploration.model import Model
 from tests.exploration.parts import State, Step
 from tests.exploration.trace import told
-from tests.exploration.worlds import RULES, World
+from tests.exploration.worlds import World
 
 #: So many states are looked at between two looks at the clock.
 BATCH = 256
@@ -56,10 +56,10 @@ class Search:
             gc.enable()
 
     def _run(self, depth: int | None, began: float, until: float) -> Outcome:
-        model = self.model
-        first = self.fairness.settled_from(model.first()) if model.world.is_settled else model.first()
-        self._add(first, -1)
-        start, end = 0, 1
+        for state in self._roots():
+            if state not in self._known:
+                self._add(state, len(self._states) - 1)
+        start, end = 0, len(self._states)
         while start < end and (depth is None or self._depth < depth):
             for number in range(start, end):
                 if number % BATCH == 0 and time.perf_counter() > until:
@@ -70,6 +70,18 @@ class Search:
             start, end = end, len(self._states)
             self._depth += 1
         return self._outcome(began, is_complete=start == end)
+
+    def _roots(self) -> Iterator[State]:
+        """Where the exploration begins: at the first state, and everywhere along the world's opening."""
+        model = self.model
+        state = self.fairness.settled_from(model.first()) if model.world.is_settled else model.first()
+        yield state
+        for name in model.world.opening:
+            state = next(step.state for step in model.steps(state) if step.label.says == name)
+            yield state
+            way = self.fairness.way_from(state)
+            yield from way
+            state = way[-1]
 
     def _add(self, state: State, parent: int) -> None:
         self._known[state] = len(self._states)
@@ -126,4 +138,4 @@ class Search:
 
 def explore(world: World, rules: str, depth: int | None, seconds: float) -> Outcome:
     """One run; to be called in a process of its own."""
-    return Search(Model(world, RULES[rules])).run(depth=depth, seconds=seconds)
+    return Search(Model(world, rules)).run(depth=depth, seconds=seconds)

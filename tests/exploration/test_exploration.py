@@ -14,12 +14,11 @@ from consumer_membership.membership.member import Member
 from consumer_membership.membership.reconciler import Phase, Reconciler
 from consumer_membership.membership.states import MemberState
 from tests.exploration.__main__ import main
-from tests.exploration.canonical import canonicalise
+from tests.exploration.catalogue import WORLDS
 from tests.exploration.fork import fork, key_of
 from tests.exploration.model import Model
 from tests.exploration.process import Process
 from tests.exploration.search import Outcome, Search
-from tests.exploration.worlds import RULES, WORLDS
 from tests.simulation import test_mutants as simulated
 
 #: A mutant that takes longer to find is no use as a check of the checks.
@@ -111,7 +110,7 @@ def explored(
 ) -> Outcome:
     """A world with other budgets, explored."""
     small = replace(WORLDS[world], budgets={"all": sum(budgets.values()), **budgets})
-    return Search(Model(small, RULES[rules], member_class)).run(seconds=seconds)
+    return Search(Model(small, rules, member_class)).run(seconds=seconds)
 
 
 @pytest.mark.slow
@@ -142,7 +141,7 @@ def test_broken_member_is_caught(
 
 def settled(world: str = "rebalance") -> Process:
     """The first process of a settled world."""
-    model = Model(WORLDS[world], RULES["4.2"])
+    model = Model(WORLDS[world], "4.2")
     search = Search(model)
     process = model.processes.values[search.fairness.settled_from(model.first())[0]]
     assert process is not None
@@ -165,9 +164,9 @@ def test_canonical_process_stays_as_it_is() -> None:
     """Rewriting once is enough."""
     process = settled()
     process.beat()
-    canonicalise(process)
+    process.canonicalise()
     before = key_of(process)
-    canonicalise(process)
+    process.canonicalise()
     assert key_of(process) == before
 
 

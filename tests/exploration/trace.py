@@ -19,8 +19,11 @@ def told(model: Model, path: Sequence[State], last: Step | None) -> str:
     """The steps along these states, then the last one if there is one, each with what the members made of it."""
     lines: list[str] = []
     for number, (before, after) in enumerate(pairwise(path)):
-        step = next(step for step in model.steps(before) if step.state == after)
-        lines += lines_of(model, number + 1, before, step.label)
+        step = next((step for step in model.steps(before) if step.state == after), None)
+        if step is None:
+            lines.append(f"{number + 1:4} what was given up does not arrive any more")
+        else:
+            lines += lines_of(model, number + 1, before, step.label)
     if last is not None:
         lines += lines_of(model, len(path), path[-1], last.label)
     return "\n".join(lines)
@@ -37,11 +40,11 @@ def lines_of(model: Model, number: int, state: State, label: Label) -> Iterator[
             asked, answer = model.questions.values[question], model.replies.values[reply]
             late = " that it had given up" if how == "executed_zombie" else ""
             yield f"{number:4} {who}: its request{late} is handled: {words(asked)}"
-            yield f"{'':8} = {words(answer)}"
+            yield f"{'':8} = {words(answer) if answer is not None else 'to be answered later'}"
         case "orphan", int(question):
             yield f"{number:4} a dead process's request is handled: {words(model.questions.values[question])}"
         case kind, Happening() as happening:
-            yield f"{number:4} {who}: {kind.replace('_', ' ')} {happening.member_id}"
+            yield f"{number:4} {who}: {kind.replace('_', ' ')} {' '.join(happening.about)}"
         case "crash", int(handled):
             yield f"{number:4} {who}: crash; of what it had sent, {handled} is handled"
         case kind, _:

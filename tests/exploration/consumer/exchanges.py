@@ -17,11 +17,11 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.types import TRANSPORT_CODE, BrokerError
 from consumer_membership.wire.verdicts import FetchVerdict, broker_error, commit_verdict, fetch_verdict
-from tests.exploration.cluster import Answer, Reply
+from tests.exploration.consumer.cluster import Answer
+from tests.exploration.process import NO_ANSWER
 from tests.simulation.process import rejected
 from tests.simulation.rules import Refused
 
-NO_ANSWER = "no answer"
 _ERROR = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=NO_ANSWER)
 
 Order: TypeAlias = FetchCommitted | CommitOffsets | DescribeGroup
@@ -33,13 +33,6 @@ class Exchange(NamedTuple):
     number: int
     beat: Heartbeat
     answer: Answer | None = None
-
-
-class Call(NamedTuple):
-    """Another request under way, or its answer."""
-
-    order: Order
-    answer: Reply | None = None
 
 
 def heartbeat_answer(one: Exchange) -> Event:

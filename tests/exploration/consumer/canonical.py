@@ -1,0 +1,118 @@
+"""Rewrites a KIP-848 process to one that behaves alike and looks the same whenever it stands in the same place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from consumer_membership.membership.effects import DescribeGroup
+from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatRejected
+from consumer_membership.membership.heartbeat import Heartbeats
+from consumer_membership.membership.instance import LONGEST_SESSION_S
+from consumer_membership.membership.lifecycle import FENCES_BEFORE_NEW_ID
+from consumer_membership.membership.member import Member
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import Subscription
+from tests.exploration import canonical
+from tests.exploration.canonical import STALE, later, ranks
+from tests.exploration.moves import RETRY_S
+
+if TYPE_CHECKING:
+    from tests.exploration.consumer.process import ConsumerProcess
+
+#: Since when somebody waits whose patience is at its end.
+LONG_AGO = -1000.0
+AWAITED = 1
+LEAVE = 2
+
+
+def canonicalise(process: ConsumerProcess) -> None:
+    """Rewrite this process, whose member handled its last event at `member._now`."""
+    member = process.member
+    now = member._now
+    _rename_requests(process)
+    _rename_statements(member)
+    canonical.canonicalise(process)
+    _place_member(member, now)
+    _place_heartbeats(member.heartbeats, now)
+    _place_instance(member, now)
+    if not member.settings.is_static:
+        # What only the holder of an instance id asks for.
+        member.heartbeats.broker_interval_s = member.heartbeats.confirmed_at = None
+        member.instance._is_newest = process.watch.is_newest = False
+    member._now = 0.0
+
+
+# ---- numbers ----
+
+
+def _rename_requests(process: ConsumerProcess) -> None:
+    member = process.member
+    heartbeats = member.heartbeats
+    names = {member._leave_request: LEAVE, heartbeats.in_flight: AWAITED}
+    names.pop(None, None)
+    process.beats = [one._replace(number=names.get(one.number, STALE)) for one in process.beats]
+    process.late = [_restale(event) for event in process.late]
+    heartbeats.in_flight = None if heartbeats.in_flight is None else AWAITED
+    member._leave_request = None if member._leave_request is None else LEAVE
+    heartbeats._last_request_id = LEAVE
+    instance = member.instance
+    process.calls = [
+        one._replace(
+            order=replace(one.order, request_id=AWAITED if one.order.request_id == instance._awaited else STALE)
+        )
+        if isinstance(one.order, DescribeGroup)
+        else one
+        for one in process.calls
+    ]
+    instance._awaited = None if instance._awaited is None else AWAITED
+    instance._last_request_id = AWAITED
+
+
+def _restale(event: object) -> object:
+    if isinstance(event, HeartbeatAnswered | HeartbeatRejected) and event.request_id != STALE:
+        return replace(event, request_id=STALE)
+    return event
+
+
+def _rename_statements(member: Member) -> None:
+    sent = member.heartbeats._sent
+    place = ranks((member.ownership.statement, member._acknowledged, sent.statement))
+    member.ownership.statement = place[member.ownership.statement]
+    member._acknowledged = place[member._acknowledged]
+    if sent.statement is not None:
+        member.heartbeats._sent = replace(sent, statement=place[sent.statement])
+
+
+# ---- times ----
+
+
+def _place_member(member: Member, now: float) -> None:
+    confirmed_at = member.heartbeats.confirmed_at
+    recent = confirmed_at is not None and now - confirmed_at < member.heartbeats.interval_s
+    member.heartbeats.confirmed_at = 0.0 if recent else None
+    if member.state is not MemberState.UNSUBSCRIBING:
+        member._given_up = Subscription()
+    member._fences.failures = min(member._fences.failures, FENCES_BEFORE_NEW_ID)
+
+
+def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
+    heartbeats._sent_at = 0.0
+    heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
+    heartbeats._beats_since_stir = 0
+    heartbeats._round_trips.clear()
+    heartbeats.joined_at = None
+    heartbeats.holds_partitions = False
+    heartbeats._backoff.failures = 0
+
+
+def _place_instance(member: Member, now: float) -> None:
+    instance = member.instance
+    instance._notes = []
+    instance._away_since = None
+    instance._choose_at = later(instance._choose_at, now, RETRY_S) or 0.0
+    if instance.waits_since is not None:
+        is_over = now - instance.waits_since > LONGEST_SESSION_S
+        instance.waits_since = LONG_AGO if is_over else 0.0
+    instance._own_releases = min(instance._own_releases, 2)
+    instance._backoff.failures = 0
