@@ -1,54 +1,96 @@
-"""The coordinator stops, comes back and moves, on a real broker: no rebalance, nothing lost."""
+"""The coordinator stops, comes back and moves, on a real broker: no rebalance, nothing lost, for either protocol."""
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 
 from consumer_membership.devbroker import Broker, start
+from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(180)]
 
+MODES = (CONSUMER, EAGER, COOPERATIVE)
+#: `offsets.topic.num.partitions` of the brokers that the tests start: a group's coordinator leads one of these.
+SHARDS = 8
+
 
 def test_broker_restart_causes_no_rebalance_and_loses_nothing(own_broker: Broker) -> None:
     """S01, S08: the broker is stopped and started; members keep their partitions and read on."""
     bootstrap = own_broker.bootstrap_servers
-    topic = create_topic(bootstrap, unique("topic"), 6)
-    group = unique("group")
-    with Worker(bootstrap, group, [topic]) as one, Worker(bootstrap, group, [topic]) as two:
-        one.settled(3)
-        two.settled(3)
-        produce(bootstrap, topic, 600)
-        calls = [list(one.notes.calls), list(two.notes.calls)]
+    pairs: list[tuple[str, Worker, Worker]] = []
+    with ExitStack() as stack:
+        for mode in MODES:
+            ground, group = Ground(broker=own_broker, mode=mode), unique("group")
+            topic = ground.topic(6)
+            one, two = (stack.enter_context(ground.member(group, [topic])) for _ in range(2))
+            pairs.append((topic, one, two))
+        for topic, one, two in pairs:
+            one.settled(3)
+            two.settled(3)
+            produce(bootstrap, topic, 600)
+        calls = [[list(one.notes.calls), list(two.notes.calls)] for _, one, two in pairs]
         own_broker.stop_node(1)
         own_broker.start_node(1)
         own_broker.wait_ready()
-        produce(bootstrap, topic, 600)
-        one.wait(lambda w: len(w.notes.records) + len(two.notes.records) >= 1200, "1200 records")
-        assert [one.notes.calls, two.notes.calls] == calls
-    seen = Counter((partition, offset) for w in (one, two) for _, partition, offset, _ in w.notes.records)
-    assert (len(seen), max(seen.values())) == (1200, 1)
+        for topic, one, two in pairs:
+            produce(bootstrap, topic, 600)
+            everything_read(one, two)
+        assert [[one.notes.calls, two.notes.calls] for _, one, two in pairs] == calls
+    for _, one, two in pairs:
+        seen = Counter((partition, offset) for w in (one, two) for _, partition, offset, _ in w.notes.records)
+        assert (len(seen), max(seen.values())) == (1200, 1)
+
+
+def everything_read(one: Worker, two: Worker) -> None:
+    """Wait for 1200 records in all."""
+    one.wait(lambda w: len(w.notes.records) + len(two.notes.records) >= 1200, "1200 records")
+
+
+def heartbeat_answered(worker: Worker) -> None:
+    """Wait for the answer to one heartbeat more."""
+    beat = worker.consumer.membership().last_heartbeat_at or 0
+    worker.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0) > beat, "a heartbeat answered")
+
+
+def shard(group: str) -> int:
+    """Which partition of the offsets topic a group is in: Java's hash of its id."""
+    code = 0
+    for letter in group:
+        code = (31 * code + ord(letter)) & 0xFFFFFFFF
+    return abs(code - (1 << 32) if code >= 1 << 31 else code) % SHARDS
+
+
+def group_in(number: int) -> str:
+    """A new group in this partition of the offsets topic."""
+    while shard(name := unique("group")) != number:
+        pass
+    return name
 
 
 def test_coordinator_moves_to_another_node() -> None:
-    """S01: three nodes; the coordinator's node is stopped, another one takes over, the group does not notice."""
-    with start("4.3.1", nodes=3) as broker:
+    """S01: three nodes; the coordinator's node is stopped, another one takes over, the groups do not notice."""
+    with start("4.3.1", nodes=3) as broker, ExitStack() as stack:
         bootstrap = broker.bootstrap_servers
         topic = create_topic(bootstrap, unique("topic"), 6, replication_factor=3)
-        with Worker(bootstrap, unique("group"), [topic]) as worker:
+        grounds = [Ground(broker=broker, mode=mode) for mode in MODES]
+        workers = [stack.enter_context(ground.member(group_in(3), [topic])) for ground in grounds]
+        for worker in workers:
             worker.settled(6)
-            produce(bootstrap, topic, 300)
+        produce(bootstrap, topic, 300)
+        for worker in workers:
             worker.wait(lambda w: len(w.notes.records) >= 300, "300 records")
-            coordinator = worker.consumer.membership().coordinator
-            assert coordinator is not None
-            calls = list(worker.notes.calls)
-            broker.stop_node(coordinator.node_id)
-            produce(bootstrap, topic, 300)
+        (coordinator,) = {worker.consumer.membership().coordinator for worker in workers}
+        assert coordinator is not None
+        calls = [list(worker.notes.calls) for worker in workers]
+        broker.stop_node(coordinator.node_id)
+        produce(bootstrap, topic, 300)
+        for worker in workers:
             worker.wait(lambda w: len(w.notes.records) >= 600, "600 records")
             worker.wait(lambda w: w.consumer.membership().coordinator not in (None, coordinator), "a new coordinator")
-            beat = worker.consumer.membership().last_heartbeat_at or 0
-            worker.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0) > beat, "a heartbeat answered")
-            assert worker.notes.calls == calls
+            heartbeat_answered(worker)
+        assert [worker.notes.calls for worker in workers] == calls
