@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from consumer_membership.devbroker.pool import BrokerPool
+from tests.integration.conftest import COOPERATIVE, EAGER, NEWEST, OLDEST
 from tests.integration.world import DEPTH, PARTITIONS, World, a_world, partitions_of
 from tests.support.victim import Order, Point
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-OLDEST, NEWEST = "4.0.0", "4.3.1"
 
 
 def on_versions(*points: Point, also_on_oldest: tuple[Point, ...]) -> list[object]:
@@ -238,3 +237,53 @@ def test_killed_while_it_leaves(world: World, point: Point) -> None:
     world.check()
     assert (other.notes.calls, world.describe().epoch) == (calls, before.epoch)
     assert again.account.calls == [("assign", tuple(sorted(owned)))]
+
+
+# ---- the classic protocol --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[(NEWEST, COOPERATIVE), (OLDEST, EAGER)], ids=[f"{NEWEST}-cooperative", f"{OLDEST}-eager"])
+def classic(request: pytest.FixtureRequest, broker_pool: BrokerPool, tmp_path: Path) -> Iterator[World]:
+    """A new classic group; sessions of 45 s."""
+    version, mode = request.param
+    with a_world(broker_pool.shared(version), tmp_path, mode) as world:
+        yield world
+
+
+@pytest.mark.parametrize("point", [Point.IN_ON_REVOKE, Point.IN_ON_ASSIGN])
+def test_classic_member_killed_in_a_callback(classic: World, point: Point) -> None:
+    """A third member joins: nobody waits for the killed process's session, for its replacement takes its place."""
+    other, victim = classic.worker("other"), classic.victim(point)
+    victim.settled(6)
+    other.settled(6)
+    classic.leave_uncommitted(victim, held=6)
+    victim.arm()
+    newcomer = classic.worker("newcomer")
+    victim.died()
+    classic.bury(victim)
+    classic.produce()
+    again = classic.victim()
+    again.settled(4)
+    other.settled(4)
+    newcomer.settled(4)
+    classic.everything_seen(again)
+    classic.check()
+    assert (other.notes.errors, newcomer.notes.errors, again.account.errors) == ([], [], [])
+
+
+def test_classic_member_killed_while_it_leaves(classic: World) -> None:
+    """A static member says nothing when it closes: its place is kept, and what was committed comes once."""
+    other, victim = classic.worker("other"), classic.victim(Point.IN_LAST_ON_REVOKE)
+    owned = victim.settled(6)
+    other.settled(6)
+    classic.leave_uncommitted(victim, held=6)
+    victim.arm()
+    victim.order(Order.CLOSE)
+    victim.died()
+    classic.bury(victim)
+    assert classic.excused.total() == 0
+    classic.produce()
+    again = classic.victim()
+    assert again.settled(6) == owned
+    classic.everything_seen(again)
+    classic.check()

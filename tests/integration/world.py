@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from consumer_membership.admin import GroupAdmin, GroupDescription
 from consumer_membership.devbroker import Broker
+from tests.integration.conftest import CONSUMER
 from tests.integration.test_membership import committed
 from tests.integration.victim import Victim
 from tests.integration.worker import Worker
@@ -33,6 +34,8 @@ class World:
     group: str
     folder: Path
     members: ExitStack
+    #: How its members are members (`conftest`).
+    mode: Mapping[str, object] = field(default_factory=lambda: CONSUMER)
     victims: list[Victim] = field(default_factory=list)
     workers: list[Worker] = field(default_factory=list)
     produced: int = 0
@@ -59,14 +62,15 @@ class World:
             dies_at=dies_at,
             is_armed=is_armed,
             request_timeout_s=request_timeout_s,
-            **{"group_instance_id": VICTIM, "auto_commit_interval_ms": NEVER_MS} | config,
+            **{**self.mode, "group_instance_id": VICTIM, "auto_commit_interval_ms": NEVER_MS, **config},
         )
         self.victims.append(self.members.enter_context(victim))
         return victim
 
     def worker(self, instance_id: str) -> Worker:
         """Start another static member, in a thread."""
-        worker = Worker(self.broker.bootstrap_servers, self.group, [self.topic], group_instance_id=instance_id)
+        config = {**self.mode, "group_instance_id": instance_id}
+        worker = Worker(self.broker.bootstrap_servers, self.group, [self.topic], **config)
         self.workers.append(self.members.enter_context(worker))
         return worker
 
@@ -145,11 +149,11 @@ class World:
 
 
 @contextmanager
-def a_world(broker: Broker, folder: Path) -> Iterator[World]:
+def a_world(broker: Broker, folder: Path, mode: Mapping[str, object] = CONSUMER) -> Iterator[World]:
     """A new topic and a new group; its members are ended with it."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
     with ExitStack() as members:
-        yield World(broker=broker, topic=topic, group=unique("group"), folder=folder, members=members)
+        yield World(broker=broker, topic=topic, group=unique("group"), folder=folder, members=members, mode=mode)
 
 
 def partitions_of(worker: Worker) -> frozenset[int]:
