@@ -43,6 +43,8 @@ class Search:
         self._states: list[State] = []
         self._parents = array("q")
         self._known: dict[State, int] = {}
+        #: How many states the exploration begins at.
+        self._begins = 0
         self._steps = 0
         self._depth = 0
 
@@ -60,6 +62,7 @@ class Search:
             if state not in self._known:
                 self._add(state, len(self._states) - 1)
         start, end = 0, len(self._states)
+        self._begins = end
         while start < end and (depth is None or self._depth < depth):
             for number in range(start, end):
                 if number % BATCH == 0 and time.perf_counter() > until:
@@ -96,12 +99,14 @@ class Search:
             self._steps += 1
             if step.violation is not None:
                 return step, step.violation
-            if step.state in known:
+            if step.state in known and number >= self._begins:
+                # The states of the opening are known before anything was looked at: from one to the next they are.
                 continue
             violation = model.violation(step.state)
             if violation is not None:
                 return step, violation
-            self._add(step.state, number)
+            if step.state not in known:
+                self._add(step.state, number)
         if number % self._sample == 0:
             stuck = self.fairness.violation(state)
             if stuck is not None:

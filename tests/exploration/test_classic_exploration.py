@@ -9,15 +9,19 @@ from dataclasses import replace
 import pytest
 
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.member import ClassicMember
+from consumer_membership.membership.classic.lifecycle import AnyEffect
+from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.effects import RevokePartitions
+from consumer_membership.membership.events import Step, StepFinished
 from consumer_membership.membership.reconciler import Phase, Reconciler
-from consumer_membership.types import BrokerError
+from consumer_membership.types import BrokerError, Instant, TopicPartition
 from tests.exploration.classic.process import ClassicProcess
 from tests.exploration.classic.worlds import CLASSIC, CLASSIC_WORLDS
 from tests.exploration.fork import fork, key_of
 from tests.exploration.model import Model
+from tests.exploration.process import TOPIC
 from tests.exploration.search import Outcome, Search
 
 #: A mutant that takes longer to find is no use as a check of the checks.
@@ -90,6 +94,25 @@ class ClaimsWhatItGaveUp(ClassicMember):
         super()._take_share(assignment)
 
 
+class JoinsBeforeItGaveUp(ClassicMember):
+    """Takes on_revoke as finished when it is ordered."""
+
+    def handle(self, event: AnyEvent, now: Instant) -> tuple[AnyEffect, ...]:
+        """Answer the order oneself."""
+        effects = super().handle(event, now)
+        if not any(isinstance(effect, RevokePartitions) for effect in effects):
+            return effects
+        finished = StepFinished(attempt=self.reconciler.attempt, step=Step.REVOKE)
+        return (*effects, *super().handle(finished, now))
+
+
+class TakesMoreThanItsShare(ClassicMember):
+    """Takes all partitions, whatever the leader gave."""
+
+    def _take_share(self, assignment) -> None:  # noqa: ANN001 - the base's
+        super()._take_share(assignment | {TopicPartition(TOPIC, number) for number in range(2)})
+
+
 class NeverJoinsAgain(ClassicMember):
     """Gives up what moves, and leaves it at that; nor does the leader look after it."""
 
@@ -158,6 +181,8 @@ MUTANTS: tuple[tuple[type[ClassicMember], str, Mapping[str, int], str, int], ...
     (KeepsWhatItLost, "classic", {"start": 1, "session": 1}, "joins anew while|fetchable by|it owns", 8),
     (KeepsWhatItHoldsEagerly, "classic eager", {"start": 1}, "joins anew while", 4),
     (ClaimsWhatItGaveUp, "classic", {"start": 1}, "says that it owns", 4),
+    (JoinsBeforeItGaveUp, "classic", {"start": 1}, "says that it owns|while step", 4),
+    (TakesMoreThanItsShare, "classic late", {"start": 1}, "fetchable by", 4),
     (NeverJoinsAgain, "classic", {"start": 1}, "not everything once", 4),
     (IgnoresTheRebalance, "classic", {"start": 1}, "is JOINING|is SYNCING|not done", 4),
     (TakesNoMemberId, "classic", {"start": 1}, "is JOINING", 4),
