@@ -19,11 +19,13 @@ class Mailbox(Generic[ItemT]):
     `full` is a plain attribute: True while something waits. The hot path of `poll()` reads it instead of calling.
     """
 
-    __slots__ = ("_condition", "_items", "_on_put", "full")
+    __slots__ = ("_arrival", "_items", "_lock", "_on_put", "full")
 
     def __init__(self, on_put: Callable[[], None] | None = None) -> None:
         self._items: deque[ItemT] = deque()
-        self._condition = threading.Condition()
+        # Taken by itself, not through the condition, whose own `with` is Python: Ctrl-C in there would leave it locked.
+        self._lock = threading.RLock()
+        self._arrival = threading.Condition(self._lock)
         self._on_put = on_put
         self.full = False
 
@@ -31,16 +33,16 @@ class Mailbox(Generic[ItemT]):
         """Append the items, all or none visible at once, and wake who waits."""
         if not items:
             return
-        with self._condition:
+        with self._lock:
             self._items.extend(items)
             self.full = True
-            self._condition.notify_all()
+            self._arrival.notify_all()
         if self._on_put is not None:
             self._on_put()
 
     def take(self) -> tuple[ItemT, ...]:
         """Everything that waits, in order."""
-        with self._condition:
+        with self._lock:
             items = tuple(self._items)
             self._items.clear()
             self.full = False
@@ -48,5 +50,5 @@ class Mailbox(Generic[ItemT]):
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something is there (None: for ever); whether it is."""
-        with self._condition:
-            return self._condition.wait_for(self._items.__len__, timeout_s) > 0
+        with self._lock:
+            return self._arrival.wait_for(self._items.__len__, timeout_s) > 0

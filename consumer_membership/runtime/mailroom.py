@@ -28,8 +28,10 @@ class Mailroom:
 
     def __init__(self, take_commit: Callable[[CommitCompleted], bool]) -> None:
         """`take_commit` is shown each completed commit and says whether somebody was waiting for it."""
-        # Re-entrant: a signal handler that commits may interrupt its own thread while it sorts.
-        self._bell = threading.Condition(threading.RLock())
+        # Re-entrant: a signal handler that commits may interrupt its own thread while it sorts. Taken by itself, not
+        # through the condition, whose own `with` is Python: Ctrl-C in there would leave it locked.
+        self._lock = threading.RLock()
+        self._bell = threading.Condition(self._lock)
         self._take_commit = take_commit
         self.mailbox: Mailbox[ApplicationEffect] = Mailbox(self.ring)
         self._waiting: deque[ApplicationEffect] = deque()
@@ -37,12 +39,12 @@ class Mailroom:
 
     def ring(self) -> None:
         """Wake everybody who waits: something has changed."""
-        with self._bell:
+        with self._lock:
             self._bell.notify_all()
 
     def sort(self) -> None:
         """Take the mail out and sort it: completed commits to their callers, the rest to wait its turn."""
-        with self._bell:
+        with self._lock:
             mail = self.mailbox.take()
             for effect in mail:
                 match effect:
@@ -58,7 +60,7 @@ class Mailroom:
 
     def next(self) -> ApplicationEffect | None:
         """The next effect to perform, after a look into the mailbox; steps of an overtaken attempt are dropped."""
-        with self._bell:
+        with self._lock:
             self.sort()
             while self._waiting:
                 effect = self._waiting.popleft()
@@ -72,14 +74,14 @@ class Mailroom:
 
     def keep_open(self) -> None:
         """Send the hot path of `poll` the long way as long as something waits."""
-        with self._bell:
+        with self._lock:
             if self._waiting:
                 self.mailbox.full = True
 
     def wait(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until something is so (None: for ever), sorting the mail meanwhile; whether it is so."""
         deadline = None if timeout_s is None else monotonic() + timeout_s
-        with self._bell:
+        with self._lock:
             while True:
                 self.sort()
                 if is_over():

@@ -7,40 +7,40 @@ behind it. The lock is re-entrant, because a signal handler may interrupt its ow
 
 from __future__ import annotations
 
+import _thread
 import threading
-from types import TracebackType
 
 
-class Turnstile:
-    """A re-entrant lock that nobody who waits for it is kept from by one who keeps coming back."""
+class Turnstile(_thread.RLock):  # type: ignore[misc]  # final in typeshed only: CPython marks it as a base
+    """A re-entrant lock that nobody who waits for it is kept from by one who keeps coming back.
 
-    __slots__ = ("_door", "_room")
+    It is C's own lock, whose `__exit__` Ctrl-C cannot get into: one in Python could be interrupted before its first
+    line, and the lock would stay taken for ever.
+    """
 
     def __init__(self) -> None:
-        # Both are re-entrant ones in C: a signal handler may run between any two lines below.
+        super().__init__()
         self._door = threading.RLock()
-        self._room = threading.RLock()
 
     def is_mine(self) -> bool:
         """Whether this thread is inside."""
-        return self._room._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 - as Condition asks it
+        return self._depth > 0
 
-    def __enter__(self) -> None:
+    @property
+    def _depth(self) -> int:
+        """How many times this thread is inside."""
+        return self._recursion_count()  # type: ignore[attr-defined,no-any-return]  # threading.Condition asks it so
+
+    def __enter__(self) -> bool:  # type: ignore[override]  # `with` passes nothing
         """Wait for the turn; who is inside already just goes deeper."""
-        if self.is_mine():
-            self._room.acquire()
-            return
+        depth = self._depth
         try:
+            if depth:
+                return self.acquire()
             with self._door:
-                self._room.acquire()
+                return self.acquire()
         except BaseException:
             # A signal handler that raises (Ctrl-C) right after the lock was taken: nobody would give it back.
-            if self.is_mine():
-                self._room.release()
+            while self._depth > depth:
+                self.release()
             raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Let the next one in."""
-        self._room.release()
