@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from consumer_membership.devbroker import Broker, Way, start
 from consumer_membership.devbroker.pool import BrokerPool
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
             is_shared: bool = True,
         ) -> Broker: ...
 
+
+# No test is judged by its time, examples of hypothesis neither: a machine may be busy.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 _FLAGS = {
     # flag: (marker, what the tests would need)
