@@ -224,8 +224,9 @@ def test_pause_is_kept_with_what_is_kept(ground: Ground) -> None:
     topic, group = ground.topic(4), unique("group")
     with ground.member(group, [topic]) as first:
         first.settled(4)
-        first.order(lambda consumer: consumer.pause(consumer.assignment()))
-        first.wait(lambda w: not w.orders, "the pause")
+        done: list[None] = []
+        first.order(lambda consumer: done.append(consumer.pause(consumer.assignment())))
+        first.wait(lambda _: bool(done), "the pause")
         with ground.member(group, [topic]) as second:
             second.settled(2)
             first.settled(2)

@@ -166,8 +166,9 @@ def test_only_members_commit_while_there_are_members(ground: Ground, topic: str)
             with pytest.raises(KafkaException) as refused:
                 stranger.commit(offsets=offsets, asynchronous=False)
             assert refused.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
-            member.order(lambda consumer: consumer.commit(offsets=[Partition(topic, 1, 7)], asynchronous=False))
-            member.wait(lambda w: not w.orders, "its commit")
+            mine, done = [Partition(topic, 1, 7)], []
+            member.order(lambda consumer: done.append(consumer.commit(offsets=mine, asynchronous=False)))
+            member.wait(lambda _: bool(done), "its commit")
             asked = [Partition(topic, 0), Partition(topic, 1)]
             assert [p.offset for p in stranger.committed(asked, timeout=20)] == [-1001, 7]
         stranger.commit(offsets=offsets, asynchronous=False)

@@ -62,8 +62,7 @@ class Worker:
         self._polls.set()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._membership: Membership = "default"
-        #: What it was ordered to do and has not begun.
-        self.orders: list[Callable[[Consumer], None]] = []
+        self._orders: list[Callable[[Consumer], None]] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -83,7 +82,7 @@ class Worker:
 
     def order(self, action: Callable[[Consumer], None]) -> None:
         """Have this done on the application's thread, between two polls."""
-        self.orders.append(action)
+        self._orders.append(action)
 
     def freeze(self) -> None:
         """Stop polling."""
@@ -129,8 +128,8 @@ class Worker:
         )
         while not self._stopping.is_set():
             self._polls.wait(PATIENCE_S)
-            while self.orders:
-                self.orders.pop(0)(self.consumer)
+            while self._orders:
+                self._orders.pop(0)(self.consumer)
             self._poll()
         try:
             self.consumer.close(membership=self._membership)
