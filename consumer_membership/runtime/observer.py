@@ -104,7 +104,10 @@ class LogObserver:
                 self._log.info("[%s] Attempt to %s failed since group is rebalancing", who, request)
             case ex.JoinRejected(verdict=ex.ClassicVerdict.MEMBER_ID_REQUIRED):
                 self._log.debug("[%s] Joining again with the given member id %s", who, event.member_id)
-            case ex.JoinRejected() | ex.SyncRejected() | ex.ClassicHeartbeatRejected():
+            # An answer that came too late to count leaves no error behind.
+            case ex.JoinRejected() | ex.SyncRejected() | ex.ClassicHeartbeatRejected() if (
+                event.error == view.last_error
+            ):
                 request = type(event).__name__.removeprefix("Classic").removesuffix("Rejected")
                 self._once_then_counted(f"[{who}] {request} failed: {event.error}")
             case ex.ExchangeFailed():
