@@ -6,8 +6,8 @@ with all that static members need (KIP-345), and with what speaks as it did. Wha
 
 | API | lowest | because of |
 |---|---|---|
-| Metadata | 7 | Redpanda, which offers up to 8, and before 2023 up to 7; Kafka 2.4 has up to 9 |
-| ListOffsets | 2 | Redpanda, which offers up to 4, and before 2023 up to 3; Kafka 2.4 has up to 5 |
+| Metadata | 7 | Redpanda, which offers up to 8, in older releases up to 7; Kafka 2.4 has up to 9 |
+| ListOffsets | 2 | Redpanda, which offers up to 4, in older releases up to 3; Kafka 2.4 has up to 5 |
 | OffsetFetch | 6 | Kafka 2.4 and librdkafka's mock cluster; Redpanda has up to 7 |
 | FindCoordinator | 3 | Kafka 2.4, Redpanda and the mock cluster |
 | JoinGroup | 5 | Kafka 2.4, Redpanda and the mock cluster, which have up to 6 |

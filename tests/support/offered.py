@@ -15,6 +15,6 @@ KAFKA_2_8 = {2: (0, 6), 3: (0, 11), 8: (0, 8), 9: (0, 7), 10: (0, 3), 11: (0, 7)
 KAFKA_2_8 |= {15: (0, 5), 18: (0, 3), 32: (0, 4)}
 KAFKA_2_4 = {2: (0, 5), 3: (0, 9), 8: (0, 8), 9: (0, 6), 10: (0, 3), 11: (0, 6), 12: (0, 4), 13: (0, 4), 14: (0, 4)}
 KAFKA_2_4 |= {15: (0, 5), 18: (0, 3), 32: (0, 2)}
-#: What Redpanda 24 and 25 offer (their sources); the consumer protocol is not among it.
+#: What Redpanda offers by its sources; the consumer protocol is not among it.
 REDPANDA = {2: (0, 4), 3: (0, 8), 8: (1, 8), 9: (1, 7), 10: (0, 3), 11: (0, 6), 12: (0, 4), 13: (0, 4), 14: (0, 4)}
 REDPANDA |= {15: (0, 5), 18: (0, 3), 32: (0, 4)}
