@@ -321,8 +321,11 @@ def test_group_that_librdkafka_leads_by_cooperative_sticky_is_converted_after_it
     Ours join it as classic members; once one of them leads, the next one converts the group.
     """
     with migration_on(converting, tmp_path) as migration:
-        former = [migration.join(CONFLUENT_COOPERATIVE) for _ in range(2)]
-        migration.settled(CLASSIC)
+        former = []
+        # One after the other: members have user data from their second generation on.
+        for _ in range(2):
+            former.append(migration.join(CONFLUENT_COOPERATIVE))
+            migration.settled(CLASSIC)
         auto = Kind(client=Client.OURS, protocol="auto", strategies=(Strategy.COOPERATIVE_STICKY,))
         first = migration.join(auto)
         migration.settled(CLASSIC)

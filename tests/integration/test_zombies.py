@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 NEWEST, OLDEST = "4.3.1", "4.0.0"
 #: For those whose session is to end.
-POLL_INTERVAL_MS = 1500
+POLL_INTERVAL_MS = 2500
 #: What a former holder is told at its heartbeat, and at its join where it had left for a missed poll.
 FENCED = frozenset({KafkaError.FENCED_INSTANCE_ID})
 FENCED_OR_HELD = FENCED | {KafkaError.UNRELEASED_INSTANCE_ID}
