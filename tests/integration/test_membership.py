@@ -139,7 +139,8 @@ def test_static_member_returns_to_its_partitions(ground: Ground, topic: str) -> 
         with ground.member(group, [topic], group_instance_id="a") as again:
             again.settled(6)
             assert again.owned == owned
-        assert stays.notes.calls == before
+        # A leader that comes back may gather a cooperative group once more; nothing moves then.
+        assert [call for call in stays.notes.calls if call[1]] == [call for call in before if call[1]]
 
 
 def test_two_groups_read_the_same_topic_independently(ground: Ground, topic: str) -> None:

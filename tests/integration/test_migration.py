@@ -144,7 +144,8 @@ class Migration:
                 partner.wait(tells, f"a view of {member}")
                 assert partner.account.view is not None
                 generations.add(partner.account.view.generation)
-        assert protocol is CONSUMER or len(generations) <= 1
+        # Another round, in which nothing moves, may be under way.
+        assert protocol is CONSUMER or not generations or max(generations) - min(generations) <= 1
 
     # ---- the books ----
 
