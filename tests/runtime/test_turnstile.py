@@ -121,3 +121,15 @@ def test_interrupted_wait_leaves_nothing_locked() -> None:
     other = run(enter)
     other.join(PATIENCE_S)
     assert not other.is_alive()
+
+
+def test_depth_counts_the_ways_in_and_an_interrupt_goes_back_to_where_it_was() -> None:
+    """Read on every release of Python that the package runs on: the first ones of 3.11 have no count but in the text."""
+    turnstile = Turnstile()
+    assert turnstile._depth == 0
+    with turnstile:
+        assert turnstile._depth == 1
+        with turnstile:
+            assert turnstile._depth == 2
+        assert turnstile._depth == 1
+    assert turnstile._depth == 0

@@ -14,10 +14,11 @@ from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic import leadership as le
 from consumer_membership.membership.classic.answers import ClassicAnswers
+from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.membership.classic.lifecycle import INITIAL, AnyEffect
 from consumer_membership.membership.classic.states import IN_GROUP, ClassicState
 from consumer_membership.membership.classic.subscription import MemberSubscription
-from consumer_membership.types import NO_MEMBER_ID, Instant
+from consumer_membership.types import FATAL_CODE, NO_MEMBER_ID, BrokerError, Instant
 
 _S = ClassicState
 
@@ -175,6 +176,14 @@ class ClassicMember(ClassicAnswers):
             return
         if not self.pattern.is_resolved:
             return
+        words = []
+        for assignor in self.classic.assignors:
+            said = self._words_for(assignor)
+            if isinstance(said, BrokerError):
+                self._walk_out("the assignor failed")
+                self._fail(said)
+                return
+            words.append((assignor.name, said))
         self._told, self._told_topics = self.subscription, self.topics
         self._exchange = self._next_request_id()
         self.heartbeats.forget()
@@ -184,19 +193,23 @@ class ClassicMember(ClassicAnswers):
             instance_id=self.settings.instance_id,
             session_timeout_s=self.classic.session_timeout_s,
             rebalance_timeout_s=self.settings.max_poll_interval_s,
-            protocols=tuple((assignor.name, self._words_for(assignor.name)) for assignor in self.classic.assignors),
+            protocols=tuple(words),
             reason=self.rejoins_because or INITIAL,
         )
         self._out.append(join)
 
-    def _words_for(self, name: str) -> MemberSubscription:
-        """What this member tells the leader, as the assignor of this name wants it (KIP-792)."""
-        assignor = next(one for one in self.classic.assignors if one.name == name)
-        owned = frozenset(self.ownership.named_owned)
+    def _words_for(self, assignor: Assignor) -> MemberSubscription | BrokerError:
+        """What this member tells the leader, as this assignor wants it (KIP-792); or how the assignor failed."""
+        try:
+            user_data = assignor.user_data(self.topics, self.last_share, self.share_generation)
+        except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
+            return _failure(assignor, f"{type(error).__name__}: {error}")
+        if not _is_bytes_or_none(user_data):
+            return _failure(assignor, f"it gave {user_data!r}; give bytes, or None")
         return MemberSubscription(
             topics=self.topics,
-            user_data=assignor.user_data(self.topics, self.last_share, self.share_generation),
-            owned=owned,
+            user_data=user_data,
+            owned=frozenset(self.ownership.named_owned),
             generation=self.share_generation,
             rack_id=self.settings.rack_id,
         )
@@ -254,3 +267,13 @@ class ClassicMember(ClassicAnswers):
             moments.append(self.heartbeats.session_ends_at)
             moments.append(self.heartbeats.due_at(is_attentive=self._is_attentive))
         return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _failure(assignor: Assignor, words: str) -> BrokerError:
+    text = f"user_data() of the assignor {assignor.name!r} failed: {words}"
+    return BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
+
+
+def _is_bytes_or_none(given: object) -> bool:
+    # A user's own code may give anything, whatever its type says.
+    return given is None or isinstance(given, bytes)

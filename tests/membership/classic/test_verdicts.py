@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,16 +13,18 @@ from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic import leadership as le
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.classic.subscription import MemberSubscription
-from consumer_membership.types import BrokerError, LeaveOption
+from consumer_membership.types import BrokerError, LeaveOption, Subscription, TopicPartition
 from tests.membership.classic.scene import (
     A0,
     A1,
+    COORDINATOR,
     EAGER,
     MAX_POLL_S,
     OLD_GENERATION,
     REBALANCING,
     UNKNOWN,
     ClassicScene,
+    Plan,
     at,
     joining,
     stable,
@@ -314,3 +317,31 @@ def test_deadline_that_has_come_is_never_named_again() -> None:
     deadline = scene.member.next_deadline()
     assert deadline is not None
     assert deadline > scene.now
+
+
+@dataclass(frozen=True)
+class Broken(Plan):
+    """An assignor whose user data cannot be had; `gives` None: it raises."""
+
+    gives: object = None
+
+    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
+        del topics, owned, generation
+        if self.gives is None:
+            raise KeyError("the lag")
+        return self.gives  # type: ignore[return-value]  # what a user may write
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [(Broken(), "KeyError: 'the lag'"), (Broken(gives="text"), "it gave 'text'; give bytes, or None")],
+)
+def test_assignor_whose_user_data_fails_ends_the_member_with_the_reason(broken: Plan, words: str) -> None:
+    """A user's own code may raise anything: the application is told, by the assignor's name, and no thread ends."""
+    scene = ClassicScene(broken)
+    scene.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"a"}))))
+    scene.poll().feed(ev.CoordinatorFound(coordinator=COORDINATOR))
+    (told,) = scene.all(ef.RaiseToApplication)
+    assert (scene.state, told.problem) == (ClassicState.FATAL, ef.Problem.FATAL)
+    assert told.error.message == f"user_data() of the assignor 'plan' failed: {words}"
+    assert scene.all(ex.SendJoin) == []
