@@ -15,8 +15,9 @@ _CONSUMER, _CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
 
 #: The session timeout of a KIP-848 broker (group.consumer.session.timeout.ms): a slower heartbeat loses the membership.
 BROKER_SESSION_TIMEOUT_MS = 45_000
-#: Java's and librdkafka's default of heartbeat.interval.ms for a classic member.
-CLASSIC_HEARTBEAT_MS = 3_000
+#: heartbeat.interval.ms of a classic member, half of what Java and librdkafka have: how long an idle member does not
+#: hear of a rebalance, and with it how long a group stands still for one that joins or leaves.
+CLASSIC_HEARTBEAT_MS = 1_500
 #: A heartbeat that is lost must not cost the session.
 _HEARTBEATS_A_SESSION = 3
 #: "Never", where a day stands for it.

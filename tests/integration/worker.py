@@ -60,6 +60,7 @@ class Worker:
         self._stopping = threading.Event()
         self._polls = threading.Event()
         self._polls.set()
+        self._is_frozen = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._membership: Membership = "default"
         self._orders: list[Callable[[Consumer], None]] = []
@@ -85,8 +86,10 @@ class Worker:
         self._orders.append(action)
 
     def freeze(self) -> None:
-        """Stop polling."""
+        """Stop polling; at the return the last poll is over."""
+        self._is_frozen.clear()
         self._polls.clear()
+        assert self._is_frozen.wait(PATIENCE_S), "the application did not come back from its poll"
 
     def thaw(self) -> None:
         """Poll again."""
@@ -127,7 +130,9 @@ class Worker:
             self._topics, on_assign=self._note("assign"), on_revoke=self._note("revoke"), on_lost=self._note("lost")
         )
         while not self._stopping.is_set():
-            self._polls.wait(PATIENCE_S)
+            if not self._polls.is_set():
+                self._is_frozen.set()
+                self._polls.wait(PATIENCE_S)
             while self._orders:
                 self._orders.pop(0)(self.consumer)
             self._poll()

@@ -124,7 +124,7 @@ def test_interrupted_wait_leaves_nothing_locked() -> None:
 
 
 def test_depth_counts_the_ways_in_and_an_interrupt_goes_back_to_where_it_was() -> None:
-    """Read on every release of Python that the package runs on: the first ones of 3.11 have no count but in the text."""
+    """Read on every release of Python that the package runs on: early ones of 3.11 have no count but in the text."""
     turnstile = Turnstile()
     assert turnstile._depth == 0
     with turnstile:

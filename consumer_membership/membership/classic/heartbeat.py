@@ -1,9 +1,9 @@
 """When a member of a classic group sends its next heartbeat, and when its session is over.
 
 A heartbeat is how a member learns of a rebalance (REBALANCE_IN_PROGRESS). While everything is quiet one goes out on
-`heartbeat.interval.ms`, as from any client. While records flow a rebalance would stop or move some of them, so that the
-member asks more often; and after a change, since another one often follows it: the second round of a cooperative
-rebalance, the next member of a group that starts. The figures are those of the consumer protocol's heartbeats.
+`heartbeat.interval.ms`. While records flow a rebalance would stop or move some of them, so that the member asks more
+often; and after a change, since another one often follows it: the second round of a cooperative rebalance, the next
+member of a group that starts. The figures are those of the consumer protocol's heartbeats.
 """
 
 from __future__ import annotations

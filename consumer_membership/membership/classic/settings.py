@@ -17,7 +17,7 @@ class ClassicSettings:
 
     assignors: tuple[Assignor, ...]
     session_timeout_s: float = 45.0
-    heartbeat_interval_s: float = 3.0
+    heartbeat_interval_s: float = 1.5
     #: How often the leader looks whether its topics have changed (topic.metadata.refresh.interval.ms).
     refresh_interval_s: float = 300.0
 
