@@ -103,8 +103,12 @@ def change_of_subscription(stage: Stage) -> None:
 
 
 def numbers_told(calls: Calls) -> object:
-    """Which of its partitions a sticky assignor moves differs between Java, whom we follow, and librdkafka."""
-    return {name: [(call, len(partitions)) for call, partitions in told] for name, told in calls.items()}
+    """Which of its partitions a sticky assignor moves differs between Java, whom we follow, and librdkafka.
+
+    How many rounds a cooperative group takes is a matter of who comes when: those that give a member nothing are not
+    compared.
+    """
+    return {name: [(call, len(partitions)) for call, partitions in told if partitions] for name, told in calls.items()}
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
