@@ -1,0 +1,1 @@
+"""Sinks that write data and fence together: PostgreSQL, Parquet files, Kafka."""
