@@ -254,14 +254,7 @@ def _produce(producer: Producer, record: OutRecord) -> None:
     headers = list(record.headers)
     while True:
         try:
-            producer.produce(
-                record.topic,
-                record.value,
-                record.key,
-                partition,
-                headers=headers,
-                timestamp=record.timestamp_ms or _NOW,
-            )
+            producer.produce(record.topic, record.value, record.key, partition, headers=headers, timestamp=timestamp)
         except BufferError:
             # The queue is full: the acknowledgements that are waiting make room.
             producer.poll(_QUEUE_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -105,19 +105,19 @@ class ParquetSink:
     def _is_published(self, batch: Batch, context: SinkContext) -> bool:
         """Publish a batch; False if a place in a chain is somebody else's."""
         stored = self._stored(context)
-        ruling = rule(context, stored, remedy=f"call forget({context.group!r}) of this sink")
+        ruling = self._ruled(context, stored)
         if not ruling.is_whole:
             _log.info("%s has records of %s already, which are left out", self._folder, said(context))
         if ruling.is_empty:
             return True
         parts = self._parts(ruling, stored)
         try:
-            self._write(batch, context, ruling, parts)
-            return self._publish(context, parts)
+            written = self._written(batch, context, ruling, parts)
+            return self._publish(context, written)
         except FileNotFoundError as missing:
             # A later attempt has cleaned up; mostly it has written, too, and the rule says so better.
             self._forget_ends(context)
-            rule(context, self._stored(context), remedy=f"call forget({context.group!r}) of this sink")
+            self._ruled(context, self._stored(context))
             raise FencedError(
                 f"{context.instance_id!r} (attempt {context.attempt}) was replaced: a later attempt removed what it was"
                 f" writing, {missing.filename}; nothing was written of {said(context)}"
@@ -136,15 +136,22 @@ class ParquetSink:
                 parts[place] = _Part(chain=chain, position=position, draft=draft, fence=fence)
         return parts
 
-    def _write(self, batch: Batch, context: SinkContext, ruling: Ruling, parts: Mapping[Place, _Part]) -> None:
+    def _written(
+        self, batch: Batch, context: SinkContext, ruling: Ruling, parts: Mapping[Place, _Part]
+    ) -> Mapping[Place, _Part]:
+        """Write the drafts; those that have records."""
         from pyarrow import Table, parquet  # noqa: PLC0415 - an extra
 
         records = _arrow(batch)
+        written = {}
         for place, part in parts.items():
             first = ruling.positions[place]
             mine = records
             if len(context.ranges) > 1 or not ruling.is_whole:
                 mine = _of_partition(records, place, first)
+            if not mine.num_rows:
+                continue
+            written[place] = part
             footer = {
                 "group": context.group,
                 "first": first,
@@ -157,6 +164,7 @@ class ParquetSink:
             table = Table.from_batches([mine]).replace_schema_metadata({_PREFIX + k: str(v) for k, v in footer.items()})
             parquet.write_table(table, part.draft, compression=self._compression)
             make_durable(part.draft)
+        return written
 
     def _publish(self, context: SinkContext, parts: Mapping[Place, _Part]) -> bool:
         if any(part.chain.file(part.position).exists() for part in parts.values()):
@@ -168,6 +176,9 @@ class ParquetSink:
         return True
 
     # ---- the chains' ends ----
+
+    def _ruled(self, context: SinkContext, stored: Mapping[Place, StoredFence]) -> Ruling:
+        return rule(context, stored, remedy=f"call forget({context.group!r}) of this sink")
 
     def _chain(self, place: Place) -> FileChain:
         topic, partition = place
@@ -212,11 +223,19 @@ def _end_of(chain: FileChain, group: str) -> StoredFence:
 
 def _footer(file: Path) -> Mapping[str, str]:
     """What stands in a file's footer of ours, by keys without the prefix."""
-    from pyarrow import parquet  # noqa: PLC0415 - an extra
+    from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 - an extra
 
-    found = parquet.read_metadata(file).metadata or {}
-    said_there: Iterable[tuple[str, str]] = ((key.decode(), value.decode()) for key, value in found.items())
-    footer = {key.removeprefix(_PREFIX): value for key, value in said_there if key.startswith(_PREFIX)}
+    try:
+        found = parquet.read_metadata(file).metadata or {}
+    except ArrowInvalid as unreadable:
+        raise SinkError(
+            f"{file} cannot be read, so where its partition goes on is not known: {unreadable}"
+        ) from unreadable
+    footer = {
+        key.decode().removeprefix(_PREFIX): value.decode()
+        for key, value in found.items()
+        if key.startswith(_PREFIX.encode())
+    }
     if missing := {"group", "next_offset", "epoch", "attempt", "writer"} - footer.keys():
         raise SinkError(
             f"{file} has the name of a file of this sink and lacks {', '.join(sorted(missing))} in its footer, so"
