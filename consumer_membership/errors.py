@@ -10,6 +10,7 @@
     ├── CommitError              the coordinator's refusal of a commit
     ├── FencedError              somebody else owns the partition by now: nothing was written
     ├── SinkError                the caller's own sink: what it raised, and for which offsets
+    ├── DrainError               a bounded drain that cannot be finished; what is left, and why
     ├── TransportError           no broker, no answer, a broken or foreign stream
     └── InternalError            our bug; please report it with its text
 
@@ -72,6 +73,10 @@ class FencedError(MembershipError):
 
 class SinkError(MembershipError):
     """A sink gave up; the text names the partitions and the offsets that are not committed."""
+
+
+class DrainError(MembershipError):
+    """A bounded drain cannot reach its end; the text names the partitions, how far they are, and why."""
 
 
 class TransportError(MembershipError):

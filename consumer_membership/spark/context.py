@@ -33,6 +33,11 @@ class OffsetRange:
     next_offset: int
     records: int
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return (self.topic, self.partition)
+
 
 class Ownership(Protocol):
     """What a context asks the member."""
@@ -52,13 +57,14 @@ class SinkContext:
 
     `ranges` and `fences` have one entry for each partition in the batch, in the same order (by topic, then partition);
     records of one partition are in the order of their offsets. `instance` counts from 0, `instance_id` is the static
-    member's `group.instance.id`, `attempt` is the number in the fences.
+    member's `group.instance.id`, `attempt` is the number in the fences, and `instances` how many members the run has,
+    None where the task cannot know.
     """
 
     group: str
     pipeline: str
     instance: int
-    instances: int
+    instances: int | None
     instance_id: str
     attempt: int
     batch_format: BatchFormat

@@ -43,3 +43,8 @@ def attempt_number(run_started_ms: int, task_attempt_id: int) -> int:
     `run_started_ms`: milliseconds since 1970 on the driver; `task_attempt_id`: `TaskContext.taskAttemptId()`.
     """
     return (run_started_ms << _TASK_BITS) | (task_attempt_id & ((1 << _TASK_BITS) - 1))
+
+
+def run_of(attempt: int) -> int:
+    """The run that an attempt belongs to: when it started, in milliseconds since 1970."""
+    return attempt >> _TASK_BITS
