@@ -177,7 +177,7 @@ class _Reading:
                 if failed.args[0].code() in _GONE:
                     self._give_up("the topic was deleted meanwhile", failed.args[0].str(), place)
                 self._complaint = failed.args[0].str()
-                continue
+                return  # whoever does not answer for one partition is not asked for the next
             if low > self._positions[place] or high < self._ranges[place].end:
                 self._give_up(f"the log has offsets {low} to before {high} now", "", place)
 
