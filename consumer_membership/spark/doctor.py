@@ -133,8 +133,7 @@ def _checked(
 
 
 def _refused(refusal: ConfigurationError) -> Finding:
-    why, _, remedy = refusal.remedy.rpartition("; ")
-    return error(refusal.key, repr(refusal.value), why or "a job refuses it", remedy)
+    return error(refusal.key, repr(refusal.value), "", refusal.remedy)
 
 
 def _text(value: object) -> str | None:

@@ -80,14 +80,18 @@ class Diagnosis:
             case ():
                 return
             case (one,):
-                raise ConfigurationError(one.subject, one.found, f"{one.why}; {one.remedy}")
+                raise ConfigurationError(one.subject, one.found, _in_a_line(one.why, one.remedy))
             case several:
-                listed = (f"\n- {one.subject}: {one.found}: {one.why}; {one.remedy}" for one in several)
+                listed = (f"\n- {one.subject}: {one.found}: {_in_a_line(one.why, one.remedy)}" for one in several)
                 raise ConfigurationError("check", f"{len(several)} errors", "".join(listed))
 
     def __str__(self) -> str:
-        counts = (f"{len(self._of(severity))} {severity}" for severity in _WORST_FIRST)
-        return "\n".join((", ".join(counts), *_lines(self.findings)))
+        errors, warnings = len(self.errors), len(self.warnings)
+        counts = (
+            f"{errors} error{'' if errors == 1 else 's'}, {warnings} warning{'' if warnings == 1 else 's'}, "
+            f"{len(self.findings) - errors - warnings} ok"
+        )
+        return "\n".join((counts, *_lines(self.findings)))
 
     def _of(self, severity: Severity) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity is severity)
@@ -98,19 +102,23 @@ def diagnosis(findings: Iterable[Finding]) -> Diagnosis:
     return Diagnosis(findings=tuple(sorted(findings, key=lambda one: _WORST_FIRST.index(one.severity))))
 
 
+def _in_a_line(*texts: str) -> str:
+    return "; ".join(filter(None, texts))
+
+
 def _lines(findings: tuple[Finding, ...]) -> Iterator[str]:
     kind = max(len(severity) for severity in Severity)
     subject = max((len(one.subject) for one in findings), default=0)
     margin = " " * (kind + len(_GAP))
     for one in findings:
         shown = one.severity.upper() if one.severity is Severity.ERROR else str(one.severity)
-        yield f"{shown:<{kind}}{_GAP}{one.subject:<{subject}}{_GAP}{one.found}".rstrip()
+        heading = f"{shown:<{kind}}{_GAP}{one.subject:<{subject}}{_GAP}"
+        yield from _paragraph(one.found, heading, " " * len(heading)) or [heading.rstrip()]
         yield from _paragraph(one.why, margin, margin)
         yield from _paragraph(one.remedy, f"{margin}-> ", f"{margin}   ")
 
 
-def _paragraph(text: str, first: str, others: str) -> Iterator[str]:
-    # Commands are to be copied: they stay in one piece.
-    yield from textwrap.wrap(
+def _paragraph(text: str, first: str, others: str) -> list[str]:
+    return textwrap.wrap(
         text, _WIDTH, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
     )

@@ -44,23 +44,27 @@ def _slots(facts: SessionFacts, instances: int | None) -> Finding:
     if instances is None:
         return ok(_SLOTS, counted)
     if facts.slots < instances:
+        more = f"local[{instances}]" if _is_local(facts) else "cores of all executors, divided by spark.task.cpus"
         return warning(
             _SLOTS,
             f"{counted}, for {instances} instances",
-            f"each instance holds a slot as long as it runs: {instances - facts.slots} of them wait until others end, "
-            "and those that run have all partitions meanwhile",
-            f"give the application {instances} slots (cores of all executors over spark.task.cpus; local[{instances}]),"
-            f" or ask for {facts.slots} instances",
+            f"an instance holds its slot as long as it runs: {instances - facts.slots} of them have to wait until "
+            "others end, and those that run have all partitions meanwhile",
+            f"give the application {instances} slots ({more}), or ask for {facts.slots} instances",
         )
     taken = "all of them are taken: other jobs of this application wait" if facts.slots == instances else ""
     return ok(_SLOTS, f"{counted}, for {instances} instances", taken)
 
 
+def _is_local(facts: SessionFacts) -> bool:
+    return facts.master == "local" or facts.master.startswith("local[")
+
+
 def _max_failures(facts: SessionFacts) -> Finding:
     key = "spark.task.maxFailures"
     if facts.max_failures == 1:
-        is_local = facts.master.startswith("local[") or facts.master == "local"
-        how = "give a local master its number of attempts, local[N,F]" if is_local else "set it to 4 or more"
+        local = "give a local master its number of attempts, local[N,F]"
+        how = local if _is_local(facts) else "set it to 4 or more"
         return warning(key, "1", "the first task that is lost ends the run: there is no other attempt", how)
     return ok(
         key,

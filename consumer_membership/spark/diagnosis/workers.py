@@ -155,8 +155,10 @@ def _outcome(
     InheritableThread(target=ask, name="consumer-membership-check", daemon=True).start()
     try:
         return outcomes.get(timeout=timeout_s)
-    except queue.Empty:
+    except (queue.Empty, KeyboardInterrupt) as end:
         context.cancelJobGroup(group)
+        if isinstance(end, KeyboardInterrupt):
+            raise
         return None
 
 
