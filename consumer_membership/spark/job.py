@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from consumer_membership import errors
 from consumer_membership.admin import GroupAdmin
-from consumer_membership.errors import ConfigurationError, FencedError, MembershipError
+from consumer_membership.errors import ConfigurationError, FencedError, GroupError, MembershipError
 from consumer_membership.spark.control import ControlServer, Failure
 from consumer_membership.spark.fence import run_of
 from consumer_membership.spark.link import MemberProgress
@@ -27,6 +27,8 @@ _log = logging.getLogger("consumer_membership.spark")
 
 #: Errors that are made of a text alone.
 _WITH_A_TEXT = (FencedError, errors.SinkError, errors.DrainError, errors.TransportError)
+#: GROUP_ID_NOT_FOUND: nobody joined.
+_NO_SUCH_GROUP = 69
 #: Between two looks at a job about which nothing is heard.
 _LOOK_S = 0.5
 
@@ -151,6 +153,9 @@ class MemberJob:
             ]
             if left:
                 admin.remove_members(self.plan.group, instance_ids=left, reason=f"run {self.plan.run} has ended")
+        except GroupError as refused:
+            if refused.code != _NO_SUCH_GROUP:
+                _log.warning("Run %s: its members may stay in the group: %s", self.plan.run, refused)
         except MembershipError as failed:
             _log.warning(
                 "Run %s: its members may stay in the group until their sessions end: %s", self.plan.run, failed
