@@ -27,7 +27,7 @@ from consumer_membership.types import OffsetAndMetadata
 from tests.spark.recorders import Killer, Recorder, Refuser
 from tests.support.kafka import create_topic, produce, unique
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PATIENCE_S = 60.0
 PARTITIONS, RECORDS = 4, 4000
