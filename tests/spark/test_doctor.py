@@ -36,7 +36,7 @@ from consumer_membership.spark.diagnosis.workers import Package, WorkerFacts, Wo
 from consumer_membership.spark.doctor import check
 from consumer_membership.types import BrokerAddress, GroupProtocol
 from tests.integration.conftest import CLASSIC_ONLY, NEWEST, OLDEST
-from tests.integration.test_refusals import AUTHORIZER, forbid
+from tests.integration.test_refusals import AUTHORIZER, allow, forbid
 from tests.integration.worker import PATIENCE_S, Worker
 from tests.support.kafka import create_topic, unique
 
@@ -48,6 +48,8 @@ slow = pytest.mark.slow
 
 ERROR, WARNING, OK = Severity.ERROR, Severity.WARNING, Severity.OK
 BOTH = (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC)
+#: The first job of a session takes a while on a machine that is busy.
+LONG_S = 120.0
 NOWHERE = "127.0.0.1:1"
 
 
@@ -408,7 +410,7 @@ def test_topic_that_is_missing_or_forbidden_is_an_error_with_the_command() -> No
     assert (found.severity, found.found) == (ERROR, "does not exist")
     assert "kafka-topics.sh --bootstrap-server kafka:9092 --create --topic orders" in found.remedy
     hidden = TopicFacts(name="orders", error="TOPIC_AUTHORIZATION_FAILED")
-    assert one(of_cluster(topics=(hidden,)), "topic orders").found == "DESCRIBE not allowed"
+    assert one(of_cluster(topics=(hidden,)), "topic orders").found.startswith("DESCRIBE not allowed")
     found = one(of_cluster(topics=(replace(TOPIC, operations=frozenset({"DESCRIBE"})),)), "topic orders")
     assert (found.severity, found.found) == (ERROR, "READ not allowed")
     assert (
@@ -522,7 +524,7 @@ def write(_batch: object, _context: object) -> None:
 
 def test_session_of_two_slots_is_healthy_for_two_instances(spark: SparkSession) -> None:
     """The whole of Spark is looked at, and Kafka is not unless it is named."""
-    found = check(spark, instances=2, sink=write)
+    found = check(spark, instances=2, sink=write, timeout_s=LONG_S)
     assert (found.errors, found.warnings) == ((), ())
     assert one(found.findings, "slots").found == "2 on local[2,3], for 2 instances"
     assert one(found.findings, "spark.task.maxFailures").found == "3"
@@ -535,7 +537,7 @@ def test_session_of_two_slots_is_healthy_for_two_instances(spark: SparkSession) 
 
 def test_session_of_two_slots_is_too_small_for_three_instances(spark: SparkSession) -> None:
     """As Spark counts slots itself."""
-    found = check(spark, instances=3)
+    found = check(spark, instances=3, timeout_s=LONG_S)
     assert [finding.subject for finding in found.warnings] == ["slots"]
     found.raise_for_errors()
 
@@ -543,29 +545,30 @@ def test_session_of_two_slots_is_too_small_for_three_instances(spark: SparkSessi
 def test_wrong_interpreter_is_an_error_in_words(spark: SparkSession) -> None:
     """It would end a job after minutes and a page of Java."""
     with changed(spark.sparkContext, "pythonExec", "/nonexistent/python3"):
-        found = check(spark)
+        found = check(spark, timeout_s=LONG_S)
     (missing,) = found.errors
     assert missing.found == 'Cannot run program "/nonexistent/python3": error=2, No such file or directory'
     assert "do not have the interpreter" in missing.why
     with changed(spark.sparkContext, "pythonVer", "3.9"):
-        found = check(spark)
+        found = check(spark, timeout_s=LONG_S)
     (mismatch,) = found.errors
     assert mismatch.subject == "Python"
     assert "3.9" in mismatch.found
-    assert check(spark).errors == ()
+    assert check(spark, timeout_s=LONG_S).errors == ()
 
 
 def test_job_that_does_not_run_is_given_up_in_time(spark: SparkSession, tmp_path: Path) -> None:
     """An interpreter that hangs: the check ends, says so, and cancels its job."""
     # It ends by itself before long: Spark waits for it without listening to a cancellation.
     interpreter = tmp_path / "python"
-    interpreter.write_text("#!/bin/sh\nexec sleep 10\n")
+    interpreter.write_text("#!/bin/sh\nexec sleep 5\n")
     interpreter.chmod(0o755)
     with changed(spark.sparkContext, "pythonExec", str(interpreter)):
-        found = check(spark, timeout_s=2)
+        found = check(spark, timeout_s=1)
     (late,) = found.errors
-    assert (late.subject, late.found) == ("job over the slots", "no end after 2 s")
-    assert check(spark, timeout_s=60).errors == ()
+    assert late.subject == "job over the slots"
+    assert late.found.startswith("no end after")
+    assert check(spark, timeout_s=LONG_S).errors == ()
 
 
 def test_sink_that_cannot_be_sent_is_an_error(spark: SparkSession) -> None:
@@ -576,10 +579,10 @@ def test_sink_that_cannot_be_sent_is_an_error(spark: SparkSession) -> None:
         with guard:
             print(batch)
 
-    (refused,) = check(spark, sink=locked).errors
+    (refused,) = check(spark, sink=locked, timeout_s=LONG_S).errors
     assert refused.subject == "sink"
     assert "the variable 'guard' of sink is a _thread.lock" in refused.remedy
-    (refused,) = check(spark, sink={"rows": 1}).errors
+    (refused,) = check(spark, sink={"rows": 1}, timeout_s=LONG_S).errors
     assert refused.found == "is a dict"
 
 
@@ -590,7 +593,7 @@ def test_sink_of_a_module_that_tasks_do_not_have_is_an_error(
     (tmp_path / "sink_of_the_driver.py").write_text("def write(batch, context):\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("sink_of_the_driver")
-    (refused,) = check(spark, sink=module.write).errors
+    (refused,) = check(spark, sink=module.write, timeout_s=LONG_S).errors
     assert refused.subject == "sink"
     assert "No module named 'sink_of_the_driver'" in refused.found
     assert "addPyFile" in refused.remedy
@@ -607,13 +610,15 @@ def test_configuration_that_a_job_refuses_is_named_at_once(spark: SparkSession) 
         "enable.auto.commit": False,
         "max.poll.interval.ms": 1000,
     }
-    found = check(spark, config, ["orders"], "g", timeout_s=10)
+    found = check(spark, config, ["orders"], "g", timeout_s=LONG_S)
     assert {finding.subject for finding in found.errors} == {
         *(set(config) - {"bootstrap.servers"}),
         "brokers",
         f"broker {NOWHERE}",
     }
-    assert [finding.subject for finding in check(spark, {}, ["orders"], "g").errors] == ["bootstrap.servers"]
+    assert [finding.subject for finding in check(spark, {}, ["orders"], "g", timeout_s=LONG_S).errors] == [
+        "bootstrap.servers"
+    ]
 
 
 def test_session_of_spark_connect_is_checked_as_far_as_it_goes() -> None:
@@ -647,7 +652,7 @@ def test_healthy_session_and_broker_have_no_errors(spark: SparkSession, kafka: B
     config = {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
 
     async def in_a_notebook() -> Diagnosis:
-        return check(spark, config, [topic], group, instances=2, sink=write)
+        return check(spark, config, [topic], group, instances=2, sink=write, timeout_s=LONG_S)
 
     found = asyncio.run(in_a_notebook())
     assert (found.errors, found.warnings) == ((), ())
@@ -695,25 +700,29 @@ def test_missing_rights_are_named(kafka_broker: BrokerFactory) -> None:
     unread, hidden = create_topic(bootstrap, unique("unread"), 2), create_topic(bootstrap, unique("hidden"), 2)
     closed, blind = unique("closed"), unique("blind")
     assert subjects(asked(broker, [unread, hidden], closed), ERROR) == []
-    forbid(bootstrap, ResourceType.TOPIC, unread, AclOperation.READ)
+    # A rule that allows one thing leaves nothing else of what everybody may do without rules.
+    allow(bootstrap, ResourceType.TOPIC, unread, AclOperation.DESCRIBE)
     forbid(bootstrap, ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
-    forbid(bootstrap, ResourceType.GROUP, closed, AclOperation.READ)
+    allow(bootstrap, ResourceType.GROUP, closed, AclOperation.DESCRIBE)
     forbid(bootstrap, ResourceType.GROUP, blind, AclOperation.DESCRIBE)
+    topics = {f"topic {unread}": "READ not allowed", f"topic {hidden}": "DESCRIBE not allowed, and READ not known"}
+    expected = [
+        topics | {f"group {closed}": "READ not allowed"},
+        topics | {f"group {blind}": "READ and DESCRIBE not allowed"},
+    ]
 
     def refused(group: str) -> dict[str, str]:
         found = asked(broker, [unread, hidden], group)
         return {finding.subject: finding.found for finding in found if finding.severity is ERROR}
 
-    def all_rules_hold() -> bool:
-        return len(refused(closed)) == len(refused(blind)) == 3
-
     # The broker goes by a new rule a moment after it took it.
-    Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE_S))(all_rules_hold)
-    topics = {f"topic {unread}": "READ not allowed", f"topic {hidden}": "DESCRIBE not allowed"}
-    # Denying everybody to read leaves nobody who may describe: an allowing rule is gone with the last one of them.
-    assert refused(closed).items() >= topics.items()
-    assert "READ" in refused(closed)[f"group {closed}"]
-    assert "DESCRIBE" in refused(blind)[f"group {blind}"]
+    until_it_is_so = Retrying(
+        retry=retry_if_not_result(lambda said: said == expected),
+        wait=wait_fixed(0.1),
+        stop=stop_after_delay(PATIENCE_S),
+        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+    )
+    assert until_it_is_so(lambda: [refused(closed), refused(blind)]) == expected
     remedy = one(asked(broker, [unread], closed), f"group {closed}").remedy
     assert f"--operation READ --operation DESCRIBE --group {closed}" in remedy
 

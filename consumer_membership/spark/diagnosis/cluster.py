@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 
 from consumer_membership.admin import MemberDescription, MemberIdentity
 from consumer_membership.admin.refusals import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED, TOPIC_FORBIDDEN
@@ -206,6 +205,8 @@ def _undescribed(name: str, may_read: bool | None, refusal: BrokerRefusal) -> Gr
 
 def _topic_facts(brokers: Sequence[BrokerAddress], topics: Sequence[str], timeout_s: float) -> tuple[TopicFacts, ...]:
     """What librdkafka's admin client hears of each topic: no coordinator is needed for it, and none is asked."""
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - its import takes time, and tasks do not need it
+
     names = [name for name in dict.fromkeys(topics) if name and not name.startswith("^")]
     if not names:
         return ()

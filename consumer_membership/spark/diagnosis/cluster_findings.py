@@ -89,20 +89,24 @@ def _topic(bootstrap: str, topic: TopicFacts) -> Finding:
             f"{topic.name}",
         )
     if topic.error == _TOPIC_FORBIDDEN:
-        return _missing(bootstrap, subject, f"--topic {topic.name}", ("DESCRIBE",))
+        return _missing(bootstrap, subject, f"--topic {topic.name}", "DESCRIBE not allowed, and READ not known")
     if topic.error:
         return error(subject, topic.error, "the brokers do not describe it", "look at the brokers' log")
     missing = tuple(one for one in _NEEDED if topic.operations is not None and one not in topic.operations)
     if missing:
-        return _missing(bootstrap, subject, f"--topic {topic.name}", missing)
+        return _missing(bootstrap, subject, f"--topic {topic.name}", _not_allowed(missing))
     return ok(subject, f"{topic.partitions} partitions")
 
 
-def _missing(bootstrap: str, subject: str, resource: str, operations: tuple[str, ...]) -> Finding:
+def _not_allowed(operations: tuple[str, ...]) -> str:
+    return f"{' and '.join(operations)} not allowed"
+
+
+def _missing(bootstrap: str, subject: str, resource: str, found: str) -> Finding:
     wanted = " ".join(f"--operation {operation}" for operation in _NEEDED)
     return error(
         subject,
-        f"{' and '.join(operations)} not allowed",
+        found,
         f"each member needs the ACL operations {' and '.join(_NEEDED)} on it",
         f"kafka-acls.sh --bootstrap-server {bootstrap} --add --allow-principal {_PRINCIPAL} {wanted} {resource}; a "
         "rule that denies it has to go",
@@ -130,7 +134,7 @@ def _group(bootstrap: str, group: GroupFacts) -> Iterator[Finding]:
     rights = {"READ": group.may_read, "DESCRIBE": group.may_describe}
     missing = tuple(one for one in _NEEDED if rights[one] is False)
     if missing:
-        yield _missing(bootstrap, subject, f"--group {group.name}", missing)
+        yield _missing(bootstrap, subject, f"--group {group.name}", _not_allowed(missing))
     elif group.is_foreign:
         yield error(
             subject,

@@ -32,8 +32,9 @@ _MOST_TASKS = 64
 _MOST_BROKERS = 24
 #: A broker that does not answer by then is behind something that drops packets.
 _CONNECT_S = 3.0
-#: How long the first task waits for the last one to start: a Python worker needs a second or two.
-_MEETING_S = 5.0
+#: How long the first task waits for the last one to start, and the part of the whole time that it may take: a Python
+#: worker needs a second or two, and several on a machine that is busy.
+_MEETING_S, _MEETING_SHARE = 10.0, 0.3
 _SHORTEST_S = 0.001
 
 
@@ -109,9 +110,10 @@ def worker_facts(
     """What one task for each slot says; without an answer after `timeout_s` the job is cancelled."""
     tasks = min(_MOST_TASKS, max(1, slots or 1))
     host = str(context.getConf().get("spark.driver.host", "localhost"))
-    with _Meeting(str(context.getConf().get("spark.driver.bindAddress", host)), tasks, _MEETING_S) as meeting:
+    meeting_s = min(_MEETING_S, timeout_s * _MEETING_SHARE)
+    with _Meeting(str(context.getConf().get("spark.driver.bindAddress", host)), tasks, meeting_s) as meeting:
         address = (host, meeting.port)
-        asked = partial(examine, address, distinct(advertised, bootstrap), sink, _CONNECT_S, _MEETING_S + _CONNECT_S)
+        asked = partial(examine, address, distinct(advertised, bootstrap), sink, _CONNECT_S, meeting_s + _CONNECT_S)
         began_at = time.time()
         outcome = _outcome(context, asked, tasks, timeout_s)
         ended_at, at_once = time.time(), meeting.at_once
