@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
@@ -133,11 +134,27 @@ class KafkaSink:
                 f"the transaction for {said(context)} was aborted {_ATTEMPTS} times: {aborted.__cause__}"
             ) from aborted.__cause__
 
+    def prepare(self, instance: int, instance_id: str) -> None:
+        """Start the producer of a member before it fetches anything, and so end what an attempt before has left.
+
+        Offsets in a transaction that nobody ends hold up whoever wants to know what is committed, until the brokers
+        abort it (`transaction.timeout.ms`, a minute by default). Without this the first batch starts the producer; it
+        is for a caller who has made sure that no later attempt is at work.
+
+        Raises:
+            SinkError: the brokers refused it or did not answer.
+        """
+        try:
+            self._producer.get(lambda: self._made(instance, instance_id))
+        except KafkaException as refused:
+            raise SinkError(f"the producer of {instance_id!r} cannot start: {refused.args[0].str()}") from refused
+
     def close(self) -> None:
-        """Release the producer; a transaction under way is aborted."""
+        """Release the producer."""
         producer = self._producer.taken()
         if producer is not None:
-            producer.close()
+            with suppress(KafkaException):  # of one that was fenced
+                producer.close()
 
     # ---- one transaction ----
 
@@ -186,11 +203,11 @@ class KafkaSink:
             if not self._is_in_doubt:
                 # Whoever was replaced hears it from the coordinator, in words that name the group.
                 context.verify()
+            mine = self._transactional_id(context.instance, context.instance_id)
             raise FencedError(
-                f"another producer has transactional.id {self._transactional_id(context)!r} of {context.instance_id!r}"
-                f" ({error.str()}); nothing more is written of {said(context)}. If the group knows of no replacement,"
-                " look for another pipeline of this name, or give each its own transactional.id in the producer's"
-                " configuration"
+                f"another producer has transactional.id {mine!r} of {context.instance_id!r} ({error.str()}); nothing"
+                f" more is written of {said(context)}. If the group knows of no replacement, look for another pipeline"
+                " of this name, or give each its own transactional.id in the producer's configuration"
             ) from refused
         if error.code() in _MEMBER_FENCED:
             # The member's epoch may have moved between the question and the offsets; then it is confirmed, and the
@@ -224,22 +241,26 @@ class KafkaSink:
             _insist(lambda: producer.abort_transaction(_CALL_S))
         except KafkaException as refused:
             _log.debug("Not aborted: %s", refused)
-            self.close()
+            # Dropped, not closed: in the middle of a transaction that would wait for the brokers without end.
+            self._producer.taken()
             return False
         return True
 
     # ---- the producer ----
 
-    def _transactional_id(self, context: SinkContext) -> str:
+    def _transactional_id(self, instance: int, instance_id: str) -> str:
         given = self._config.get("transactional.id")
-        return context.instance_id if given is None else f"{given}-{context.instance}"
+        return instance_id if given is None else f"{given}-{instance}"
 
     def _started(self, context: SinkContext) -> Producer:
+        # The start of a producer fences the one of the same id that is at work, and only the owner may do that.
         if not self._is_in_doubt:
-            # Its start fences the producer of the same id that is at work, and only the owner may do that. The question
-            # commits what is known to be committed, so it must not be asked while that is not known.
+            # The question commits what is known to be committed, so it must not be asked while that is not known.
             context.verify()
-        producer = Producer(self._config | {"transactional.id": self._transactional_id(context)})
+        return self._made(context.instance, context.instance_id)
+
+    def _made(self, instance: int, instance_id: str) -> Producer:
+        producer = Producer(self._config | {"transactional.id": self._transactional_id(instance, instance_id)})
         _insist(lambda: producer.init_transactions(_CALL_S))
         return producer
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+from pyspark import cloudpickle
 
 from consumer_membership.errors import FencedError
 from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
 from consumer_membership.spark.context import Ownership
 
 GROUP, TOPIC = "orders-group", "orders"
+SinkT = TypeVar("SinkT")
 _FIRST_MS = 1_700_000_000_000
 
 
@@ -83,3 +87,9 @@ def context(
 def batch(parts: Mapping[int, range], topic: str = TOPIC) -> list[Message]:
     """The records of these offsets of these partitions."""
     return [message for partition, offsets in parts.items() for message in records(offsets, partition, topic)]
+
+
+def sent(sink: SinkT) -> SinkT:
+    """The sink as it arrives in a task."""
+    arrived: SinkT = pickle.loads(cloudpickle.dumps(sink))  # type: ignore[no-untyped-call]  # noqa: S301 - ours
+    return arrived

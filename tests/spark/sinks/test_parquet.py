@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 from confluent_kafka import Message
 from pyarrow import dataset, parquet
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
@@ -19,7 +17,7 @@ from consumer_membership.spark import BatchFormat
 from consumer_membership.spark.batches import formed, record_batch, schema
 from consumer_membership.spark.sinks import ParquetSink, file_chain
 from consumer_membership.spark.sinks import parquet as parquet_sink
-from tests.spark.sinks.builders import GROUP, TOPIC, batch, context
+from tests.spark.sinks.builders import GROUP, TOPIC, batch, context, sent
 from tests.spark.sinks.zombie import zombie
 
 
@@ -82,7 +80,6 @@ def test_every_format_makes_the_same_files(tmp_path: Path, batch_format: BatchFo
     assert found.to_pylist() == record_batch(batch(parts)).to_pylist()
 
 
-@pytest.mark.integration
 def test_spark_reads_the_folder_as_one_table(spark: SparkSession, tmp_path: Path) -> None:
     """Hidden files of attempts that died are no part of it, and a topic that looks hidden is."""
     sink = ParquetSink(tmp_path)
@@ -298,7 +295,7 @@ def test_sink_is_sent_as_its_configuration(tmp_path: Path) -> None:
     """Also after it was used."""
     sink = ParquetSink(tmp_path)
     give(sink, {0: range(3)})
-    copy = pickle.loads(cloudpickle.dumps(sink))  # noqa: S301 - ours
+    copy = sent(sink)
     give(copy, {0: range(3, 5)})
     assert offsets(tmp_path) == of(0, *range(5))
     assert repr(copy) == repr(sink)

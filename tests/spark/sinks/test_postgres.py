@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import functools
 import os
-import pickle
 import threading
 from collections.abc import Iterator
 
 import psycopg
+import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 from confluent_kafka import Message
 from psycopg.conninfo import conninfo_to_dict
-from pyspark import cloudpickle
 
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark import BatchFormat, SinkContext
 from consumer_membership.spark.batches import record_batch
 from consumer_membership.spark.sinks import PostgresSink
 from tests.runtime.guardian.processes import wait_until
-from tests.spark.sinks.builders import GROUP, TOPIC, Word, batch, context
+from tests.spark.sinks.builders import GROUP, TOPIC, Word, batch, context, sent
 from tests.spark.sinks.zombie import COLUMNS, insert, row, zombie
 from tests.support.kafka import unique
 from tests.support.postgres import PASSWORD
@@ -152,7 +151,11 @@ def test_rows_refuse_arrow_by_name(conninfo: str, table: str) -> None:
 def test_arrow_batch_lacks_what_is_there(conninfo: str, table: str) -> None:
     """A write of one's own gets the batch in its format, cut as messages are."""
     taken: list[list[int]] = []
-    arrow = PostgresSink(conninfo, lambda _, some, __: taken.append(some["offset"].to_pylist()), name=table)
+
+    def take(_: psycopg.Cursor[tuple[object, ...]], batch: pa.RecordBatch, __: SinkContext) -> None:
+        taken.append(batch["offset"].to_pylist())
+
+    arrow = PostgresSink(conninfo, take, name=table)
     for attempt, part in enumerate([range(4), range(2, 6)]):
         about = context({0: part}, topic=table, attempt=attempt, batch_format=BatchFormat.ARROW)
         arrow(record_batch(batch({0: part}, table)), about)
@@ -231,6 +234,33 @@ def test_blocked_writer_that_is_not_confirmed_ends_nobody(
     assert offsets(conninfo, table) == of(0, 0, 1, 2)
 
 
+def test_many_attempts_at_once_write_each_record_once(conninfo: str, table: str) -> None:
+    """Whoever is first with which batch: the highest rank gets everything through, the others stop or find it done."""
+    gate, ends = threading.Barrier(4), []
+
+    def attempt(number: int) -> None:
+        sink = PostgresSink(conninfo, functools.partial(insert, table=table), name="s")
+        gate.wait(60)
+        try:
+            for first in range(0, 60, number + 2):
+                give(sink, table, {p: range(first, min(60, first + number + 2)) for p in (0, 1)}, attempt=number)
+        except FencedError:
+            ends.append((number, "fenced"))
+        else:
+            ends.append((number, "done"))
+        finally:
+            sink.close()
+
+    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (3, "done") in ends
+    assert len(ends) == 4
+    assert offsets(conninfo, table) == of(0, *range(60)) + of(1, *range(60))
+
+
 def test_fences_that_stay_held_are_a_clear_error(conninfo: str, table: str) -> None:
     """By a role whose sessions cannot be ended, say; the text names the table, the wait and where to look."""
     sink = PostgresSink(conninfo, functools.partial(insert, table=table), name="s", lock_timeout_s=0.5)
@@ -285,7 +315,7 @@ def test_lost_connection_is_made_again(conninfo: str, table: str, sink: Postgres
 def test_sink_is_sent_without_its_connection(conninfo: str, table: str, sink: PostgresSink[list[Message]]) -> None:
     """Also after it was used, and with a function of its own."""
     give(sink, table, {0: range(2)})
-    copy = pickle.loads(cloudpickle.dumps(sink))  # noqa: S301 - ours
+    copy = sent(sink)
     give(copy, table, {0: range(2, 4)})
     copy.close()
     assert offsets(conninfo, table) == of(0, *range(4))

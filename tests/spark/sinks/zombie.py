@@ -83,7 +83,7 @@ def main(words: Sequence[str]) -> None:
     parts = {0: range(first, end)}
     sink = ParquetSink(place) if kind == "parquet" else _postgres(point, place, topic, end - 1)
     if point == "link":
-        os.link = _stops_before(os.link)  # type: ignore[assignment]  # between the draft and its publication
+        os.link = _stops_before(os.link)  # between the draft and its publication
     if point == "before":
         stop()
     try:
@@ -97,8 +97,8 @@ def main(words: Sequence[str]) -> None:
 class Zombie:
     """The handle of one; it stands still when this is made."""
 
-    def __init__(self, *words: object) -> None:
-        command = [sys.executable, "-m", "tests.spark.sinks.zombie", *map(str, words)]
+    def __init__(self, *words: object, module: str) -> None:
+        command = [sys.executable, "-m", module, *map(str, words)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         _, status = os.waitpid(self._process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status), f"it ended before its point: {status}"
@@ -112,13 +112,15 @@ class Zombie:
     def kill(self) -> None:
         """End it for good."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 @contextmanager
-def zombie(*words: object) -> Iterator[Zombie]:
+def zombie(*words: object, module: str = __name__) -> Iterator[Zombie]:
     """One that is gone when the context is left."""
-    one = Zombie(*words)
+    one = Zombie(*words, module=module)
     try:
         yield one
     finally:
