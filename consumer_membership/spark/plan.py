@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import ConfigurationError
@@ -69,19 +70,30 @@ class MemberPlan:
         return f"{self.pipeline}@{self.run_started_ms}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What a caller asks for beside configuration, topics and group.
+class Options(TypedDict, total=False):
+    """What a caller may ask for by keyword, of `run`, `drain` and `member_task` alike.
 
     Attributes:
-        instances: How many members, each in a task of its own; None where Spark decides.
         pipeline: The name before the members' instance ids, `<pipeline>-<number>`; the group's unless it is given.
-        batch_format: `messages`, `arrow` or `pandas`.
-        batch_size: Records in a batch, at most.
-        batch_wait_s: How long a batch gathers, at most, in seconds.
-        sink_attempts: How often a batch is given to a sink that raises, before the task fails.
-        sink_timeout_s: How long one call of the sink may take; a member that works for longer loses its partitions.
+        batch_format: `messages` (unless it is given), `arrow` or `pandas`.
+        batch_size: Records in a batch, at most; 10,000.
+        batch_wait_s: How long a batch gathers, at most, in seconds; 0.25, for a drain 0.1.
+        sink_attempts: How often a batch is given to a sink that raises, before the task fails; 3.
+        sink_timeout_s: How long the calls for one batch may take, in seconds; 300. A member that works for longer loses
+            its partitions.
     """
+
+    pipeline: str
+    batch_format: BatchFormat | str
+    batch_size: int
+    batch_wait_s: float
+    sink_attempts: int
+    sink_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What was asked for: `Options` with their defaults. `instances` None: Spark decides how many tasks there are."""
 
     instances: int | None = 1
     pipeline: str | None = None

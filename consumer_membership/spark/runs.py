@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import ConfigurationError, DrainError
 from consumer_membership.spark.bounds import tally_in
-from consumer_membership.spark.context import BatchFormat
 from consumer_membership.spark.display import Display
 from consumer_membership.spark.ends import end_offsets
 from consumer_membership.spark.job import MemberJob
 from consumer_membership.spark.link import MemberProgress
 from consumer_membership.spark.member import MemberSummary
-from consumer_membership.spark.plan import MemberPlan, Partition, Wishes, bounded, planned
+from consumer_membership.spark.plan import MemberPlan, Options, Partition, Wishes, bounded, planned
 from consumer_membership.types import OffsetAndMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: How long a drain's batches gather.
+_DRAIN_WAIT_S = 0.1
 #: Between two looks at the members, for the display.
 _REFRESH_S = 0.5
 
@@ -137,7 +138,7 @@ class RunHandle:
 _LAST_BATCH_S = 10.0
 
 
-def run(  # noqa: PLR0913 - what a caller asks for is named at the call
+def run(
     spark: SparkSession,
     config: Mapping[str, object],
     topics: Sequence[str],
@@ -145,15 +146,10 @@ def run(  # noqa: PLR0913 - what a caller asks for is named at the call
     sink: object,
     instances: int = 1,
     *,
-    pipeline: str | None = None,
-    batch_format: BatchFormat | str = BatchFormat.MESSAGES,
-    batch_size: int = 10_000,
-    batch_wait_s: float = 0.25,
-    sink_attempts: int = 3,
-    sink_timeout_s: float = 300.0,
     allow_speculation: bool = False,
     control_host: str | None = None,
     show_progress: bool | None = None,
+    **options: Unpack[Options],
 ) -> RunHandle:
     """Start `instances` tasks, each a static member of the group, that give batches to `sink(batch, context)`.
 
@@ -168,31 +164,17 @@ def run(  # noqa: PLR0913 - what a caller asks for is named at the call
         group: `group.id`.
         sink: A function or an object that can be pickled; see `Sink`.
         instances: How many members.
-        pipeline: The name before the members' instance ids, `<pipeline>-<number>`; the group's unless it is given.
-        batch_format: `messages`, `arrow` or `pandas`.
-        batch_size: Records in a batch, at most.
-        batch_wait_s: How long a batch gathers, at most.
-        sink_attempts: How often a batch is given to a sink that raises, before the task fails.
-        sink_timeout_s: How long the calls for one batch may take; a member that works for longer loses its partitions.
         allow_speculation: Start although `spark.speculation` is on: a copy of a task takes the original's place over.
         control_host: Where tasks reach the driver; `spark.driver.host` unless it is given.
         show_progress: Show the members on stderr while somebody waits; None: where stderr is a terminal.
+        options: `Options`: pipeline, batch_format, batch_size, batch_wait_s, sink_attempts, sink_timeout_s.
 
     Raises:
         ConfigurationError: a key or a parameter that cannot work, a topic that does not exist, a sink that cannot be
             pickled, a session of Spark Connect.
         TransportError: no broker answers.
     """
-    wishes = Wishes(
-        instances=instances,
-        pipeline=pipeline,
-        batch_format=batch_format,
-        batch_size=batch_size,
-        batch_wait_s=batch_wait_s,
-        sink_attempts=sink_attempts,
-        sink_timeout_s=sink_timeout_s,
-    )
-    plan = planned(config, topics, group, wishes)
+    plan = planned(config, topics, group, Wishes(instances=instances, **options))
     _refuse_speculation(spark, is_allowed=allow_speculation)
     # Asked here, and not by each task: whether the topics exist.
     _ends_now(plan)
@@ -208,16 +190,11 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     instances: int = 1,
     *,
     until: str | Mapping[Partition, int] = "now",
-    pipeline: str | None = None,
-    batch_format: BatchFormat | str = BatchFormat.MESSAGES,
-    batch_size: int = 10_000,
-    batch_wait_s: float = 0.1,
-    sink_attempts: int = 3,
-    sink_timeout_s: float = 300.0,
     timeout_s: float | None = None,
     allow_speculation: bool = False,
     control_host: str | None = None,
     show_progress: bool | None = None,
+    **options: Unpack[Options],
 ) -> DrainResult:
     """Give `sink` what the group has not committed yet, up to the ends of the topics at the start, and return.
 
@@ -228,9 +205,8 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     Args:
         spark, config, topics, group, sink, instances: As for `run`.
         until: "now"; or an end for each partition, by (topic, number), those not named being left out.
-        pipeline, batch_format, batch_size, batch_wait_s, sink_attempts, sink_timeout_s: As for `run`.
         timeout_s: How long all of it may take; None: as long as it takes.
-        allow_speculation, control_host, show_progress: As for `run`.
+        allow_speculation, control_host, show_progress, options: As for `run`.
 
     Raises:
         ConfigurationError, TransportError: as `run`.
@@ -238,16 +214,9 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
         DrainError: an end cannot be reached (the topic was deleted meanwhile), or not within `timeout_s`.
         FencedError: another run of the pipeline has taken the members over.
     """
-    wishes = Wishes(
-        instances=instances,
-        pipeline=pipeline,
-        batch_format=batch_format,
-        batch_size=batch_size,
-        batch_wait_s=batch_wait_s,
-        sink_attempts=sink_attempts,
-        sink_timeout_s=sink_timeout_s,
-    )
-    plan = planned(config, topics, group, wishes)
+    # Whoever waits for the end of a drain waits for its last batch.
+    wishes: Options = {"batch_wait_s": _DRAIN_WAIT_S, **options}
+    plan = planned(config, topics, group, Wishes(instances=instances, **wishes))
     _refuse_speculation(spark, is_allowed=allow_speculation)
     plan = bounded(plan, _chosen(_ends_now(plan), until))
     before = _committed(plan)

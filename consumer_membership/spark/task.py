@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from confluent_kafka import Message
 
@@ -20,7 +20,7 @@ from consumer_membership.spark.fence import attempt_number
 from consumer_membership.spark.link import NoLink
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.pickling import pickled
-from consumer_membership.spark.plan import MemberPlan, Wishes, bounded, planned
+from consumer_membership.spark.plan import MemberPlan, Options, Wishes, bounded, planned
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -72,11 +72,12 @@ def arrow_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[pa.RecordBat
 def member_task(
     config: Mapping[str, object],
     topics: Sequence[str],
-    function: Callable[[list[Message], SinkContext], None],
+    function: object,
     *,
     group: str | None = None,
     until: str | None = "now",
-    wishes: Wishes | None = None,
+    instances: int | None = None,
+    **options: Unpack[Options],
 ) -> Callable[[Iterable[object]], None]:
     """A function for `foreachPartition`: each task is a member of the group and gives its batches to `function`.
 
@@ -84,8 +85,9 @@ def member_task(
 
     The rows of the frame do not matter, its partitions are the members. With `until="now"` the tasks end when the
     group has committed everything that was there when this was called; with None they run until the job is cancelled.
-    `group` is the configuration's `group.id` unless it is given. There is no line to the driver: for a graceful stop
-    and progress use `run` and `drain`.
+    `group` is the configuration's `group.id` unless it is given, `instances` what the sink's context says of the number
+    of members, `options` are `Options`. There is no line to the driver: for a graceful stop and progress use `run` and
+    `drain`.
 
     Raises:
         ConfigurationError: a key or a parameter that cannot work, a function that cannot be pickled.
@@ -96,7 +98,7 @@ def member_task(
         raise ConfigurationError("group.id", named, "name the group, in the configuration or as group=")
     if until not in (None, "now"):
         raise ConfigurationError("until", until, "give 'now' or None")
-    plan = planned(config, topics, named, wishes or Wishes(instances=None))
+    plan = planned(config, topics, named, Wishes(instances=instances, **options))
     sink = pickled(function, "function")
     if until is not None:
         with Consumer({**plan.config, "group.id": named}) as asking:

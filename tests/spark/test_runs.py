@@ -17,7 +17,6 @@ from consumer_membership.errors import ConfigurationError, DrainError, FencedErr
 from consumer_membership.spark import (
     RunHandle,
     SinkContext,
-    Wishes,
     drain,
     foreach_partition,
     member_task,
@@ -286,9 +285,7 @@ def test_function_over_an_iterator_is_a_sink(spark: SparkSession, ground: Ground
         with (tmp_path / unique("part")).open("w") as file:
             file.writelines(f"{record.partition()} {record.offset()}\n" for record in records)
 
-    task = member_task(
-        ground.config, [ground.topic], foreach_partition(write), group=ground.group, wishes=Wishes(instances=2)
-    )
+    task = member_task(ground.config, [ground.topic], foreach_partition(write), group=ground.group, instances=2)
     spark.range(2).repartition(2).foreachPartition(task)
     lines = [line for part in tmp_path.iterdir() for line in part.read_text().splitlines()]
     assert len(lines) == len(set(lines)) == RECORDS
