@@ -145,7 +145,8 @@ def test_fewer_slots_than_instances_is_a_warning() -> None:
 def test_speculation_is_an_error() -> None:
     """A copy takes the member over from the live attempt."""
     found = one(of_session(conf={"spark.speculation": "true"}), "spark.speculation")
-    assert (found.severity, found.remedy) == (ERROR, "set it to false for this application")
+    assert found.severity is ERROR
+    assert found.remedy.startswith("set it to false for this application")
     assert one(of_session(conf={"spark.speculation": "false"}), "spark.speculation").severity is OK
 
 
@@ -206,6 +207,14 @@ def test_workers_that_are_not_reused_and_decommissioning_are_fine() -> None:
     assert "a process of its own" in one(found, "spark.python.worker.reuse").why
     assert one(found, "spark.decommission.enabled").why
     assert one(found, "spark.python.task.killTimeout").found == "15s"
+
+
+def test_another_interpreter_for_dataframes_is_a_warning() -> None:
+    """Members run in it, and the job that looks at the tasks does not."""
+    key = "spark.sql.execution.pyspark.python"
+    found = one(of_session(conf={key: "/opt/python"}), key)
+    assert (found.severity, "'python3'" in found.why) == (WARNING, True)
+    assert subjects(of_session(conf={key: "python3"}), WARNING) == []
 
 
 def test_connect_session_says_what_is_not_looked_at() -> None:
@@ -661,6 +670,7 @@ def test_healthy_session_and_broker_have_no_errors(spark: SparkSession, kafka: B
     assert one(found.findings, "instances").found == "2 for 4 partitions"
     assert "does not exist yet" in one(found.findings, f"group {group}").found
     assert [finding.subject for finding in found.findings if finding.subject.startswith("broker ")]
+    assert "does not exist yet" in one(asked(kafka, [topic], group), f"group {group}").found
 
 
 @broker_test

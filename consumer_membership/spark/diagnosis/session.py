@@ -33,6 +33,7 @@ KEYS = (
     "spark.python.worker.killOnIdleTimeout",
     "spark.python.worker.reuse",
     "spark.speculation",
+    "spark.sql.execution.pyspark.python",
     "spark.sql.execution.pyspark.udf.idleTimeoutSeconds",
     "spark.sql.execution.pyspark.udf.killOnIdleTimeout",
     "spark.task.cpus",

@@ -28,10 +28,9 @@ def _connect() -> Finding:
     return warning(
         "session",
         "Spark Connect",
-        "there is no SparkContext: how many tasks run at once and how often a task is tried again cannot be read, no "
-        "task was asked for its Python, its packages and its network, and what jobs of RDDs and their cancelling "
-        "need is missing",
-        "check a classic session of the same cluster; of this one only its configuration and Kafka were looked at",
+        "there is no SparkContext: `run` and `drain` do not take such a session; how many tasks run at once and how "
+        "often one is tried again cannot be read, and no task was asked for its Python, its packages and its network",
+        "run and check them on the driver, in a classic session; foreachPartition(member_task(...)) needs no driver here",
     )
 
 
@@ -81,7 +80,7 @@ def _speculation(facts: SessionFacts) -> Finding:
             "true",
             "Spark starts a second copy of a task that it takes for slow; the copy takes the member over from the one "
             "that works",
-            "set it to false for this application",
+            "set it to false for this application; `run` and `drain` refuse it unless allow_speculation=True is given",
         )
     return ok(key, "false")
 
@@ -140,6 +139,16 @@ def _cpus(facts: SessionFacts) -> int:
 
 
 def _workers(facts: SessionFacts) -> Iterator[Finding]:
+    key = "spark.sql.execution.pyspark.python"
+    python = facts.conf.get(key)
+    if python is not None and python != facts.python:
+        yield warning(
+            key,
+            python,
+            f"functions of DataFrames, members among them, run in this interpreter; jobs of RDDs, the one that looked "
+            f"at the tasks among them, in {facts.python!r}",
+            "leave it out, and set PYSPARK_PYTHON (spark.pyspark.python) for both",
+        )
     if facts.conf.get("spark.python.worker.reuse", "true").strip().lower() == "false":
         yield ok(
             "spark.python.worker.reuse",

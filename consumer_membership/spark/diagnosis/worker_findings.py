@@ -142,8 +142,9 @@ def _driver(facts: WorkerFacts) -> Finding:
             subject,
             f"{host}:{port} cannot be reached from {_listed(_hosts(failed))} ({failed[0].driver_error})",
             "tasks report to the driver and are told to stop over a connection that they make to it",
-            "set spark.driver.host to an address that executors reach (and spark.driver.bindAddress to one that the "
-            "driver has), and let the firewall pass connections from executors to the driver",
+            "set spark.driver.host, or control_host of run and drain, to an address that executors reach (and "
+            "spark.driver.bindAddress to one that the driver has), and "
+            "let the firewall pass connections from executors to the driver",
         )
     return ok(subject, f"{host} is reached from {_listed(_hosts(facts.reports))}")
 
