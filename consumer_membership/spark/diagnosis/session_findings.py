@@ -30,7 +30,7 @@ def _connect() -> Finding:
         "Spark Connect",
         "there is no SparkContext: `run` and `drain` do not take such a session; how many tasks run at once and how "
         "often one is tried again cannot be read, and no task was asked for its Python, its packages and its network",
-        "run and check them on the driver, in a classic session; foreachPartition(member_task(...)) needs no driver here",
+        "use a classic session, on the driver; foreachPartition(member_task(...)) needs no driver here",
     )
 
 
