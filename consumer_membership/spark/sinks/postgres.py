@@ -77,7 +77,7 @@ class PostgresSink(Generic[BatchT]):
         self._idle_timeout_s = idle_timeout_s
         self._fences = FenceTable(table=fence_table, sink=name)
         self._connection: PerProcess[Connection[TupleRow]] = PerProcess()
-        #: Up to where this sink has tried to write.
+        #: Up to where the fences are, or would be, that this sink has tried to store.
         self._tried: dict[tuple[str, Place], int] = {}
 
     @classmethod
@@ -219,7 +219,7 @@ class PostgresSink(Generic[BatchT]):
                     f"another sink of this task has written {part.topic}-{part.partition} under this name; each sink"
                     " of a group needs its own",
                 )
-            self._tried[key] = max(part.next_offset, self._tried.get(key, 0))
+            self._tried[key] = max(part.next_offset, last.next_offset)
 
     def _end_holders(self, connection: Connection[TupleRow], context: SinkContext) -> None:
         # Whoever the coordinator confirms is the owner, and whoever holds the fences is not. The other way round this

@@ -6,6 +6,7 @@ import functools
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import psycopg
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -84,8 +85,9 @@ def test_records_that_an_attempt_before_wrote_are_left_out(
 ) -> None:
     """It died between the sink's commit and Kafka's; the next one has the same records and more, in other batches."""
     give(sink, table, {0: range(6)}, attempt=1)
-    give(sink, table, {0: range(4)}, attempt=2)
-    give(sink, table, {0: range(4, 9), 1: range(2)}, attempt=2)
+    with closing(sent(sink)) as later:
+        give(later, table, {0: range(4)}, attempt=2)
+        give(later, table, {0: range(4, 9), 1: range(2)}, attempt=2)
     assert offsets(conninfo, table) == of(0, *range(9)) + of(1, 0, 1)
 
 
