@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Literal
 from consumer_membership.config import ConsumerConfig, OffsetReset
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.batches import COLUMNS, schema, spark_schema
+from consumer_membership.spark.plan import Partition
 from consumer_membership.spark.range_reader import TASK_CONFIG, RangeReader
-from consumer_membership.spark.reader_member import Partition, ReaderMember
+from consumer_membership.spark.reader_member import LogBounds, ReaderMember
 from consumer_membership.spark.slices import ReadRange, shared_out
 
 if TYPE_CHECKING:
@@ -82,10 +83,11 @@ def read_group(
 
     Raises:
         ConfigurationError: a parameter or key that cannot work, a topic that does not exist.
-        FatalGroupError: the coordinator refused the member.
+        GroupError: the coordinator refused the member, or a right is missing.
         TransportError: no broker answered, or the group gave this member no partition in time.
     """
-    wanted_columns = _checked(config, topics, group, columns, tasks)
+    _check(config, topics, group, until, tasks)
+    wanted_columns = _known(columns)
     given = {"auto.offset.reset": "earliest", **config}
     reset = ConsumerConfig.from_mapping({**given, "group.id": group}).auto_offset_reset
     member = ReaderMember(given, list(dict.fromkeys(topics)), group, f"{pipeline or group}-reader")
@@ -94,8 +96,8 @@ def read_group(
         taken_at = owned if until == "now" else {place: at for place, at in owned.items() if place in until}
         committed = member.committed(taken_at)
         ranges = tuple(
-            _range(partition, committed.get(partition), bounds, reset, until)
-            for partition, bounds in sorted(member.bounds(taken_at).items())
+            _range(partition, committed.get(partition), log, reset, until)
+            for partition, log in sorted(member.logs(taken_at, committed).items())
         )
         reader = RangeReader(
             config=_task_config(given, group),
@@ -172,10 +174,14 @@ class GroupRead:
             self.close()
 
 
-def _checked(
-    config: Mapping[str, object], topics: Sequence[str], group: str, columns: Sequence[str], tasks: int | None
-) -> tuple[str, ...]:
-    """The columns; everything else that cannot work is refused here."""
+def _check(
+    config: Mapping[str, object],
+    topics: Sequence[str],
+    group: str,
+    until: str | Mapping[Partition, int],
+    tasks: int | None,
+) -> None:
+    """Refuse what cannot work, before anything is opened."""
     for key, remedy in _OWNED.items():
         if key in config:
             raise ConfigurationError(key, config[key], remedy)
@@ -185,48 +191,54 @@ def _checked(
         raise ConfigurationError("group", group, "name the group")
     if isinstance(topics, str) or not topics or any(topic.startswith("^") for topic in topics):
         raise ConfigurationError("topics", topics, "give a list of the names of topics; patterns are not taken here")
+    if isinstance(until, str) and until != "now":
+        raise ConfigurationError("until", until, 'give "now", or the end offset of each partition by (topic, number)')
     if tasks is not None and tasks < 1:
         raise ConfigurationError("tasks", tasks, "give the number of tasks, 1 or more; or leave it out")
-    unknown = [name for name in columns if name not in COLUMNS]
-    if isinstance(columns, str) or unknown or not columns or len(set(columns)) < len(columns):
-        raise ConfigurationError("columns", columns, f"give a list of some of {', '.join(COLUMNS)}, each once")
+
+
+def _known(columns: Sequence[str]) -> tuple[str, ...]:
     schema()  # without pyarrow no task would work
+    if isinstance(columns, str) or not columns or not set(columns) <= set(COLUMNS) or len(set(columns)) < len(columns):
+        raise ConfigurationError("columns", columns, f"give a list of some of {', '.join(COLUMNS)}, each once")
     return tuple(columns)
 
 
 def _range(
     partition: Partition,
     committed: int | None,
-    bounds: tuple[int, int],
+    log: LogBounds,
     reset: OffsetReset,
     until: Literal["now"] | Mapping[Partition, int],
 ) -> ReadRange:
     topic, number = partition
-    low, high = bounds
-    if committed is not None and low <= committed <= high:
+    if committed is not None and log.first <= committed <= log.high_watermark:
         first = committed
     else:
-        first = _start(partition, committed, bounds, reset)
-    end = high if until == "now" else min(high, until[partition])
+        first = _start(f"{topic}[{number}]", committed, log, reset)
+    end = log.end if until == "now" else min(log.end, until[partition])
     return ReadRange(topic=topic, partition=number, first=first, end=max(first, end))
 
 
-def _start(partition: Partition, committed: int | None, bounds: tuple[int, int], reset: OffsetReset) -> int:
+def _start(place: str, committed: int | None, log: LogBounds, reset: OffsetReset) -> int:
     """Where a partition starts whose committed offset is none, or not in the log any more: as any member does."""
-    place, (low, high) = f"{partition[0]}[{partition[1]}]", bounds
     what = "nothing is committed" if committed is None else f"offset {committed} is committed"
     if reset is OffsetReset.ERROR:
-        remedy = f"{place}: {what} and the log has {low} to before {high}; commit an offset, or let it be reset"
+        remedy = (
+            f"{place}: {what} and the log has {log.first} to before {log.end}; commit an offset, or let it be reset"
+        )
         raise ConfigurationError("auto.offset.reset", reset.value, remedy)
-    start = low if reset is OffsetReset.EARLIEST else high
+    start = log.first if reset is OffsetReset.EARLIEST else log.end
     if committed is not None:
-        _log.warning("%s: %s, but the log has %d to before %d; reading from %d", place, what, low, high, start)
+        words = "%s: %s, but the log has %d to before %d; reading from %d"
+        _log.warning(words, place, what, log.first, log.end, start)
     return start
 
 
 def _task_config(config: Mapping[str, object], group: str) -> dict[str, object]:
     """What a task's consumer is made from; its group is none, but librdkafka asks for a name."""
-    ours = ConsumerConfig.from_mapping({**config, "group.id": f"{group}-reader-task"})
+    name = f"{group}-reader-task"
+    ours = ConsumerConfig.from_mapping({"client.id": f"spark-{name}", **config, "group.id": name})
     return {**ours.fetcher_config(), **TASK_CONFIG}
 
 

@@ -6,36 +6,47 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
+from typing import NamedTuple
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import (
     CommitError,
-    ConfigurationError,
     FatalGroupError,
     FencedError,
+    GroupError,
     MembershipError,
     TransportError,
     UseError,
 )
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.spark.ends import partitions_of
+from consumer_membership.spark.plan import Partition
 from consumer_membership.types import GroupProtocol
 
 _log = logging.getLogger("consumer_membership.spark")
-
-#: A partition, by topic and number.
-Partition = tuple[str, int]
 
 _POLL_S = 0.2
 _LOOK_S = 0.02
 #: How often the coordinator is asked whether more partitions are to come.
 _DESCRIBE_S = 0.5
 _REQUEST_S = 30.0
-#: An hour: the thread below polls all the time, but a driver may hold Python's lock for long.
-_POLL_INTERVAL_MS = 3_600_000
+_RIGHT_MISSING = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED})
+
+
+class LogBounds(NamedTuple):
+    """The offsets of one partition's log: the first one, and that before which a read ends.
+
+    Under `isolation.level=read_committed` the end is the first open transaction; a group may have committed more, up to
+    the high watermark.
+    """
+
+    first: int
+    end: int
+    high_watermark: int
 
 
 class ReaderMember:
@@ -56,12 +67,14 @@ class ReaderMember:
                 "group.id": group,
                 "group.instance.id": instance_id,
                 "group.instance.id.conflict.policy": "takeover",
+                "client.id": config.get("client.id") or f"spark-{instance_id}",
                 "enable.auto.commit": False,
-                "max.poll.interval.ms": _POLL_INTERVAL_MS,
             }
         )
         self._is_over = threading.Event()
+        #: Why polling ended, and the last error that it gave.
         self._refusal: Exception | None = None
+        self._complaint: KafkaError | None = None
         self._thread = threading.Thread(target=self._poll, name=f"consumer_membership-{instance_id}", daemon=True)
 
     def join(self, timeout_s: float) -> dict[Partition, int]:
@@ -71,10 +84,10 @@ class ReaderMember:
 
         Raises:
             ConfigurationError: a topic does not exist.
-            FatalGroupError: the coordinator refused the member.
+            GroupError: the coordinator refused the member, or a right is missing.
             TransportError: it owns nothing in time; the text says what it waits for.
         """
-        everything = set(self._partitions())
+        everything = set(partitions_of(self.consumer, self._topics))
         self.consumer.subscribe(list(self._topics), on_assign=lambda consumer, arriving: consumer.pause(arriving))
         self._thread.start()
         deadline = monotonic() + timeout_s
@@ -95,19 +108,9 @@ class ReaderMember:
             raise TransportError(
                 f"the reader of group {self._group!r} has no partition of {', '.join(self._topics)} after "
                 f"{timeout_s:g} s: it is {view.state} and waits for {view.waits_for or 'nothing'}"
+                f"{f'; {self._complaint.str()}' if self._complaint else ''}"
             )
         return _owned(view)
-
-    def _partitions(self) -> Iterable[Partition]:
-        for topic in self._topics:
-            try:
-                known = self.consumer.list_topics(topic, _REQUEST_S).topics[topic]
-            except KafkaException as failed:
-                raise TransportError(f"topic {topic!r} cannot be looked up: {failed.args[0].str()}") from failed
-            if known.error is not None:
-                remedy = f"the broker says: {known.error.str()}; create it, or correct it"
-                raise ConfigurationError("topics", topic, remedy)
-            yield from ((topic, number) for number in known.partitions)
 
     def _view(self) -> MembershipView:
         view = self.consumer.membership()
@@ -115,6 +118,10 @@ class ReaderMember:
             words = self._refusal or view.last_error
             code = view.last_error.code if view.last_error else -1
             raise FatalGroupError(f"the coordinator refused the reader of group {self._group!r}: {words}", code)
+        if self._complaint is not None and self._complaint.code() in _RIGHT_MISSING:
+            # A member goes on asking until somebody grants it; whoever waits for a read is told.
+            lacks = f"the reader of group {self._group!r} lacks a right: {self._complaint.str()}; grant it READ"
+            raise GroupError(lacks, self._complaint.code())
         return view
 
     def _is_more_to_come(self, view: MembershipView) -> bool:
@@ -137,11 +144,22 @@ class ReaderMember:
                 raise TransportError(f"{each.topic}[{each.partition}]: no committed offset: {each.error.str()}")
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
-    def bounds(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
-        """The first offset of each partition's log and its end; of committed transactions under read_committed."""
+    def logs(self, partitions: Iterable[Partition], committed: Mapping[Partition, int]) -> dict[Partition, LogBounds]:
+        """Which offsets these partitions have; `committed` says where it matters what an open transaction hides."""
         asked = list(partitions)
         firsts, ends = self._log_offsets(asked, -2), self._log_offsets(asked, -1)
-        return {partition: (firsts[partition], ends[partition]) for partition in asked}
+        highs = self._high_watermarks() if any(committed.get(each, 0) > ends[each] for each in asked) else {}
+        return {
+            each: LogBounds(first=firsts[each], end=ends[each], high_watermark=highs.get(each, ends[each]))
+            for each in asked
+        }
+
+    def _high_watermarks(self) -> dict[Partition, int]:
+        try:
+            known = GroupAdmin(self._config).describe(self._group).partitions
+        except MembershipError as refused:
+            raise TransportError(f"the ends of partitions cannot be had: {refused}") from refused
+        return {(each.topic, each.partition): each.end for each in known if each.end is not None}
 
     def _log_offsets(self, partitions: Iterable[Partition], which: int) -> dict[Partition, int]:
         """One request for each broker: ListOffsets takes -2 and -1 for the times of the first and the next record."""
@@ -199,8 +217,10 @@ class ReaderMember:
                 self._refusal = refused
                 _log.warning("The reader of group %s is no member any more: %s", self._group, refused)
                 return
-            if event is not None and event.error() is not None:
-                _log.info("The reader of group %s: %s", self._group, event.error())
+            error = None if event is None else event.error()
+            if error is not None:
+                self._complaint = error
+                _log.info("The reader of group %s: %s", self._group, error.str())
 
 
 def _owned(view: MembershipView) -> dict[Partition, int]:

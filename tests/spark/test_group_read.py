@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer
-from consumer_membership.errors import ConfigurationError, FencedError, TransportError, UseError
+from consumer_membership.errors import ConfigurationError, FencedError, GroupError, TransportError, UseError
 from consumer_membership.spark.group_read import GroupRead, read_group
 from consumer_membership.spark.slices import LEAST_OFFSETS
 from tests.integration.test_refusals import AUTHORIZER, forbid
@@ -218,6 +218,23 @@ def test_transactions_end_the_read_before_the_first_open_one(kafka: Broker, spar
     producer.commit_transaction(20)
     with read_group(spark, config(kafka), [topic], group) as frame:
         assert values(frame) == [b"open"]
+
+
+def test_what_was_committed_within_an_open_transaction_is_not_read_again(kafka: Broker, spark: SparkSession) -> None:
+    """A group that read uncommitted records before may be further than the first open transaction; that is no reset."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
+    produce(kafka.bootstrap_servers, topic, 3)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("tx")})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    assert producer.flush(20) == 0
+    with read_group(spark, config(kafka, isolation_level="read_uncommitted"), [topic], group) as frame:
+        assert frame.count() == 4
+    with read_group(spark, config(kafka), [topic], group) as frame:
+        assert frame.count() == 0
+    assert committed(kafka, group, topic) == [4]
+    producer.abort_transaction(20)
 
 
 def test_range_that_ends_with_a_marker_is_read_to_its_end(kafka: Broker, spark: SparkSession) -> None:
@@ -471,12 +488,22 @@ def test_tasks_need_the_right_to_read_the_topic_only(kafka_broker: BrokerFactory
     assert committed(kafka, group, topic, 2) == [5, 5]
 
 
+def test_reader_without_the_right_to_its_group_is_told(kafka_broker: BrokerFactory, spark: SparkSession) -> None:
+    """The coordinator's refusal is an error of the call."""
+    kafka = kafka_broker(properties=AUTHORIZER)
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
+    forbid(kafka.bootstrap_servers, ResourceType.GROUP, group, AclOperation.READ)
+    with pytest.raises(GroupError, match=f"the reader of group '{group}' lacks a right: .*authori"):
+        read_group(spark, config(kafka), [topic], group)
+
+
 @pytest.mark.parametrize(
     ("keys", "arguments", "said"),
     [
         ({}, {"columns": ("value", "size")}, "columns=.*key, value, topic"),
         ({}, {"columns": "value"}, "columns='value'"),
         ({}, {"tasks": 0}, "tasks=0"),
+        ({}, {"until": "tomorrow"}, "until='tomorrow'"),
         ({"group_instance_id": "a"}, {}, "group.instance.id='a'.*<pipeline>-reader"),
         ({"enable_auto_commit": True}, {}, "enable.auto.commit=True.*commit()"),
         ({"group_id": "other"}, {}, "group.id='other'"),
