@@ -173,7 +173,7 @@ def driver_of(spark: SparkSession) -> SparkContext:
     """
     try:
         return spark.sparkContext
-    except Exception as refused:
+    except AttributeError as refused:
         raise ConfigurationError(
             "spark",
             type(spark).__module__,
