@@ -87,6 +87,8 @@ def read_group(
         TransportError: no broker answered, or the group gave this member no partition in time.
     """
     _check(config, topics, group, until, tasks)
+    if not timeout_s > 0:
+        raise ConfigurationError("timeout_s", timeout_s, "give seconds, more than 0")
     wanted_columns = _known(columns)
     given = {"auto.offset.reset": "earliest", **config}
     reset = ConsumerConfig.from_mapping({**given, "group.id": group}).auto_offset_reset
@@ -236,9 +238,13 @@ def _start(place: str, committed: int | None, log: LogBounds, reset: OffsetReset
 
 
 def _task_config(config: Mapping[str, object], group: str) -> dict[str, object]:
-    """What a task's consumer is made from; its group is none, but librdkafka asks for a name."""
+    """What a task's consumer is made from; its group is none, but librdkafka asks for a name.
+
+    Callbacks and loggers stay with the driver's member.
+    """
     name = f"{group}-reader-task"
-    ours = ConsumerConfig.from_mapping({"client.id": f"spark-{name}", **config, "group.id": name})
+    plain = {key: value for key, value in config.items() if isinstance(value, str | int | float)}
+    ours = ConsumerConfig.from_mapping({"client.id": f"spark-{name}", **plain, "group.id": name})
     return {**ours.fetcher_config(), **TASK_CONFIG}
 
 

@@ -138,7 +138,10 @@ class ReaderMember:
 
     def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """What the group has committed of these; nothing for those of which it has committed nothing."""
-        found = self.consumer.committed([TopicPartition(*p) for p in partitions], _REQUEST_S)
+        try:
+            found = self.consumer.committed([TopicPartition(*p) for p in partitions], _REQUEST_S)
+        except KafkaException as failed:
+            raise TransportError(f"committed offsets cannot be had: {failed.args[0].str()}") from failed
         for each in found:
             if each.error is not None:
                 raise TransportError(f"{each.topic}[{each.partition}]: no committed offset: {each.error.str()}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -178,6 +179,21 @@ def test_group_of_the_classic_protocol_is_read(kafka: Broker, spark: SparkSessio
     with read_group(spark, config(kafka, group_protocol="classic"), [topic], group) as frame:
         assert values(frame) == numbers(10)
     assert committed(kafka, group, topic, 2) == [5, 5]
+
+
+def test_callbacks_stay_with_the_driver(kafka: Broker, spark: SparkSession) -> None:
+    """What cannot be pickled is no obstacle: the tasks have no use for it."""
+    topic = create_topic(kafka.bootstrap_servers, unique("topic"))
+    produce(kafka.bootstrap_servers, topic, 3)
+    lock = Lock()
+
+    def note(_: object) -> None:
+        with lock:
+            pass
+
+    given = config(kafka) | {"error_cb": note, "logger": logging.getLogger("librdkafka")}
+    with read_group(spark, given, [topic], unique("group")) as frame:
+        assert values(frame) == numbers(3)
 
 
 # ---- where partitions end ----
@@ -503,6 +519,7 @@ def test_reader_without_the_right_to_its_group_is_told(kafka_broker: BrokerFacto
         ({}, {"columns": ("value", "size")}, "columns=.*key, value, topic"),
         ({}, {"columns": "value"}, "columns='value'"),
         ({}, {"tasks": 0}, "tasks=0"),
+        ({}, {"timeout_s": 0}, "timeout_s=0"),
         ({}, {"until": "tomorrow"}, "until='tomorrow'"),
         ({"group_instance_id": "a"}, {}, "group.instance.id='a'.*<pipeline>-reader"),
         ({"enable_auto_commit": True}, {}, "enable.auto.commit=True.*commit()"),
