@@ -97,8 +97,9 @@ class Sink(Protocol[BatchT_contra]):
     It has done its work when it returns: then the offsets are committed. It may be called again with records that it
     has seen, whenever the call before failed or its task was lost.
 
-    An object may have `close()`, called once in each task after the last batch, and `commits_offsets = True`, if it
-    commits the group's offsets itself (in a transaction of its own).
+    An object may have `prepare(instance, instance_id)`, called once in each attempt of a task before it joins the
+    group, `close()`, called once after the last batch, and `commits_offsets = True`, if it commits the group's offsets itself
+    (in a transaction of its own).
     """
 
     def __call__(self, batch: BatchT_contra, context: SinkContext) -> None:

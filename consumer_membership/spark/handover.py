@@ -82,6 +82,12 @@ class Handover:
         ended = {p: self._bounds.end_of(p) or 0 for p in held.finished if p in owned}
         self._commit(mine, epochs, ended, began_at)
 
+    def prepare(self) -> None:
+        """Have the sink do what it has to before anything is fetched; what it raises comes out of here."""
+        prepare = getattr(self._sink, "prepare", None)
+        if callable(prepare):
+            prepare(self._instance, self._plan.instance_id(self._instance))
+
     def close(self) -> None:
         """Have the sink release what it holds."""
         close = getattr(self._sink, "close", None)

@@ -87,6 +87,7 @@ class TaskMember:
         is_over = False
         try:
             self._refuse_to_replace_a_later_attempt()
+            self._handover.prepare()
             self._consumer.subscribe(
                 list(self._plan.topics), on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
             )
@@ -143,8 +144,8 @@ class TaskMember:
     def _is_end(self, message: Message, error: KafkaError) -> bool:
         """Whether it says that a partition's end is reached; an error that is final is raised, another one logged."""
         if error.code() == _EOF:
-            end = self._bounds.end_of((message.topic() or "", message.partition() or 0))
-            return end is not None and (message.offset() or 0) >= end
+            partition = (message.topic() or "", message.partition() or 0)
+            return partition in self._bounds.left and (message.offset() or 0) >= self._end(partition)
         if error.fatal():
             self._raise_final(error)
         _log.warning("Task %s: %s", self._instance, error.str())

@@ -322,6 +322,25 @@ def test_sink_gets_the_format_that_it_asks_for(scene: Scene, batch_format: str) 
     assert sorted(values, key=int) == [str(number).encode() for number in range(400)]
 
 
+def test_sink_is_prepared_before_and_closed_after(scene: Scene) -> None:
+    """Once each, around all of its batches."""
+    calls: list[object] = []
+
+    class Careful:
+        def prepare(self, instance: int, instance_id: str) -> None:
+            calls.append((instance, instance_id))
+
+        def __call__(self, batch: list[Message], _: SinkContext) -> None:
+            calls.append(len(batch))
+
+        def close(self) -> None:
+            calls.append("closed")
+
+    scene.run(scene.plan(batch_size=1000), Careful())
+    assert (calls[0], calls[-1]) == ((0, f"{scene.group}-0"), "closed")
+    assert sum(call for call in calls if isinstance(call, int)) == 400
+
+
 def test_reports_say_what_a_member_does(scene: Scene, recorder: Recorder) -> None:
     """State, epoch, partitions, records, lag."""
     done, line = scene.start(scene.plan(), recorder)
