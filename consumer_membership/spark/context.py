@@ -98,8 +98,8 @@ class Sink(Protocol[BatchT_contra]):
     has seen, whenever the call before failed or its task was lost.
 
     An object may have `prepare(instance, instance_id)`, called once in each attempt of a task before it joins the
-    group, `close()`, called once after the last batch, and `commits_offsets = True`, if it commits the group's offsets itself
-    (in a transaction of its own).
+    group, `close()`, called once after the last batch, and `commits_offsets = True`, if it commits the group's offsets
+    itself (in a transaction of its own).
     """
 
     def __call__(self, batch: BatchT_contra, context: SinkContext) -> None:

@@ -241,13 +241,16 @@ def test_replacement_has_the_partitions_and_the_older_attempt_ends(scene: Scene,
         holds.set()
         assert may_end.wait(PATIENCE_S)
 
-    plan = scene.plan(instances=1)
+    plan = scene.plan(is_bounded=False, instances=1)
     older, _ = scene.start(plan, stuck, attempt=1)
     assert holds.wait(PATIENCE_S)
-    assert scene.run(plan, recorder, attempt=2).records == 400
+    newer, line = scene.start(plan, recorder, attempt=2)
+    until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
     may_end.set()
     with pytest.raises(FencedError, match=r"replaced|does not confirm"):
         older.result(PATIENCE_S)
+    line.order = Order.STOP
+    assert newer.result(PATIENCE_S).records == 400
     assert sum(len(call.offsets) for call in recorder.given() if call.attempt == 1) == 50
     assert len(recorder.counts()) == 400
 
