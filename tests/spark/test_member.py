@@ -262,6 +262,7 @@ def test_older_attempt_that_comes_late_does_not_take_over(scene: Scene, recorder
     line.until(PARTITIONS)
     with pytest.raises(FencedError, match="held by a later attempt"):
         scene.run(plan, recorder, attempt=1)
+    until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
     line.order = Order.STOP
     assert newer.result(PATIENCE_S).records == 400
 
