@@ -22,6 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # Of pyspark 4.3; what is used of it here is Arrow.
             item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"))
             item.add_marker(pytest.mark.slow)
+            # A session takes half a minute to start on a busy machine, and so does a broker.
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")
