@@ -86,7 +86,8 @@ class KafkaSink:
     Each member has a producer of its own, whose `transactional.id` is its `group.instance.id`, or, if `producer_config`
     has one, that with the number of the member behind it: the producer of a replacement ends the transaction that the
     one before has left. Beyond that, the coordinator refuses the offsets of a member that was replaced, so an attempt
-    that was stopped and woke up gets a `FencedError` and its transaction is aborted.
+    that was stopped and woke up gets a `FencedError` and its transaction is aborted. A batch must be done within
+    `transaction.timeout.ms`, after which the brokers end it.
 
     Args:
         producer_config: as `confluent_kafka.Producer` takes it; sent to the tasks.
@@ -205,9 +206,10 @@ class KafkaSink:
                 context.verify()
             mine = self._transactional_id(context.instance, context.instance_id)
             raise FencedError(
-                f"another producer has transactional.id {mine!r} of {context.instance_id!r} ({error.str()}); nothing"
-                f" more is written of {said(context)}. If the group knows of no replacement, look for another pipeline"
-                " of this name, or give each its own transactional.id in the producer's configuration"
+                f"another producer has transactional.id {mine!r} of {context.instance_id!r}, or the brokers ended its"
+                f" transaction ({error.str()}); nothing more is written of {said(context)}. If the group knows of no"
+                " replacement: let a batch be shorter than transaction.timeout.ms, and give each pipeline of this name"
+                " its own transactional.id in the producer's configuration"
             ) from refused
         if error.code() in _MEMBER_FENCED:
             # The member's epoch may have moved between the question and the offsets; then it is confirmed, and the
