@@ -8,6 +8,9 @@
     ├── GroupError               the coordinator's refusal of the member (fenced, group full, not authorised, ...)
     │   └── FatalGroupError      final: the member does not come back by itself
     ├── CommitError              the coordinator's refusal of a commit
+    ├── FencedError              somebody else owns the partition by now: nothing was written
+    ├── SinkError                the caller's own sink: what it raised, and for which offsets
+    ├── DrainError               a bounded drain that cannot be finished; what is left, and why
     ├── TransportError           no broker, no answer, a broken or foreign stream
     └── InternalError            our bug; please report it with its text
 
@@ -62,6 +65,18 @@ class CommitError(MembershipError):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+class FencedError(MembershipError):
+    """Whoever writes was replaced; nothing was written. The text names the partition, and who wrote last."""
+
+
+class SinkError(MembershipError):
+    """A sink gave up; the text names the partitions and the offsets that are not committed."""
+
+
+class DrainError(MembershipError):
+    """A bounded drain cannot reach its end; the text names the partitions, how far they are, and why."""
 
 
 class TransportError(MembershipError):

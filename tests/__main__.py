@@ -12,19 +12,24 @@ was left out by a flag, or what this machine has no engine for, is left out, and
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Folders whose tests are quick and need no broker; floors 1 to 4. They run in two processes.
 NOT_INTEGRATION = "not integration and not docker"
+#: Beside the one of the extra `test`.
+NEWEST_PYSPARK = "4.3.0"
+#: Those that have a session.
+SPARK_TESTS = ("tests/spark/test_runs.py", "tests/spark/test_group_read.py", "tests/spark/test_doctor.py")
 
 
 @dataclass(slots=True)
@@ -42,10 +47,10 @@ def python(*words: str) -> int:
     return run([sys.executable, *words])
 
 
-def run(words: Sequence[str], cwd: Path = ROOT) -> int:
+def run(words: Sequence[str], cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> int:
     """Run a command, output passed through; its exit code."""
     print("$ " + " ".join(Path(words[0]).name if i == 0 else word for i, word in enumerate(words)), flush=True)
-    return subprocess.run(words, cwd=cwd, check=False, stdin=subprocess.DEVNULL).returncode
+    return subprocess.run(words, cwd=cwd, check=False, stdin=subprocess.DEVNULL, env=environment).returncode
 
 
 def lint(_: Plan) -> int:
@@ -91,6 +96,23 @@ def broker(plan: Plan) -> int:
     return code or (python("-m", "pytest", "-q", "-m", "docker") if plan.docker else 0)
 
 
+def newest_spark(plan: Plan) -> int:
+    """Spark's tests once more with the newest pyspark; the others have the oldest one, whose Kafka source resolves."""
+    if not plan.broker:
+        return 0
+    folder = Path.home() / ".cache" / "consumer-membership" / f"pyspark-{NEWEST_PYSPARK}"
+    if not (folder / "pyspark" / "version.py").exists():
+        code = python("-m", "pip", "install", "-q", "--target", str(folder), f"pyspark=={NEWEST_PYSPARK}")
+        if code:
+            return code
+    # Before the installed one, in the drivers and in their tasks.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])),
+    }
+    return run([sys.executable, "-m", "pytest", "-q", *SPARK_TESTS], environment=environment)
+
+
 def wheel(_: Plan) -> int:
     """The wheel builds, installs into an empty environment, imports, and its command answers."""
     with tempfile.TemporaryDirectory() as folder:
@@ -116,6 +138,7 @@ STAGES: dict[str, Callable[[Plan], int]] = {
     "scenarios": scenarios,
     "exploration": exploration,
     "broker": broker,
+    "newest-spark": newest_spark,
     "wheel": wheel,
 }
 

@@ -24,16 +24,28 @@ RECORDS = 40
 
 def run(example: str, kafka: Broker, topic: str, *words: str) -> list[str]:
     """What the example prints; a group of its own, and the broker by the environment."""
-    asked = subprocess.run(
+    asked = ran(example, kafka, topic, *words)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    return asked.stdout.splitlines()
+
+
+def ran(example: str, kafka: Broker, topic: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """The example, run to its end."""
+    return subprocess.run(
         [sys.executable, f"examples/{example}.py", "-t", topic, "-g", topic, *words],
         cwd=ROOT,
         env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=200,
     )
-    assert (asked.returncode, asked.stderr) == (0, "")
+
+
+def run_spark(example: str, kafka: Broker, topic: str, *words: str) -> list[str]:
+    """What an example of Spark prints; Spark itself says on stderr what it likes."""
+    asked = ran(example, kafka, topic, *words)
+    assert asked.returncode == 0, asked.stderr
     return asked.stdout.splitlines()
 
 
@@ -121,3 +133,20 @@ def test_assign_co_partitioned(kafka: Broker) -> None:
     assert orders[3] == ""
     assert orders[3:] == payments[3:]
     assert sorted(map(len, orders[4:])) == [7, 7]
+
+
+@pytest.mark.timeout(300)
+def test_spark_drain(kafka: Broker, topic: str) -> None:
+    """Every record of every partition; a second run has nothing to do."""
+    lines = run_spark("spark_drain", kafka, topic)
+    expected = [f"{topic}[{number}]: offsets 0 to 10, 10 records" for number in range(PARTITIONS)]
+    assert lines == [*expected, f"{RECORDS} records"]
+    assert run_spark("spark_drain", kafka, topic)[-1] == "0 records"
+
+
+@pytest.mark.timeout(300)
+def test_spark_foreach_partition_sink(kafka: Broker, topic: str, tmp_path: Path) -> None:
+    """Files that hold each record once, after a second run, too."""
+    expected = [f"{topic}[{number}]: 10 records in {tmp_path}" for number in range(PARTITIONS)]
+    for _ in range(2):
+        assert run_spark("spark_foreach_partition_sink", kafka, topic, "-o", str(tmp_path)) == expected

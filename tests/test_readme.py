@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import tomllib
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from consumer_membership import Consumer, MembershipView, MemberSubscription, Topics
+from consumer_membership import Consumer, MembershipView, MemberSubscription, Topics, spark
 from consumer_membership.cli import main
 from consumer_membership.config.model import FETCHER_DEFAULTS, ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
@@ -26,12 +27,32 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
     used = [node for block in BLOCKS for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Attribute)]
-    of = {"consumer": dir(Consumer), "view": MembershipView.__dataclass_fields__}
+    of = {
+        "consumer": dir(Consumer),
+        "view": MembershipView.__dataclass_fields__,
+        "result": dir(spark.DrainResult),
+        "handle": dir(spark.RunHandle),
+        "context": dir(spark.SinkContext),
+    }
     for node in used:
         if isinstance(node.value, ast.Name) and node.value.id in of:
             assert node.attr in of[node.value.id]
+
+
+def test_words_of_the_spark_section_exist() -> None:
+    """Functions, sinks and their parameters."""
+    section = README.partition("\n## In Spark\n")[2].partition("\n## ")[0]
+    named = {match[1]: match[2] for match in re.finditer(r"^\| .*?`(\w+)[.\w]*(?:\((.*?)\))?`", section, re.MULTILINE)}
+    assert {"run", "drain", "member_task", "read_group", "check", "PostgresSink", "KafkaSink"} <= named.keys()
+    assert named.keys() <= set(spark.__all__)
+    for name, parameters in named.items():
+        known = inspect.signature(getattr(spark, name)).parameters
+        for parameter in filter(None, (parameters or "").split(", ")):
+            assert parameter in known
+    for option in ("sink_timeout_s", "sink_attempts", "batch_format"):
+        assert option in spark.Options.__annotations__
 
 
 def test_assignor_gives_each_topic_to_one_member() -> None:

@@ -12,6 +12,7 @@ from consumer_membership.admin.reports import GroupReport, Removal
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import ConfigurationError, UseError
 from consumer_membership.runtime.group_client import GroupClient
+from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 
 AnswerT = TypeVar("AnswerT")
 
@@ -53,6 +54,17 @@ class GroupAdmin:
             UseError: called within a running asyncio loop.
         """
         return self._ask(group_id, lambda inquiry: inquiry.report(with_offsets=with_offsets))
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError]:
+        """All that the group has committed and the asker may see, with metadata; nothing where there is no such group.
+
+        Raises:
+            GroupError: the coordinator refused (`code`).
+            UnsupportedProtocolError: the brokers cannot be asked this.
+            TransportError: no answer in time.
+            UseError: called within a running asyncio loop.
+        """
+        return self._ask(group_id, lambda inquiry: inquiry.committed())
 
     def remove_members(
         self,

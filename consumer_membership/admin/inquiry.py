@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from consumer_membership.admin import removal
-from consumer_membership.admin.progress import end_offsets, partitions_of, progress
+from consumer_membership.admin.progress import Committed, end_offsets, partitions_of, progress
 from consumer_membership.admin.refusals import (
     DESCRIBING,
     NOT_FOUND,
@@ -47,12 +47,25 @@ class Inquiry:
             if not with_offsets:
                 return GroupReport(group=group, coordinator=coordinator, partitions=())
             # First what is committed, then the ends: nothing read in between makes a lag negative.
-            committed = await self._persist(
-                "committed offsets", lambda at, left_s: self._client.all_committed(at, self._group_id, left_s)
-            )
+            committed = await self._committed()
             partitions = partitions_of(group, committed)
             ends = await self._in_time("the ends of partitions", end_offsets(self._client, partitions))
             return GroupReport(group=group, coordinator=coordinator, partitions=progress(group, committed, ends))
+
+    async def committed(self) -> Committed:
+        """All that the group has committed.
+
+        Raises:
+            GroupError, UnsupportedProtocolError: the coordinator refused.
+            TransportError: no answer in time.
+        """
+        with self._refusals_of(DESCRIBING):
+            return await self._committed()
+
+    async def _committed(self) -> Committed:
+        return await self._persist(
+            "committed offsets", lambda at, left_s: self._client.all_committed(at, self._group_id, left_s)
+        )
 
     async def remove(
         self, asked: Sequence[MemberIdentity], *, everyone: bool, reason: str | None, dry_run: bool

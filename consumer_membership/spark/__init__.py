@@ -1,0 +1,45 @@
+"""Group members inside PySpark: long runs, bounded drains, and sinks that a replaced task cannot write to.
+
+Nothing here imports pyspark before it is called; what travels to the tasks is configuration, never a client.
+"""
+
+from consumer_membership.errors import DrainError, FencedError, SinkError
+from consumer_membership.spark.context import BatchFormat, OffsetRange, Sink, SinkContext
+from consumer_membership.spark.diagnosis.findings import Diagnosis
+from consumer_membership.spark.doctor import check
+from consumer_membership.spark.fence import Fence
+from consumer_membership.spark.group_read import GroupRead, read_group
+from consumer_membership.spark.link import MemberProgress
+from consumer_membership.spark.plan import Options
+from consumer_membership.spark.runs import DrainResult, PartitionDrained, RunHandle, RunResult, drain, run
+from consumer_membership.spark.sinks import KafkaSink, OutRecord, ParquetSink, PostgresSink
+from consumer_membership.spark.task import foreach_partition, member_task
+
+__all__ = [
+    "BatchFormat",
+    "Diagnosis",
+    "DrainError",
+    "DrainResult",
+    "Fence",
+    "FencedError",
+    "GroupRead",
+    "KafkaSink",
+    "MemberProgress",
+    "OffsetRange",
+    "Options",
+    "OutRecord",
+    "ParquetSink",
+    "PartitionDrained",
+    "PostgresSink",
+    "RunHandle",
+    "RunResult",
+    "Sink",
+    "SinkContext",
+    "SinkError",
+    "check",
+    "drain",
+    "foreach_partition",
+    "member_task",
+    "read_group",
+    "run",
+]

@@ -1,0 +1,236 @@
+"""Batches of records as a sink or Spark gets them: confluent-kafka's messages, Arrow or pandas.
+
+Every record of a long run passes here, so each column is made by one call of C (`map` over the message's own method)
+and one of pyarrow; measured beside comprehensions, numpy and buffers put together by hand, that was the quickest for
+each column, apart from the two that are nearly always the same in every record: topic and headers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import compress
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never, cast, overload
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.context import BatchFormat
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # ships no types
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
+#: What a sink is called with.
+Batch: TypeAlias = "list[Message] | pa.RecordBatch | pd.DataFrame"
+
+#: Each column in Spark's words, for the schema that `mapInArrow` is told.
+_SPARK_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "long",
+    "timestamp": "timestamp",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+#: The columns of a batch, in their order.
+COLUMNS = tuple(_SPARK_TYPES)
+#: Arrow's offsets into a column of bytes or text are of 32 bits.
+_COLUMN_BYTES = 2**31 - 1
+#: The largest time in milliseconds that a microsecond clock of 64 bits can show.
+_MOST_MS = (2**63 - 1) // 1000
+
+
+def spark_schema(columns: Sequence[str] = COLUMNS) -> str:
+    """These columns as Spark's DDL: what `mapInArrow` has to be told of batches that are made here."""
+    return ", ".join(f"{name} {_SPARK_TYPES[name]}" for name in columns)
+
+
+#: Every column as Spark's DDL.
+SPARK_SCHEMA = spark_schema()
+
+
+@cache
+def schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
+    """These columns as an Arrow schema, the order being theirs.
+
+    `timestamp` is null where a record has none, or one that microseconds cannot hold (beyond the year 294,246);
+    `headers` is an empty list where it has none.
+
+    Raises:
+        ConfigurationError: there is no pyarrow.
+    """
+    arrow = _pyarrow()
+    types = {
+        "key": arrow.binary(),
+        "value": arrow.binary(),
+        "topic": arrow.string(),
+        "partition": arrow.int32(),
+        "offset": arrow.int64(),
+        "timestamp": arrow.timestamp("us", "UTC"),
+        "headers": arrow.list_(arrow.struct([("key", arrow.string()), ("value", arrow.binary())])),
+    }
+    return arrow.schema([(name, types[name]) for name in columns])
+
+
+@overload
+def formed(messages: list[Message], batch_format: Literal[BatchFormat.MESSAGES]) -> list[Message]: ...
+@overload
+def formed(messages: list[Message], batch_format: Literal[BatchFormat.ARROW]) -> pa.RecordBatch: ...
+@overload
+def formed(messages: list[Message], batch_format: Literal[BatchFormat.PANDAS]) -> pd.DataFrame: ...
+@overload
+def formed(messages: list[Message], batch_format: BatchFormat) -> Batch: ...
+def formed(messages: list[Message], batch_format: BatchFormat) -> Batch:
+    """The records as the batch that a sink asked for; messages stay the list that they are.
+
+    There must be records only: what an error event carries is no value.
+
+    Raises:
+        ConfigurationError: pyarrow or pandas is missing, or the keys or values weigh more than Arrow can hold (2 GiB).
+    """
+    match batch_format:
+        case BatchFormat.MESSAGES:
+            return messages
+        case BatchFormat.ARROW:
+            return record_batch(messages)
+        case BatchFormat.PANDAS:
+            _required("pandas", batch_format)
+            return record_batch(messages).to_pandas()
+        case _:
+            assert_never(batch_format)
+
+
+def record_batch(messages: list[Message], columns: tuple[str, ...] = COLUMNS) -> pa.RecordBatch:
+    """The records as an Arrow batch of these columns; the others cost nothing.
+
+    Raises:
+        ConfigurationError: as `formed`.
+    """
+    arrays = [_COLUMN_MAKERS[name](_pyarrow(), messages) for name in columns]
+    return _pyarrow().RecordBatch.from_arrays(arrays, schema=schema(columns))
+
+
+def after(batch: Batch, batch_format: BatchFormat, positions: Mapping[tuple[str, int], int]) -> Batch:
+    """The batch without the records below these offsets of these partitions; the batch itself if it has none.
+
+    `positions` says by topic and partition which offset is the next to be written; partitions that it does not name
+    keep all their records.
+    """
+    if isinstance(batch, list):
+        kept = _kept(map(Message.topic, batch), map(Message.partition, batch), map(Message.offset, batch), positions)
+        return batch if all(kept) else list(compress(batch, kept))
+    topics, partitions, offsets = (batch[name].tolist() for name in ("topic", "partition", "offset"))
+    kept = _kept(topics, partitions, offsets, positions)
+    if all(kept):
+        return batch
+    if batch_format is BatchFormat.ARROW:
+        return batch.filter(_pyarrow().array(kept))
+    return batch[kept].reset_index(drop=True)
+
+
+def _kept(
+    topics: Iterable[str | None],
+    partitions: Iterable[int | None],
+    offsets: Iterable[int | None],
+    positions: Mapping[tuple[str, int], int],
+) -> list[bool]:
+    # What confluent-kafka's types allow to be None never is in a record.
+    places = cast("Iterable[tuple[str, int, int]]", zip(topics, partitions, offsets, strict=True))
+    return [offset >= positions.get((topic, partition), 0) for topic, partition, offset in places]
+
+
+# ---- columns ----
+
+
+def _keys(arrow: ModuleType, messages: list[Message]) -> pa.Array:
+    keys = list(map(Message.key, messages))
+    _check_weight("keys", sum(map(len, filter(None, keys))), len(messages))
+    return arrow.array(keys, arrow.binary())
+
+
+def _values(arrow: ModuleType, messages: list[Message]) -> pa.Array:
+    _check_weight("values", sum(map(len, messages)), len(messages))  # a message's length is its value's
+    return arrow.array(list(map(Message.value, messages)), arrow.binary())
+
+
+def _check_weight(name: str, weight: int, records: int) -> None:
+    """Refuse what Arrow would only put into two arrays, after it had copied 2 GiB of it."""
+    if weight > _COLUMN_BYTES:
+        raise ConfigurationError(
+            "batch_format",
+            BatchFormat.ARROW.value,
+            f"the {name} of this batch of {records} records weigh {weight} bytes, and Arrow and pandas hold "
+            f"{_COLUMN_BYTES}; let a batch be of fewer records, or take messages",
+        )
+
+
+def _topics(arrow: ModuleType, messages: list[Message]) -> pa.Array:
+    topics = list(map(Message.topic, messages))
+    if len(set(topics)) == 1:
+        return arrow.repeat(arrow.scalar(topics[0], arrow.string()), len(topics))
+    return arrow.array(topics, arrow.string())
+
+
+def _partitions(arrow: ModuleType, messages: list[Message]) -> pa.Array:
+    return arrow.array(list(map(Message.partition, messages)), arrow.int32())
+
+
+def _offsets(arrow: ModuleType, messages: list[Message]) -> pa.Array:
+    return arrow.array(list(map(Message.offset, messages)), arrow.int64())
+
+
+def _timestamps(arrow: ModuleType, messages: list[Message]) -> pa.Array:
+    found = [ms if kind != TIMESTAMP_NOT_AVAILABLE else None for kind, ms in map(Message.timestamp, messages)]
+    to_type = schema().field("timestamp").type
+    try:
+        return arrow.array(found, arrow.timestamp("ms", "UTC")).cast(to_type)
+    except arrow.ArrowInvalid:
+        # A producer may write any number of 64 bits; no batch may fail for that, again and again.
+        held = [ms if ms is not None and abs(ms) <= _MOST_MS else None for ms in found]
+        return arrow.array(held, arrow.timestamp("ms", "UTC")).cast(to_type)
+
+
+def _headers(arrow: ModuleType, messages: list[Message]) -> pa.Array:
+    found = list(map(Message.headers, messages))
+    of_type = schema().field("headers").type
+    if any(found):
+        return arrow.array([headers or () for headers in found], of_type)
+    starts = arrow.repeat(arrow.scalar(0, arrow.int32()), len(found) + 1)
+    return arrow.ListArray.from_arrays(starts, arrow.array([], of_type.value_type), type=of_type)
+
+
+_COLUMN_MAKERS: dict[str, Callable[[ModuleType, list[Message]], pa.Array]] = {
+    "key": _keys,
+    "value": _values,
+    "topic": _topics,
+    "partition": _partitions,
+    "offset": _offsets,
+    "timestamp": _timestamps,
+    "headers": _headers,
+}
+
+
+# ---- libraries ----
+
+
+@cache
+def _pyarrow() -> ModuleType:
+    return _required("pyarrow", BatchFormat.ARROW)
+
+
+def _required(name: str, batch_format: BatchFormat) -> ModuleType:
+    """The library that a format needs.
+
+    Raises:
+        ConfigurationError: it is not there.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as missing:
+        raise ConfigurationError(
+            "batch_format", batch_format.value, f"needs {name}; install consumer-membership[spark]"
+        ) from missing

@@ -1,0 +1,126 @@
+"""How far a bounded drain is, by partition: what is committed, what is left, and what the run did of it.
+
+What a run did stands in the metadata of its commits, together with the offset and as safe as it: a task that is killed
+takes nothing of the account with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from consumer_membership.spark.plan import Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What one run did in one partition: records given to the sink, from which offset on, from when until when.
+
+    Times are seconds since 1970, by the clocks of the tasks.
+    """
+
+    run: str
+    first: int
+    records: int
+    began_at: float
+    ended_at: float
+
+    def metadata(self) -> str:
+        """As text for a commit."""
+        return json.dumps(
+            {
+                "run": self.run,
+                "first": self.first,
+                "records": self.records,
+                "began": round(self.began_at, 3),
+                "ended": round(self.ended_at, 3),
+            },
+            separators=(",", ":"),
+        )
+
+
+def tally_in(metadata: str | None, run: str) -> Tally | None:
+    """The tally of this run in a commit's metadata; None: somebody else committed."""
+    try:
+        read = json.loads(metadata or "")
+        tally = Tally(
+            run=str(read["run"]),
+            first=int(read["first"]),
+            records=int(read["records"]),
+            began_at=float(read["began"]),
+            ended_at=float(read["ended"]),
+        )
+    except (ValueError, TypeError, KeyError):
+        return None
+    return tally if tally.run == run else None
+
+
+class Bounds:
+    """The ends of a run, and what is known of the way there; `ends` None: a run without end, of which nothing is kept.
+
+    A partition is done when the group's committed offset is at its end or beyond. An empty partition is done at once.
+    """
+
+    def __init__(self, run: str, ends: Mapping[Partition, int] | None) -> None:
+        self._run = run
+        self._ends: Mapping[Partition, int] = ends or {}
+        self.is_bounded = ends is not None
+        self._tallies: dict[Partition, Tally] = {}
+        self._left = {partition for partition, end in self._ends.items() if end > 0}
+
+    @property
+    def left(self) -> frozenset[Partition]:
+        """The partitions that are not done, as far as is known."""
+        return frozenset(self._left)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run has an end and every partition is there."""
+        return self.is_bounded and not self._left
+
+    def end_of(self, partition: Partition) -> int | None:
+        """Where this partition ends; None: nowhere. One that came after the run's start is not part of it: 0."""
+        return self._ends.get(partition, 0) if self.is_bounded else None
+
+    def learn(self, partition: Partition, committed: int, metadata: str | None) -> None:
+        """The coordinator said what is committed; below 0: nothing is."""
+        tally = tally_in(metadata, self._run)
+        if tally is None:
+            self._tallies.pop(partition, None)
+        else:
+            self._tallies[partition] = tally
+        self._note(partition, committed)
+
+    def committed(self, partition: Partition, next_offset: int) -> None:
+        """This member committed this offset."""
+        self._note(partition, next_offset)
+
+    def counted(self, partition: Partition, first: int, records: int, began_at: float, ended_at: float) -> str:
+        """The metadata of the commit that follows these records; `kept` makes the tally the last one."""
+        return self._grown(partition, first, records, began_at, ended_at).metadata()
+
+    def metadata_of(self, partition: Partition) -> str:
+        """The metadata of a commit that follows no new records."""
+        tally = self._tallies.get(partition)
+        return "" if tally is None else tally.metadata()
+
+    def keep(self, partition: Partition, first: int, records: int, began_at: float, ended_at: float) -> None:
+        """The commit with these records succeeded."""
+        self._tallies[partition] = self._grown(partition, first, records, began_at, ended_at)
+
+    def finished(self, partitions: Iterable[Partition]) -> Iterator[Partition]:
+        """Those of these that are done."""
+        return (partition for partition in partitions if self.is_bounded and partition not in self._left)
+
+    def _grown(self, partition: Partition, first: int, records: int, began_at: float, ended_at: float) -> Tally:
+        before = self._tallies.get(partition)
+        if before is None:
+            return Tally(run=self._run, first=first, records=records, began_at=began_at, ended_at=ended_at)
+        return replace(before, records=before.records + records, ended_at=ended_at)
+
+    def _note(self, partition: Partition, committed: int) -> None:
+        if max(committed, 0) >= self._ends.get(partition, 0):
+            self._left.discard(partition)
+        else:
+            self._left.add(partition)

@@ -1,0 +1,140 @@
+"""`check`: what will break, said before a job with group members runs.
+
+    from consumer_membership.spark.doctor import check
+
+    print(check(spark, config, ["orders"], "billing", instances=4, sink=write))
+    check(spark, config, ["orders"], "billing", instances=4, sink=write).raise_for_errors()
+
+It changes nothing: it reads the session's configuration, runs one small job over the slots, and asks the brokers what
+they say to anybody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.diagnosis.cluster import ClusterFacts, cluster_facts
+from consumer_membership.spark.diagnosis.cluster_findings import cluster_findings
+from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity, diagnosis, error, ok
+from consumer_membership.spark.diagnosis.session import context_of, session_facts
+from consumer_membership.spark.diagnosis.session_findings import session_findings
+from consumer_membership.spark.diagnosis.worker_findings import worker_findings
+from consumer_membership.spark.diagnosis.workers import worker_facts
+from consumer_membership.spark.pickling import pickled
+from consumer_membership.spark.plan import Wishes, planned
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Diagnosis", "Finding", "Severity", "check"]
+
+#: What stands where the caller named no topic and no group, and the rest of the configuration is to be checked.
+_ANY = "-"
+#: A broker that is there answers in milliseconds; the job over the slots needs the rest of the time.
+_LONGEST_ASKING_S = 10.0
+
+
+def check(
+    spark: SparkSession,
+    config: Mapping[str, object] | None = None,
+    topics: Sequence[str] = (),
+    group: str | None = None,
+    *,
+    instances: int | None = None,
+    pipeline: str | None = None,
+    sink: object | None = None,
+    timeout_s: float = 30.0,
+) -> Diagnosis:
+    """What a job with these members would meet: in the session, in its tasks, and at the brokers.
+
+    What is not given is not looked at: without `config`, `topics` and `group` nothing of Kafka, without `sink` whether
+    it can be sent. `timeout_s` bounds all of it together; the small job is cancelled when it is over.
+
+    Args:
+        spark: The session in which the job is to run.
+        config: The consumer's configuration, as the job gets it.
+        topics: The topics' names.
+        group: The group; left out, the configuration's group.id.
+        instances: How many members there will be, each in a task of its own.
+        pipeline: The name before the members' instance ids; the group's unless it is given.
+        sink: What the job gets as its sink.
+        timeout_s: Seconds.
+
+    Raises:
+        ConfigurationError: the session is stopped, or `timeout_s` is none.
+    """
+    if not timeout_s > 0:
+        raise ConfigurationError("timeout_s", timeout_s, "give seconds, more than 0")
+    deadline = time.monotonic() + timeout_s
+    context = context_of(spark)
+    sent, findings = _sink(sink)
+    group = group if group is not None or config is None else _text(config.get("group.id"))
+    cluster: ClusterFacts | None = None
+    if config is not None or topics or group is not None:
+        usable, refusals = _checked(config or {}, topics, group, instances, pipeline)
+        findings += refusals
+        if usable is not None:
+            cluster = cluster_facts(usable, topics, group, min(_LONGEST_ASKING_S, timeout_s / 2))
+            findings += cluster_findings(cluster, instances, pipeline or group or _ANY)
+    if context is not None:
+        workers = worker_facts(
+            context,
+            session_facts(spark).slots,
+            advertised=() if cluster is None else [(one.host, one.port) for one in cluster.brokers],
+            bootstrap=() if cluster is None else cluster.bootstrap,
+            sink=sent,
+            timeout_s=max(1.0, deadline - time.monotonic()),
+        )
+        findings += worker_findings(workers, context.pythonExec, instances)
+    # Last, because executors register when there is a job for them.
+    findings += session_findings(session_facts(spark), instances)
+    return diagnosis(findings)
+
+
+def _sink(sink: object | None) -> tuple[bytes, list[Finding]]:
+    """What is sent of it, and what is to be said about it."""
+    if sink is None:
+        return b"", []
+    if not callable(sink):
+        kind = type(sink).__qualname__
+        remedy = "give a function or an object with __call__: sink(batch, context)"
+        return b"", [error("sink", f"is a {kind}", "it is called with each batch", remedy)]
+    try:
+        sent = pickled(sink)
+    except ConfigurationError as refused:
+        return b"", [_refused(refused)]
+    return sent, [ok("sink", f"can be sent to the tasks, {len(sent):,} bytes")]
+
+
+def _checked(
+    config: Mapping[str, object],
+    topics: Sequence[str],
+    group: str | None,
+    instances: int | None,
+    pipeline: str | None,
+) -> tuple[Mapping[str, object] | None, list[Finding]]:
+    """The configuration with which brokers can be asked, None if there is none; and every key that a job refuses."""
+    usable, findings = dict(config), []
+    wishes = Wishes(instances=1 if instances is None else instances, pipeline=pipeline)
+    while True:
+        try:
+            planned(usable, topics or (_ANY,), _ANY if group is None else group, wishes)
+        except ConfigurationError as refused:
+            findings.append(_refused(refused))
+            if refused.key not in usable:
+                return None, findings
+            # A key at a time, so that all of them are named at once.
+            del usable[refused.key]
+        else:
+            return usable, findings
+
+
+def _refused(refusal: ConfigurationError) -> Finding:
+    return error(refusal.key, repr(refusal.value), "", refusal.remedy)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

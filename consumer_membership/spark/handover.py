@@ -1,0 +1,233 @@
+"""A batch on its way: still owned, given to the sink, committed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from confluent_kafka import Message, TopicPartition
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from consumer_membership.clients.consumer import Consumer
+from consumer_membership.errors import CommitError, FencedError, MembershipError, SinkError
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.spark.batches import formed
+from consumer_membership.spark.bounds import Bounds
+from consumer_membership.spark.context import OffsetRange, SinkContext
+from consumer_membership.spark.fence import Fence
+from consumer_membership.spark.plan import MemberPlan, Partition
+
+_log = logging.getLogger("consumer_membership.spark")
+
+#: A sink is called only if the coordinator confirmed the member within this time: one that was stopped, or cut off, for
+#: longer asks first.
+CONFIRMED_S = 2.0
+#: Between two calls of a sink that raised.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Records that were fetched, what they are of, and the partitions whose end has been reached with them."""
+
+    records: Sequence[Message]
+    ranges: tuple[OffsetRange, ...]
+    finished: frozenset[Partition] = field(default_factory=frozenset)
+
+
+class Handover:
+    """Gives batches to the sink and commits them, for the member of one task."""
+
+    def __init__(
+        self, plan: MemberPlan, sink: object, instance: int, attempt: int, consumer: Consumer, bounds: Bounds
+    ) -> None:
+        if not callable(sink):
+            raise SinkError(f"the sink {sink!r} cannot be called")
+        self._plan = plan
+        self._sink: Callable[[object, SinkContext], None] = sink
+        self._instance = instance
+        self._attempt = attempt
+        self._consumer = consumer
+        self._bounds = bounds
+        self._confirmed_at = 0.0
+        self._is_in_doubt = False
+        self._has_committing_sink = bool(getattr(sink, "commits_offsets", False))
+        self.records = 0
+        self.batches = 0
+
+    def give(self, held: Held) -> None:
+        """Have the sink take these records, and commit.
+
+        Raises:
+            SinkError: the sink raised, as often as it may.
+            FencedError: the member was replaced; or the sink says so.
+        """
+        view = self._consumer.membership()
+        owned = plain(view)
+        mine = tuple(one for one in held.ranges if one.place in owned)
+        if len(mine) < len(held.ranges):
+            # Lost since they were fetched: whoever has the partition now gets them, too.
+            kept = {one.place for one in mine}
+            records = [m for m in held.records if (m.topic(), m.partition()) in kept]
+            held = replace(held, records=records, ranges=mine)
+        began_at = time.time()
+        epochs = {one.place: owned[one.place] for one in mine}
+        if mine:
+            self._call(held, view.member_epoch)
+            self.records += len(held.records)
+            self.batches += 1
+        ended = {p: self._bounds.end_of(p) or 0 for p in held.finished if p in owned}
+        self._commit(mine, epochs, ended, began_at)
+
+    def prepare(self) -> None:
+        """Have the sink do what it has to before anything is fetched; what it raises comes out of here."""
+        prepare = getattr(self._sink, "prepare", None)
+        if callable(prepare):
+            prepare(self._instance, self._plan.instance_id(self._instance))
+
+    def close(self) -> None:
+        """Have the sink release what it holds."""
+        close = getattr(self._sink, "close", None)
+        if callable(close):
+            close()
+
+    # ---- the sink ----
+
+    def _call(self, held: Held, epoch: int) -> None:
+        ownership = _Asked(self._consumer, held.ranges, self._metadata_before)
+        context = SinkContext(
+            group=self._plan.group,
+            pipeline=self._plan.pipeline,
+            instance=self._instance,
+            instances=self._plan.instances,
+            instance_id=self._plan.instance_id(self._instance),
+            attempt=self._attempt,
+            batch_format=self._plan.batch_format,
+            ranges=held.ranges,
+            fences=tuple(self._fence(one, epoch) for one in held.ranges),
+            ownership=ownership,
+        )
+        heard_at = max(self._confirmed_at, self._consumer.membership().last_heartbeat_at or 0.0)
+        if self._is_in_doubt or time.monotonic() - heard_at > CONFIRMED_S:
+            ownership.verify()
+            self._confirmed_at, self._is_in_doubt = time.monotonic(), False
+        batch = formed(list(held.records), self._plan.batch_format)
+        attempts = Retrying(
+            stop=stop_after_attempt(self._plan.sink_attempts),
+            wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+            retry=retry_if_exception(_may_pass),
+            reraise=True,
+        )
+        try:
+            attempts(self._sink, batch, context)
+        except FencedError:
+            raise
+        except Exception as raised:
+            tried = attempts.statistics.get("attempt_number", 1)
+            raise SinkError(
+                f"the sink raised {type(raised).__name__}: {raised} ({tried} of {self._plan.sink_attempts} calls); "
+                f"not committed: {_said(held.ranges)}"
+            ) from raised
+
+    def _fence(self, one: OffsetRange, epoch: int) -> Fence:
+        return Fence(
+            group=self._plan.group,
+            topic=one.topic,
+            partition=one.partition,
+            next_offset=one.next_offset,
+            epoch=epoch,
+            attempt=self._attempt,
+        )
+
+    # ---- the commit ----
+
+    def _commit(
+        self,
+        ranges: Sequence[OffsetRange],
+        epochs: Mapping[Partition, int],
+        ended: Mapping[Partition, int],
+        began_at: float,
+    ) -> None:
+        """Commit what is still owned since before the records were fetched; the rest belongs to somebody else."""
+        now = time.time()
+        owned = plain(self._consumer.membership())
+        counted = {one.place: one for one in ranges if owned.get(one.place) == epochs[one.place]}
+        offsets = []
+        for place, one in counted.items():
+            metadata = self._metadata(place, one, began_at, now)
+            offsets.append(TopicPartition(*place, max(one.next_offset, ended.get(place, 0)), metadata))
+        for place, end in ended.items():
+            if place not in counted and place not in epochs:
+                offsets.append(TopicPartition(*place, end, self._metadata_before(place)))
+        if self._has_committing_sink:
+            # It has committed up to its last record; only an end behind that is left to do.
+            offsets = [one for one in offsets if (one.topic, one.partition) in ended]
+        if offsets and not self._is_committed(offsets):
+            return
+        for place, one in counted.items():
+            if self._bounds.is_bounded:
+                self._bounds.keep(place, one.first, one.records, began_at, now)
+            self._bounds.committed(place, max(one.next_offset, ended.get(place, 0)))
+        for place, end in ended.items():
+            self._bounds.committed(place, end)
+
+    def _is_committed(self, offsets: list[TopicPartition]) -> bool:
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except CommitError as refused:
+            if self._consumer.membership().state is MemberState.FATAL:
+                raise FencedError(f"task {self._instance} was replaced, its commit is refused: {refused}") from refused
+            # Perhaps it was replaced, and has not heard of it: nothing is given to the sink before the coordinator
+            # has confirmed the member.
+            self._is_in_doubt = True
+            _log.warning("Task %s: not committed, so the records come again: %s", self._instance, refused)
+            return False
+        self._confirmed_at = time.monotonic()
+        return True
+
+    def _metadata(self, place: Partition, one: OffsetRange, began_at: float, now: float) -> str:
+        if not self._bounds.is_bounded:
+            return ""
+        return self._bounds.counted(place, one.first, one.records, began_at, now)
+
+    def _metadata_before(self, place: Partition) -> str:
+        return self._bounds.metadata_of(place) if self._bounds.is_bounded else ""
+
+
+class _Asked:
+    """The coordinator's word on a member, for one batch."""
+
+    def __init__(self, consumer: Consumer, ranges: Sequence[OffsetRange], metadata: Callable[[Partition], str]) -> None:
+        self._consumer = consumer
+        self._ranges = ranges
+        self._metadata = metadata
+
+    def verify(self) -> None:
+        """Commit what is committed already: the coordinator refuses it from a member that was replaced."""
+        before = [TopicPartition(*one.place, one.first, self._metadata(one.place)) for one in self._ranges]
+        try:
+            self._consumer.commit(offsets=before, asynchronous=False)
+        except (CommitError, MembershipError) as refused:
+            raise FencedError(
+                f"the coordinator does not confirm the member: {refused}; nothing was written"
+            ) from refused
+
+    def group_metadata(self) -> bytes:
+        """What a transactional producer tells the coordinator of the member."""
+        return self._consumer.consumer_group_metadata()
+
+
+def plain(view: MembershipView) -> Mapping[Partition, int]:
+    """What a member owns, and since which epoch, by topic and number."""
+    return {(topic, number): epoch for (topic, number), epoch in view.owned.items()}
+
+
+def _may_pass(raised: BaseException) -> bool:
+    return isinstance(raised, Exception) and not isinstance(raised, FencedError)
+
+
+def _said(ranges: Sequence[OffsetRange]) -> str:
+    return ", ".join(f"{one.topic}[{one.partition}] offsets {one.first} to {one.next_offset - 1}" for one in ranges)

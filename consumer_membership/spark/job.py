@@ -1,0 +1,200 @@
+"""A Spark job whose tasks are members: submitted, watched, stopped, and what it leaves in the group cleared away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from consumer_membership import errors
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.errors import ConfigurationError, FencedError, GroupError, MembershipError
+from consumer_membership.spark.control import ControlServer, Failure
+from consumer_membership.spark.fence import run_of
+from consumer_membership.spark.link import MemberProgress
+from consumer_membership.spark.member import MemberSummary
+from consumer_membership.spark.pickling import pickled
+from consumer_membership.spark.plan import MemberPlan, attempt_of
+from consumer_membership.spark.task import SUMMARY_SCHEMA, arrow_task
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger("consumer_membership.spark")
+
+#: Errors that are made of a text alone.
+_WITH_A_TEXT = (FencedError, errors.SinkError, errors.DrainError, errors.TransportError)
+#: GROUP_ID_NOT_FOUND: nobody joined.
+_NO_SUCH_GROUP = 69
+#: Between two looks at a job about which nothing is heard.
+_LOOK_S = 0.5
+
+
+class MemberJob:
+    """One run of a plan on Spark, from its submission to its end.
+
+    Raises:
+        ConfigurationError: a sink that cannot be sent to the tasks; a session without a driver to call (Spark Connect).
+    """
+
+    def __init__(self, spark: SparkSession, plan: MemberPlan, sink: object, control_host: str | None) -> None:
+        from pyspark import InheritableThread  # noqa: PLC0415 - only where Spark is
+
+        self._context = driver_of(spark)
+        payload = pickled(sink)
+        host = control_host or self._setting("spark.driver.host", "127.0.0.1")
+        self._server = ControlServer(host, self._setting("spark.driver.bindAddress", host))
+        self.plan = replace(plan, control=self._server.address)
+        self._spark = spark
+        self._payload = payload
+        self._began_at = time.monotonic()
+        self._ended_at: float | None = None
+        self._summaries: tuple[MemberSummary, ...] = ()
+        self._error: BaseException | None = None
+        self._is_cancelled = False
+        self._over = threading.Event()
+        self._submitted = threading.Event()
+        self._submitter = InheritableThread(target=self._submit, name="consumer-membership-job", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="consumer-membership-watch", daemon=True)
+        self._submitter.start()
+        self._watcher.start()
+
+    # ---- from outside ----
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended and nothing of it is left."""
+        return self._over.is_set()
+
+    @property
+    def seconds(self) -> float:
+        """Since its submission, or what it took."""
+        return (self._ended_at or time.monotonic()) - self._began_at
+
+    def progress(self) -> tuple[MemberProgress, ...]:
+        """What each member said last, by instance."""
+        return self._server.progress()
+
+    def stop(self) -> None:
+        """Have every member finish its batch, commit and leave."""
+        self._server.stop()
+
+    def cancel(self) -> None:
+        """End the job at once: Spark kills its tasks, and their members are removed from the group."""
+        self._is_cancelled = True
+        self._server.stop()
+        self._context.cancelJobGroup(self.plan.run)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether the job ended within this time; Ctrl-C gets through."""
+        return self._over.wait(timeout_s)
+
+    def outcome(self) -> tuple[MemberSummary, ...]:
+        """What the members did, after the end.
+
+        Raises:
+            MembershipError: why the job failed: the tasks' own last words, where they had any.
+        """
+        if self._error is None:
+            return self._summaries
+        failures = self._server.failures()
+        if failures:
+            raise _as_raised(failures[-1]) from self._error
+        raise MembershipError(f"the Spark job failed: {_first_line(self._error)}") from self._error
+
+    # ---- inside ----
+
+    def _submit(self) -> None:
+        count = self.plan.instances or 1
+        try:
+            self._context.setJobGroup(
+                self.plan.run, f"{count} members of group {self.plan.group}", interruptOnCancel=True
+            )
+            frame = self._spark.range(0, count, 1, count).mapInArrow(
+                arrow_task(self.plan, self._payload), SUMMARY_SCHEMA
+            )
+            rows = frame.collect()
+        except BaseException as failed:  # noqa: BLE001 - it is for whoever waits, whatever it is
+            self._error = failed
+            return
+        self._summaries = tuple(
+            sorted((MemberSummary(**row.asDict()) for row in rows), key=lambda summary: summary.instance)
+        )
+
+    def _watch(self) -> None:
+        """Until the job's end: look whether somebody else has taken its members over."""
+        while self._submitter.is_alive():
+            self._server.wait_for_change(_LOOK_S)
+            if not self._is_cancelled and any(_is_from_outside(failure) for failure in self._server.failures()):
+                _log.warning("Run %s: another run has taken its members over; it ends", self.plan.run)
+                self._is_cancelled = True
+                self._context.cancelJobGroup(self.plan.run)
+            self._submitter.join(0)
+        self._ended_at = time.monotonic()
+        if self._error is not None:
+            self._clear_away()
+        self._server.close()
+        self._over.set()
+
+    def _clear_away(self) -> None:
+        """Remove what killed tasks left in the group: its partitions would wait for the end of a session."""
+        admin = GroupAdmin(self.plan.config)
+        try:
+            members = admin.describe(self.plan.group, with_offsets=False).group.members
+            left = [
+                member.instance_id
+                for member in members
+                if member.instance_id is not None
+                and (attempt := attempt_of(member.client_id)) is not None
+                and run_of(attempt) == self.plan.run_started_ms
+            ]
+            if left:
+                admin.remove_members(self.plan.group, instance_ids=left, reason=f"run {self.plan.run} has ended")
+        except GroupError as refused:
+            if refused.code != _NO_SUCH_GROUP:
+                _log.warning("Run %s: its members may stay in the group: %s", self.plan.run, refused)
+        except MembershipError as failed:
+            _log.warning(
+                "Run %s: its members may stay in the group until their sessions end: %s", self.plan.run, failed
+            )
+
+    def _setting(self, key: str, otherwise: str) -> str:
+        return self._context.getConf().get(key, otherwise) or otherwise
+
+
+def driver_of(spark: SparkSession) -> SparkContext:
+    """The session's own driver.
+
+    Raises:
+        ConfigurationError: it is a session of Spark Connect, whose driver is elsewhere.
+    """
+    try:
+        return spark.sparkContext
+    except AttributeError as refused:
+        raise ConfigurationError(
+            "spark",
+            type(spark).__module__,
+            "a session of Spark Connect has no driver here that tasks could call; use member_task, or run this on the "
+            "driver",
+        ) from refused
+
+
+def _is_from_outside(failure: Failure) -> bool:
+    return failure.kind == FencedError.__name__ and failure.was_latest
+
+
+def _as_raised(failure: Failure) -> MembershipError:
+    kind = getattr(errors, failure.kind, MembershipError)
+    text = f"task {failure.instance}, attempt {failure.attempt}: {failure.text}"
+    if isinstance(kind, type) and issubclass(
+        kind, FencedError | errors.SinkError | errors.DrainError | errors.TransportError
+    ):
+        return kind(text)
+    return MembershipError(f"{failure.kind}: {text}")
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

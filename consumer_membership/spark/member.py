@@ -1,0 +1,284 @@
+"""One member in one task: it consumes, gives batches to the sink, and commits what the sink has taken.
+
+Heartbeats go on in the membership's own thread while the sink works; rebalances wait for the end of its call, so that a
+partition never goes to another member in the middle of a batch. Spark is unknown here: this runs in any process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.clients.consumer import Consumer
+from consumer_membership.errors import FencedError, GroupError, MembershipError
+from consumer_membership.membership.states import MemberState
+from consumer_membership.spark.bounds import Bounds
+from consumer_membership.spark.ends import check_ends
+from consumer_membership.spark.handover import Handover, Held
+from consumer_membership.spark.link import Link, MemberProgress, Order
+from consumer_membership.spark.plan import MemberPlan, Partition, attempt_of, member_config
+from consumer_membership.spark.ranges import before, ranges_of
+from consumer_membership.types import BrokerError, OffsetAndMetadata
+from consumer_membership.types import TopicPartition as DomainPartition
+
+_log = logging.getLogger("consumer_membership.spark")
+
+#: Between two reports to the driver.
+REPORT_S = 0.5
+#: Between two questions whether the others are done, once this member has nothing more to do.
+OTHERS_S = 0.2
+#: Without anything new for so long, look whether the ends can still be reached (a deleted topic has none).
+DOUBT_S = 3.0
+
+#: What a static member is told that has lost its place to another one, or was removed.
+_REPLACED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID, KafkaError.UNKNOWN_MEMBER_ID})
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSummary:
+    """What one attempt of a task did."""
+
+    instance: int
+    attempt: int
+    records: int
+    batches: int
+    seconds: float
+
+
+class TaskMember:
+    """The member of one attempt of a task; made, run and closed in one thread.
+
+    `attempt` is larger for each later attempt of the same member (`fence.attempt_number`).
+    """
+
+    def __init__(self, plan: MemberPlan, sink: object, instance: int, attempt: int, link: Link) -> None:
+        self._plan = plan
+        self._instance = instance
+        self._attempt = attempt
+        self._link = link
+        self._bounds = Bounds(plan.run, plan.ends)
+        self._config = member_config(plan, instance, attempt)
+        self._consumer = Consumer(self._config)
+        self._admin = GroupAdmin(self._config)
+        self._handover = Handover(plan, sink, instance, attempt, self._consumer, self._bounds)
+        #: Assigned, and not asked yet what is committed.
+        self._unread: set[Partition] = set()
+        self._positions: dict[Partition, int] = {}
+        self._began_at = self._reported_at = self._asked_at = self._moved_at = time.monotonic()
+        self._reported_records = 0
+
+    def run(self) -> MemberSummary:
+        """Consume until there is nothing left to do, or until the driver says so.
+
+        Raises:
+            FencedError: a later attempt has this member's place.
+            SinkError: the sink gave a batch up.
+            GroupError: the coordinator refused the member for good.
+            TransportError: the brokers cannot be reached, where nothing can be done without them.
+        """
+        is_over = False
+        try:
+            self._refuse_to_replace_a_later_attempt()
+            self._handover.prepare()
+            self._consumer.subscribe(
+                list(self._plan.topics), on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
+            )
+            while self._goes_on():
+                self._turn()
+            self._report()
+            is_over = True
+        finally:
+            # The place is kept for the next attempt, unless the work is done: then the others need not wait for it.
+            self._consumer.close(membership="leave" if is_over else "default")
+            self._handover.close()
+        return MemberSummary(
+            instance=self._instance,
+            attempt=self._attempt,
+            records=self._handover.records,
+            batches=self._handover.batches,
+            seconds=time.monotonic() - self._began_at,
+        )
+
+    # ---- the loop ----
+
+    def _goes_on(self) -> bool:
+        order = self._link.order
+        if order is Order.SUPERSEDED:
+            raise FencedError(
+                f"a later attempt of task {self._instance} is at work as {self._plan.instance_id(self._instance)!r}; "
+                f"this one (attempt {self._attempt}) writes nothing more"
+            )
+        return order is None and not self._bounds.is_done
+
+    def _turn(self) -> None:
+        messages = self._consumer.consume(self._plan.batch_size, self._plan.batch_wait_s)
+        self._read_what_is_committed()
+        records, finished = self._sorted_out(messages)
+        if records or finished:
+            self._moved_at = time.monotonic()
+            self._give(records, finished)
+        elif self._bounds.is_bounded:
+            self._look_at_the_others()
+        if time.monotonic() - self._reported_at >= REPORT_S:
+            self._report()
+
+    def _sorted_out(self, messages: list[Message]) -> tuple[list[Message], set[Partition]]:
+        """The records, and the partitions whose end a message showed."""
+        finished: set[Partition] = set()
+        records = [message for message in messages if message.error() is None]
+        if len(records) < len(messages):
+            for message in messages:
+                error = message.error()
+                if error is not None and self._is_end(message, error):
+                    finished.add((message.topic() or "", message.partition() or 0))
+        return records, finished
+
+    def _is_end(self, message: Message, error: KafkaError) -> bool:
+        """Whether it says that a partition's end is reached; an error that is final is raised, another one logged."""
+        if error.code() == _EOF:
+            partition = (message.topic() or "", message.partition() or 0)
+            return partition in self._bounds.left and (message.offset() or 0) >= self._end(partition)
+        if error.fatal():
+            self._raise_final(error)
+        _log.warning("Task %s: %s", self._instance, error.str())
+        return False
+
+    def _give(self, records: list[Message], finished: set[Partition]) -> None:
+        held = self._within_bounds(records, finished)
+        self._handover.give(held)
+        self._positions.update({one.place: one.next_offset for one in held.ranges})
+        if self._bounds.is_bounded:
+            done = [p for p in self._bounds.finished(self._positions.keys() | finished) if self._owns(p)]
+            # What comes after the end is not part of this run, and need not be fetched.
+            self._consumer.pause([TopicPartition(*partition) for partition in done])
+
+    def _within_bounds(self, records: list[Message], finished: set[Partition]) -> Held:
+        ranges = ranges_of(records, self._plan.topics)
+        if not self._bounds.is_bounded:
+            return Held(records=records, ranges=ranges)
+        reached = {one.place for one in ranges if one.next_offset >= self._end(one.place)}
+        if any(one.next_offset > self._end(one.place) for one in ranges):
+            records = before(records, {one.place: self._end(one.place) for one in ranges})
+            ranges = ranges_of(records, self._plan.topics)
+        # Behind the last record there may be markers of transactions, or what compaction removed: the end counts.
+        return Held(records=records, ranges=ranges, finished=frozenset(finished | reached))
+
+    def _end(self, partition: Partition) -> int:
+        return self._bounds.end_of(partition) or 0
+
+    # ---- the group ----
+
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._unread |= {(partition.topic, partition.partition) for partition in partitions}
+        self._moved_at = time.monotonic()
+
+    def _gone(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            self._unread.discard((partition.topic, partition.partition))
+            self._positions.pop((partition.topic, partition.partition), None)
+
+    def _owns(self, partition: Partition) -> bool:
+        return self._consumer.owned_since(TopicPartition(*partition)) is not None
+
+    def _read_what_is_committed(self) -> None:
+        """Know what is done of the partitions that are new here, and who counted it."""
+        if not (self._unread and self._bounds.is_bounded):
+            return
+        fresh, self._unread = sorted(self._unread), set()
+        self._ask_committed(fresh)
+        # A partition that was not in the topic when the run began has no end in it.
+        done = [TopicPartition(*p) for p in self._bounds.finished(fresh) if self._owns(p)]
+        self._consumer.pause(done)
+
+    def _ask_committed(self, partitions: Sequence[Partition]) -> None:
+        said = self._admin.committed(self._plan.group)
+        for partition in partitions:
+            match said.get(DomainPartition(*partition)):
+                case OffsetAndMetadata(offset=offset, metadata=metadata):
+                    self._bounds.learn(partition, offset, metadata)
+                case None:
+                    self._bounds.learn(partition, 0, None)
+                case BrokerError() as refused:
+                    _log.warning("Task %s: %s is not known: %s", self._instance, partition, refused)
+
+    def _look_at_the_others(self) -> None:
+        """Nothing came: perhaps the others have done the rest, or there is nothing any more that could be done."""
+        now = time.monotonic()
+        if now - self._asked_at < OTHERS_S:
+            return
+        self._asked_at = now
+        before = self._bounds.left
+        self._ask_committed(sorted(before))
+        if self._bounds.left != before:
+            self._moved_at = now
+        elif now - self._moved_at > DOUBT_S:
+            self._moved_at = now
+            check_ends(self._consumer, {partition: self._end(partition) for partition in self._bounds.left})
+
+    def _refuse_to_replace_a_later_attempt(self) -> None:
+        """An attempt that was stopped before it joined must not take the place of the one that replaced it."""
+        instance_id = self._plan.instance_id(self._instance)
+        try:
+            members = self._admin.describe(self._plan.group, with_offsets=False).group.members
+        except MembershipError as unknown:
+            _log.debug("Group %s is not described: %s", self._plan.group, unknown)
+            return
+        for holder in members:
+            if holder.instance_id == instance_id and (attempt_of(holder.client_id) or 0) > self._attempt:
+                raise FencedError(
+                    f"group.instance.id {instance_id!r} is held by a later attempt, member {holder.member_id} "
+                    f"(client {holder.client_id!r}) on host {holder.host}; this one (attempt {self._attempt}) ends"
+                )
+
+    def _raise_final(self, error: KafkaError) -> None:
+        code = error.code()
+        if code in _REPLACED:
+            raise FencedError(f"task {self._instance} was replaced or removed: {error.str()}")
+        raise GroupError(f"task {self._instance}: {error.str()}", code)
+
+    # ---- what the driver hears ----
+
+    def _report(self) -> None:
+        now, view = time.monotonic(), self._consumer.membership()
+        elapsed = max(now - self._reported_at, 1e-3)
+        records = self._handover.records
+        rate = (records - self._reported_records) / elapsed
+        self._reported_at, self._reported_records = now, records
+        self._link.report(
+            MemberProgress(
+                instance=self._instance,
+                attempt=self._attempt,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                state=view.state.name,
+                epoch=view.member_epoch,
+                owned=tuple(sorted((topic, number) for topic, number in view.owned)),
+                records=records,
+                batches=self._handover.batches,
+                rate=rate,
+                lag=self._lag() if view.state is not MemberState.FATAL else 0,
+                waits_for=view.waits_for,
+                at=time.time(),
+            )
+        )
+
+    def _lag(self) -> int:
+        lag = 0
+        for partition, position in self._positions.items():
+            end = self._bounds.end_of(partition)
+            if end is None:
+                try:
+                    watermarks = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
+                except (KafkaException, MembershipError):
+                    continue
+                end = watermarks[1]
+            lag += max(0, end - position)
+        return lag

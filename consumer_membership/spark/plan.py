@@ -1,0 +1,208 @@
+"""What travels from the driver to the tasks: configuration, checked where the caller can still be told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypedDict
+
+from consumer_membership.config import ConsumerConfig
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.context import BatchFormat
+
+#: A partition, by topic and number.
+Partition = tuple[str, int]
+
+#: As max.poll.interval.ms at most: librdkafka takes no more than a day.
+_LONGEST_SINK_S = 86_400.0
+
+#: Keys that a member in a task has from its plan, and what to do about each.
+_OWNED = {
+    "group.instance.id": "leave it out: each task has its own, <pipeline>-<number>; name the pipeline instead",
+    "group.instance.id.pool": "leave it out: each task has its own instance id, <pipeline>-<number>",
+    "group.instance.id.conflict.policy": "leave it out: a task's replacement takes its place over",
+    "enable.auto.commit": "leave it out: offsets are committed when the sink has returned",
+    "enable.auto.offset.store": "leave it out: offsets are committed when the sink has returned",
+    "max.poll.interval.ms": "leave it out and give sink_timeout_s: how long one call of the sink may take",
+    "enable.partition.eof": "leave it out: the end of a partition is looked after",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlAddress:
+    """Where the driver listens to its tasks, and the secret by which it knows them."""
+
+    host: str
+    port: int
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPlan:
+    """One run's members, as each task needs to know them.
+
+    `ends` has the offset at which each partition is done, None where the run has no end. `run_started_ms` orders runs
+    of one pipeline. `batch_wait_s` is how long a batch may gather.
+    """
+
+    config: Mapping[str, object]
+    topics: tuple[str, ...]
+    group: str
+    pipeline: str
+    instances: int | None
+    run_started_ms: int
+    batch_size: int
+    batch_wait_s: float
+    batch_format: BatchFormat
+    sink_attempts: int
+    sink_timeout_s: float
+    ends: Mapping[Partition, int] | None = None
+    control: ControlAddress | None = None
+
+    def instance_id(self, instance: int) -> str:
+        """The `group.instance.id` of this task's member."""
+        return f"{self.pipeline}-{instance}"
+
+    @property
+    def run(self) -> str:
+        """The run's name, in committed offsets and for Spark."""
+        return f"{self.pipeline}@{self.run_started_ms}"
+
+
+class Options(TypedDict, total=False):
+    """What a caller may ask for by keyword, of `run`, `drain` and `member_task` alike.
+
+    Attributes:
+        pipeline: The name before the members' instance ids, `<pipeline>-<number>`; the group's unless it is given.
+        batch_format: `messages` (unless it is given), `arrow` or `pandas`.
+        batch_size: Records in a batch, at most; 10,000.
+        batch_wait_s: How long a batch gathers, at most, in seconds; 0.25, for a drain 0.1.
+        sink_attempts: How often a batch is given to a sink that raises, before the task fails; 3.
+        sink_timeout_s: How long the calls for one batch may take, in seconds; 300. A member that works for longer loses
+            its partitions.
+    """
+
+    pipeline: str
+    batch_format: BatchFormat | str
+    batch_size: int
+    batch_wait_s: float
+    sink_attempts: int
+    sink_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What was asked for: `Options` with their defaults. `instances` None: Spark decides how many tasks there are."""
+
+    instances: int | None = 1
+    pipeline: str | None = None
+    batch_format: BatchFormat | str = BatchFormat.MESSAGES
+    batch_size: int = 10_000
+    batch_wait_s: float = 0.25
+    sink_attempts: int = 3
+    sink_timeout_s: float = 300.0
+
+
+def planned(
+    config: Mapping[str, object], topics: Sequence[str], group: str, wishes: Wishes, *, started_ms: int | None = None
+) -> MemberPlan:
+    """The plan of a run that begins now.
+
+    Raises:
+        ConfigurationError: a key or a parameter that cannot work; the text names it, its value, and what to do.
+    """
+    _check_config(config, group)
+    named = _topics(topics)
+    if wishes.instances is not None:
+        _positive("instances", wishes.instances, "give the number of tasks, 1 or more")
+    _positive("batch_size", wishes.batch_size, "give a number of records, 1 or more")
+    _positive("sink_attempts", wishes.sink_attempts, "give the number of calls for one batch, 1 or more")
+    if not 0 < wishes.batch_wait_s <= 60:  # noqa: PLR2004 - a task has to look after its driver meanwhile
+        raise ConfigurationError("batch_wait_s", wishes.batch_wait_s, "give seconds, more than 0 and at most 60")
+    if not 1 <= wishes.sink_timeout_s <= _LONGEST_SINK_S:
+        raise ConfigurationError("sink_timeout_s", wishes.sink_timeout_s, "give seconds, from 1 to 86400 (a day)")
+    plan = MemberPlan(
+        config=dict(config),
+        topics=named,
+        group=group,
+        pipeline=wishes.pipeline or group,
+        instances=wishes.instances,
+        run_started_ms=started_ms or time.time_ns() // 1_000_000,
+        batch_size=wishes.batch_size,
+        batch_wait_s=wishes.batch_wait_s,
+        batch_format=_format(wishes.batch_format),
+        sink_attempts=wishes.sink_attempts,
+        sink_timeout_s=wishes.sink_timeout_s,
+    )
+    # Everything else that a consumer would refuse is refused here, and not in a task.
+    ConsumerConfig.from_mapping(member_config(plan, 0, 0))
+    return plan
+
+
+def bounded(plan: MemberPlan, ends: Mapping[Partition, int]) -> MemberPlan:
+    """The plan with an end for each partition."""
+    return replace(plan, ends=dict(ends))
+
+
+def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, object]:
+    """The configuration of the consumer in a task.
+
+    The client id tells an operator, and a later attempt, which attempt of which run a member is.
+    """
+    prefix = plan.config.get("client.id", "spark")
+    return {
+        "auto.offset.reset": "earliest",
+        **plan.config,
+        "client.id": f"{prefix}-{plan.instance_id(instance)}{ATTEMPT_MARK}{attempt}",
+        "group.id": plan.group,
+        "group.instance.id": plan.instance_id(instance),
+        "enable.auto.commit": False,
+        "enable.partition.eof": plan.ends is not None,
+        "max.poll.interval.ms": int(plan.sink_timeout_s * 1000),
+    }
+
+
+#: Between the readable part of a client id and the attempt's number.
+ATTEMPT_MARK = "@"
+
+
+def attempt_of(client_id: str) -> int | None:
+    """The attempt in a client id that `member_config` made; None: it is not one."""
+    _, mark, number = client_id.rpartition(ATTEMPT_MARK)
+    return int(number) if mark and number.isdigit() else None
+
+
+def _check_config(config: Mapping[str, object], group: str) -> None:
+    if not group:
+        raise ConfigurationError("group", group, "name the group")
+    for key, remedy in _OWNED.items():
+        if key in config:
+            raise ConfigurationError(key, config[key], remedy)
+    given = config.get("group.id", group)
+    if given != group:
+        raise ConfigurationError("group.id", given, f"the group is {group!r}; give one name only")
+
+
+def _topics(topics: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(topics, str):
+        raise ConfigurationError("topics", topics, "give a list of topics")
+    named = tuple(dict.fromkeys(topics))
+    if not named:
+        raise ConfigurationError("topics", topics, "name at least one topic")
+    for topic in named:
+        if topic.startswith("^"):
+            raise ConfigurationError("topics", topic, "patterns are not taken here; name the topics")
+    return named
+
+
+def _format(given: BatchFormat | str) -> BatchFormat:
+    try:
+        return BatchFormat(given)
+    except ValueError:
+        raise ConfigurationError("batch_format", given, f"give one of {', '.join(BatchFormat)}") from None
+
+
+def _positive(name: str, value: object, remedy: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(name, value, remedy)

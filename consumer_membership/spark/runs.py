@@ -1,0 +1,328 @@
+"""`run` and `drain`: members in Spark's tasks, for as long as one likes, or up to the end of the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.clients.consumer import Consumer
+from consumer_membership.errors import ConfigurationError, DrainError
+from consumer_membership.spark.bounds import tally_in
+from consumer_membership.spark.display import Display
+from consumer_membership.spark.ends import end_offsets
+from consumer_membership.spark.job import MemberJob
+from consumer_membership.spark.link import MemberProgress
+from consumer_membership.spark.member import MemberSummary
+from consumer_membership.spark.plan import MemberPlan, Options, Partition, Wishes, bounded, planned
+from consumer_membership.types import OffsetAndMetadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: How long a drain's batches gather.
+_DRAIN_WAIT_S = 0.1
+#: Between two looks at the members, for the display.
+_REFRESH_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a run did. Records of attempts that were killed are not counted in."""
+
+    members: tuple[MemberSummary, ...]
+    seconds: float
+
+    @property
+    def records(self) -> int:
+        """Given to the sink."""
+        return sum(member.records for member in self.members)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDrained:
+    """What a drain did in one partition: the offsets from `first` to before `next_offset`, `records` of them.
+
+    `seconds`: from the first record given to the sink to the last commit, by the clocks of the tasks.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    next_offset: int
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainResult:
+    """What a drain did; every partition of the topics is committed up to its end at the drain's start, or beyond."""
+
+    partitions: tuple[PartitionDrained, ...]
+    seconds: float
+
+    @property
+    def records(self) -> int:
+        """Given to the sink and committed, by this drain."""
+        return sum(partition.records for partition in self.partitions)
+
+
+class RunHandle:
+    """A run under way. As a context manager it is stopped at the block's end."""
+
+    def __init__(self, job: MemberJob, display: Display) -> None:
+        self._job = job
+        self._display = display
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any task of it may still be at work."""
+        return not self._job.is_over
+
+    def progress(self) -> tuple[MemberProgress, ...]:
+        """What each member said last (twice a second), by instance; never waits."""
+        return self._job.progress()
+
+    def wait(self, timeout_s: float | None = None) -> RunResult | None:
+        """Show the progress until the run ends; None if it goes on after this time.
+
+        Ctrl-C stops the run in good order before it comes out of here.
+
+        Raises:
+            SinkError: the sink gave a batch up, as often as Spark tries a task.
+            FencedError: another run of the pipeline has taken the members over.
+            GroupError, TransportError, MembershipError: what ended the tasks otherwise.
+        """
+        try:
+            is_over = watched(self._job, self._display, timeout_s)
+        except KeyboardInterrupt:
+            self._job.stop()
+            watched(self._job, self._display, _LAST_BATCH_S)
+            raise
+        return self._result() if is_over else None
+
+    def stop(self, timeout_s: float | None = None) -> RunResult | None:
+        """Have every member finish its batch, commit and leave; None if that takes longer than `timeout_s`.
+
+        Raises:
+            MembershipError: as `wait`.
+        """
+        self._job.stop()
+        return self.wait(timeout_s)
+
+    def cancel(self) -> None:
+        """End it at once; batches in hand are not committed and come again."""
+        self._job.cancel()
+        self._job.wait()
+
+    def _result(self) -> RunResult:
+        return RunResult(members=self._job.outcome(), seconds=self._job.seconds)
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop in good order; after an error without raising another one."""
+        self._job.stop()
+        self._job.wait(None if error is None else _LAST_BATCH_S)
+        if error is None:
+            self._result()
+
+
+#: For the batches in hand, where somebody is waiting at a terminal. Spark kills its tasks sooner after a Ctrl-C.
+_LAST_BATCH_S = 10.0
+
+
+def run(
+    spark: SparkSession,
+    config: Mapping[str, object],
+    topics: Sequence[str],
+    group: str,
+    sink: object,
+    instances: int = 1,
+    *,
+    allow_speculation: bool = False,
+    control_host: str | None = None,
+    show_progress: bool | None = None,
+    **options: Unpack[Options],
+) -> RunHandle:
+    """Start `instances` tasks, each a static member of the group, that give batches to `sink(batch, context)`.
+
+    A batch is committed when the sink has returned. A task that is lost is replaced by Spark, and the replacement takes
+    its place in the group over, with its partitions; the lost one is fenced. It runs until `stop`, or until a task has
+    failed as often as Spark allows (`spark.task.maxFailures`; `local[N]` allows it once).
+
+    Args:
+        spark: The session; its cluster needs `instances` free slots.
+        config: As a `Consumer`'s; `auto.offset.reset` is `earliest` unless it is given.
+        topics: Topics by name.
+        group: `group.id`.
+        sink: A function or an object that can be pickled; see `Sink`.
+        instances: How many members.
+        allow_speculation: Start although `spark.speculation` is on: a copy of a task takes the original's place over.
+        control_host: Where tasks reach the driver; `spark.driver.host` unless it is given.
+        show_progress: Show the members on stderr while somebody waits; None: where stderr is a terminal.
+        options: `Options`: pipeline, batch_format, batch_size, batch_wait_s, sink_attempts, sink_timeout_s.
+
+    Raises:
+        ConfigurationError: a key or a parameter that cannot work, a topic that does not exist, a sink that cannot be
+            pickled, a session of Spark Connect.
+        TransportError: no broker answers.
+    """
+    plan = planned(config, topics, group, Wishes(instances=instances, **options))
+    _refuse_speculation(spark, is_allowed=allow_speculation)
+    # Asked here, and not by each task: whether the topics exist.
+    _ends_now(plan)
+    return RunHandle(MemberJob(spark, plan, sink, control_host), Display(show_progress, None))
+
+
+def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call; `run` describes what they share
+    spark: SparkSession,
+    config: Mapping[str, object],
+    topics: Sequence[str],
+    group: str,
+    sink: object,
+    instances: int = 1,
+    *,
+    until: str | Mapping[Partition, int] = "now",
+    timeout_s: float | None = None,
+    allow_speculation: bool = False,
+    control_host: str | None = None,
+    show_progress: bool | None = None,
+    **options: Unpack[Options],
+) -> DrainResult:
+    """Give `sink` what the group has not committed yet, up to the ends of the topics at the start, and return.
+
+    The ends are taken once, at the start: what comes later is the next drain's. A drain that failed or was cancelled is
+    resumed by calling it again; one that has nothing to do returns at once. Other members of the group may work at the
+    same time; the drain ends when the group has committed all of it, whoever did it.
+
+    Args:
+        spark, config, topics, group, sink, instances: As for `run`.
+        until: "now"; or an end for each partition, by (topic, number), those not named being left out.
+        timeout_s: How long all of it may take; None: as long as it takes.
+        allow_speculation, control_host, show_progress, options: As for `run`.
+
+    Raises:
+        ConfigurationError, TransportError: as `run`.
+        SinkError: the sink gave a batch up, as often as Spark tries a task.
+        DrainError: an end cannot be reached (the topic was deleted meanwhile), or not within `timeout_s`.
+        FencedError: another run of the pipeline has taken the members over.
+    """
+    # Whoever waits for the end of a drain waits for its last batch.
+    wishes: Options = {"batch_wait_s": _DRAIN_WAIT_S, **options}
+    plan = planned(config, topics, group, Wishes(instances=instances, **wishes))
+    _refuse_speculation(spark, is_allowed=allow_speculation)
+    plan = bounded(plan, _chosen(_ends_now(plan), until))
+    before = _committed(plan)
+    todo = sum(max(0, end - max(0, before.get(p, (0, ""))[0])) for p, end in _ends(plan).items())
+    if todo == 0:
+        return _drained(plan, before, before, 0.0)
+    job = MemberJob(spark, plan, sink, control_host)
+    try:
+        is_over = watched(job, Display(show_progress, todo), timeout_s)
+    except KeyboardInterrupt:
+        job.stop()
+        job.wait(_LAST_BATCH_S)
+        raise
+    if not is_over:
+        job.cancel()
+        job.wait()
+        raise DrainError(f"not drained within {timeout_s} s: {_left(plan, _committed(plan))}; call it again to go on")
+    job.outcome()
+    after = _committed(plan)
+    left = _left(plan, after)
+    if left:
+        raise DrainError(f"the tasks have ended, and not all of it is committed: {left}")
+    return _drained(plan, before, after, job.seconds)
+
+
+def watched(job: MemberJob, display: Display, timeout_s: float | None) -> bool:
+    """Show a job's progress until it is over, or this time is; whether it is over."""
+    left_s = float("inf") if timeout_s is None else timeout_s
+    with display:
+        while not job.wait(max(0.0, min(_REFRESH_S, left_s))):
+            display.show(job.progress())
+            left_s -= _REFRESH_S
+            if left_s <= 0:
+                return False
+        display.show(job.progress())
+    return True
+
+
+Committed = Mapping[Partition, tuple[int, str]]
+
+
+def _ends_now(plan: MemberPlan) -> dict[Partition, int]:
+    with Consumer({**plan.config, "group.id": plan.group}) as asking:
+        return end_offsets(asking, plan.topics)
+
+
+def _ends(plan: MemberPlan) -> Mapping[Partition, int]:
+    return plan.ends or {}
+
+
+def _chosen(ends: Mapping[Partition, int], until: str | Mapping[Partition, int]) -> Mapping[Partition, int]:
+    if until == "now":
+        return ends
+    if isinstance(until, str):
+        raise ConfigurationError("until", until, "give 'now', or an end offset for each partition, by (topic, number)")
+    for partition, end in until.items():
+        if partition not in ends:
+            raise ConfigurationError("until", partition, "there is no such partition in these topics")
+        if not 0 <= end <= ends[partition]:
+            raise ConfigurationError("until", {partition: end}, f"the partition ends at {ends[partition]} now")
+    return until
+
+
+def _committed(plan: MemberPlan) -> Committed:
+    said = GroupAdmin(plan.config).committed(plan.group)
+    return {
+        (topic, number): (at.offset, at.metadata)
+        for (topic, number), at in said.items()
+        if isinstance(at, OffsetAndMetadata)
+    }
+
+
+def _left(plan: MemberPlan, committed: Committed) -> str:
+    left = [
+        f"{topic}[{number}] at {committed.get((topic, number), (0, ''))[0]} of {end}"
+        for (topic, number), end in sorted(_ends(plan).items())
+        if committed.get((topic, number), (0, ""))[0] < end
+    ]
+    return ", ".join(left)
+
+
+def _drained(plan: MemberPlan, before: Committed, after: Committed, seconds: float) -> DrainResult:
+    partitions = []
+    for (topic, number), end in sorted(_ends(plan).items()):
+        offset, metadata = after.get((topic, number), (end, ""))
+        tally = tally_in(metadata, plan.run)
+        first = tally.first if tally else before.get((topic, number), (offset, ""))[0]
+        partitions.append(
+            PartitionDrained(
+                topic=topic,
+                partition=number,
+                first=first,
+                next_offset=max(first, min(offset, end)),
+                records=tally.records if tally else 0,
+                seconds=tally.ended_at - tally.began_at if tally else 0.0,
+            )
+        )
+    return DrainResult(partitions=tuple(partitions), seconds=seconds)
+
+
+def _refuse_speculation(spark: SparkSession, *, is_allowed: bool) -> None:
+    setting = spark.conf.get("spark.speculation", "false")
+    if setting == "true" and not is_allowed:
+        raise ConfigurationError(
+            "spark.speculation",
+            setting,
+            "a copy of a task would take the original's place in the group; set it to false, or give "
+            "allow_speculation=True",
+        )

@@ -1,0 +1,331 @@
+"""Records to Kafka, in one transaction with the offsets of the group."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from consumer_membership.errors import ConfigurationError, FencedError, SinkError
+from consumer_membership.spark.batches import after
+from consumer_membership.spark.context import BatchFormat, SinkContext
+from consumer_membership.spark.sinks.resource import PerProcess
+from consumer_membership.spark.sinks.ruling import said
+
+_log = logging.getLogger("consumer_membership.spark")
+
+#: A value of librdkafka's configuration.
+Setting: TypeAlias = str | int | float | bool
+
+#: Each call of a transaction, and each repetition of it while librdkafka says that it can be repeated.
+_CALL_S, _CALLS_S = 30.0, 90.0
+#: How often a batch is begun in one call of the sink when its transaction has to be aborted.
+_ATTEMPTS = 3
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+#: While librdkafka's queue is full.
+_QUEUE_S = 0.1
+
+#: librdkafka's words: RD_KAFKA_PARTITION_UA, and no time.
+_ANY_PARTITION, _NOW = -1, 0
+
+#: Another producer has the transactional id.
+_PRODUCER_FENCED = frozenset(
+    {
+        KafkaError._FENCED,  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    }
+)
+#: The coordinator does not know the member as the offsets tell of it.
+_MEMBER_FENCED = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.FENCED_MEMBER_EPOCH,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }
+)
+#: What `clients/group_metadata.py` puts before the epoch, and the epoch.
+_EPOCH = struct.Struct("=7xi")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutRecord:
+    """A record to be written; without a partition the producer's partitioner chooses, without a time it is now."""
+
+    topic: str
+    value: bytes | str | None
+    key: bytes | str | None = None
+    headers: tuple[tuple[str, bytes | str | None], ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class KafkaSink:
+    """Writes what `transform` makes of each record, and the group's offsets, in one transaction for each batch.
+
+    Readers with `isolation.level=read_committed` see the result of each record exactly once. `transform(message)`
+    yields any number of records, none to leave one out; it may be called again for the same message, and what it made
+    before was aborted. For batches of messages only; Arrow and pandas are refused.
+
+    Each member has a producer of its own, whose `transactional.id` is its `group.instance.id`, or, if `producer_config`
+    has one, that with the number of the member behind it: the producer of a replacement ends the transaction that the
+    one before has left. Beyond that, the coordinator refuses the offsets of a member that was replaced, so an attempt
+    that was stopped and woke up gets a `FencedError` and its transaction is aborted. A batch must be done within
+    `transaction.timeout.ms`, after which the brokers end it.
+
+    Args:
+        producer_config: as `confluent_kafka.Producer` takes it; sent to the tasks.
+        transform: makes records of a record.
+    """
+
+    #: The offsets are in the transaction; there is nothing left to commit.
+    commits_offsets = True
+
+    def __init__(
+        self, producer_config: Mapping[str, Setting], transform: Callable[[Message], Iterable[OutRecord]]
+    ) -> None:
+        _check(producer_config)
+        self._config = dict(producer_config)
+        self._transform = transform
+        self._producer: PerProcess[Producer] = PerProcess()
+        #: Whether the last transaction was committed is not known.
+        self._is_in_doubt = False
+
+    def __repr__(self) -> str:
+        return f"KafkaSink(bootstrap.servers={self._config.get('bootstrap.servers')!r})"
+
+    def __call__(self, batch: list[Message], context: SinkContext) -> None:
+        """Write, and commit.
+
+        Raises:
+            FencedError: the member was replaced, or another producer has its `transactional.id`; nothing was written.
+            SinkError: the brokers refused it or did not answer; what was written is aborted, unless the text says more.
+            ConfigurationError: Arrow or pandas is asked for.
+        """
+        if context.batch_format is not BatchFormat.MESSAGES:
+            raise ConfigurationError(
+                "batch_format", context.batch_format.value, "KafkaSink takes messages; use batch_format='messages'"
+            )
+        attempts = Retrying(
+            retry=retry_if_exception_type(_AbortedError),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+            reraise=True,
+        )
+        try:
+            attempts(self._transact, batch, context)
+        except _AbortedError as aborted:
+            raise SinkError(
+                f"the transaction for {said(context)} was aborted {_ATTEMPTS} times: {aborted.__cause__}"
+            ) from aborted.__cause__
+
+    def prepare(self, instance: int, instance_id: str) -> None:
+        """Start the producer of a member before it fetches anything, and so end what an attempt before has left.
+
+        Offsets in a transaction that nobody ends hold up whoever wants to know what is committed, until the brokers
+        abort it (`transaction.timeout.ms`, a minute by default). Without this the first batch starts the producer; it
+        is for a caller who has made sure that no later attempt is at work.
+
+        Raises:
+            SinkError: the brokers refused it or did not answer.
+        """
+        try:
+            self._producer.get(lambda: self._made(instance, instance_id))
+        except KafkaException as refused:
+            raise SinkError(f"the producer of {instance_id!r} cannot start: {refused.args[0].str()}") from refused
+
+    def close(self) -> None:
+        """Release the producer."""
+        producer = self._producer.taken()
+        if producer is not None:
+            with suppress(KafkaException):  # of one that was fenced
+                producer.close()
+
+    # ---- one transaction ----
+
+    def _transact(self, batch: list[Message], context: SinkContext) -> None:
+        try:
+            producer = self._producer.get(lambda: self._started(context))
+            left = self._left(batch, context) if self._is_in_doubt else batch
+            self._is_in_doubt = False
+            if left:
+                self._fill(producer, left, context)
+        except KafkaException as refused:
+            self._refused(refused, context)
+
+    def _fill(self, producer: Producer, batch: list[Message], context: SinkContext) -> None:
+        producer.begin_transaction()
+        try:
+            for message in batch:
+                for record in self._transform(message):
+                    _produce(producer, record)
+            offsets = [TopicPartition(part.topic, part.partition, part.next_offset) for part in context.ranges]
+            # Right before it is used: the epoch in it moves.
+            metadata = _membership(context)
+            _insist(lambda: producer.send_offsets_to_transaction(offsets, metadata, _CALL_S))
+            self._is_in_doubt = True
+            _insist(lambda: producer.commit_transaction(_CALL_S))
+            self._is_in_doubt = False
+        except KafkaException:
+            raise
+        except BaseException:
+            # What the caller's own code raises.
+            self._is_aborted(producer)
+            raise
+
+    def _refused(self, refused: KafkaException, context: SinkContext) -> NoReturn:
+        """Abort what is left, and say whose fault it is.
+
+        Raises:
+            _AbortedError: the batch can be begun again.
+        """
+        error: KafkaError = refused.args[0]
+        producer = self._producer.held()
+        is_aborted = producer is not None and self._is_aborted(producer)
+        if is_aborted:
+            self._is_in_doubt = False
+        if error.code() in _PRODUCER_FENCED:
+            if not self._is_in_doubt:
+                # Whoever was replaced hears it from the coordinator, in words that name the group.
+                context.verify()
+            mine = self._transactional_id(context.instance, context.instance_id)
+            raise FencedError(
+                f"another producer has transactional.id {mine!r} of {context.instance_id!r}, or the brokers ended its"
+                f" transaction ({error.str()}); nothing more is written of {said(context)}. If the group knows of no"
+                " replacement: let a batch be shorter than transaction.timeout.ms, and give each pipeline of this name"
+                " its own transactional.id in the producer's configuration"
+            ) from refused
+        if error.code() in _MEMBER_FENCED:
+            # The member's epoch may have moved between the question and the offsets; then it is confirmed, and the
+            # partitions are its own, for they are not given away while a sink works.
+            context.verify()
+            raise _AbortedError from refused
+        if is_aborted and error.txn_requires_abort():
+            raise _AbortedError from refused
+        self.close()
+        outcome = "it is not known whether it was committed" if self._is_in_doubt else "nothing was written"
+        raise SinkError(f"what was made of {said(context)}: {error.str()}; {outcome}") from refused
+
+    def _left(self, batch: list[Message], context: SinkContext) -> list[Message]:
+        """What the group has not committed: the answer whether the transaction before was, now that it is over."""
+        wanted = [TopicPartition(part.topic, part.partition) for part in context.ranges]
+        admin = AdminClient({key: value for key, value in self._config.items() if key != "transactional.id"})
+        asked = admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(context.group, wanted)], require_stable=True, request_timeout=_CALL_S
+        )
+        found = asked[context.group].result().topic_partitions or ()
+        for partition in found:
+            if partition.error is not None:
+                raise KafkaException(partition.error)
+        positions = {(partition.topic, partition.partition): partition.offset for partition in found}
+        left = after(batch, BatchFormat.MESSAGES, positions)
+        return left if isinstance(left, list) else batch
+
+    def _is_aborted(self, producer: Producer) -> bool:
+        """Abort; if that fails, the producer goes, and the start of the next one ends what this one has left."""
+        try:
+            _insist(lambda: producer.abort_transaction(_CALL_S))
+        except KafkaException as refused:
+            _log.debug("Not aborted: %s", refused)
+            # Dropped, not closed: in the middle of a transaction that would wait for the brokers without end.
+            self._producer.taken()
+            return False
+        return True
+
+    # ---- the producer ----
+
+    def _transactional_id(self, instance: int, instance_id: str) -> str:
+        given = self._config.get("transactional.id")
+        return instance_id if given is None else f"{given}-{instance}"
+
+    def _started(self, context: SinkContext) -> Producer:
+        # The start of a producer fences the one of the same id that is at work, and only the owner may do that.
+        if not self._is_in_doubt:
+            # The question commits what is known to be committed, so it must not be asked while that is not known.
+            context.verify()
+        return self._made(context.instance, context.instance_id)
+
+    def _made(self, instance: int, instance_id: str) -> Producer:
+        producer = Producer(self._config | {"transactional.id": self._transactional_id(instance, instance_id)})
+        _insist(lambda: producer.init_transactions(_CALL_S))
+        return producer
+
+
+class _AbortedError(Exception):
+    """The transaction was aborted, and the batch can be begun again."""
+
+
+def _produce(producer: Producer, record: OutRecord) -> None:
+    partition = _ANY_PARTITION if record.partition is None else record.partition
+    timestamp = _NOW if record.timestamp_ms is None else record.timestamp_ms
+    headers = list(record.headers)
+    while True:
+        try:
+            producer.produce(record.topic, record.value, record.key, partition, headers=headers, timestamp=timestamp)
+        except BufferError:
+            # The queue is full: the acknowledgements that are waiting make room.
+            producer.poll(_QUEUE_S)
+        else:
+            return
+
+
+def _membership(context: SinkContext) -> bytes:
+    """What the offsets tell of the member.
+
+    Raises:
+        FencedError: it is none any more. The coordinator of a group without members would take such offsets.
+    """
+    metadata = context.group_metadata()
+    (epoch,) = _EPOCH.unpack_from(metadata)
+    if epoch < 0:
+        raise FencedError(
+            f"{context.instance_id!r} is no member of group {context.group!r} any more, so somebody else may own its"
+            f" partitions; nothing was written of {said(context)}"
+        )
+    return metadata
+
+
+def _insist(call: Callable[[], None]) -> None:
+    """Call, again as long as librdkafka says that it can be repeated."""
+    Retrying(
+        retry=retry_if_exception(_can_be_repeated),
+        stop=stop_after_delay(_CALLS_S),
+        wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+        reraise=True,
+    )(call)
+
+
+def _can_be_repeated(raised: BaseException) -> bool:
+    return isinstance(raised, KafkaException) and bool(raised.args[0].retriable())
+
+
+def _check(config: Mapping[str, Setting]) -> None:
+    if "bootstrap.servers" not in config:
+        raise ConfigurationError("bootstrap.servers", None, "the producer needs the brokers' addresses")
+    if str(config.get("enable.idempotence", True)).lower() in ("false", "0", "f"):
+        raise ConfigurationError(
+            "enable.idempotence", config["enable.idempotence"], "a transaction needs it; remove the key"
+        )
+    if "transactional.id" in config and not str(config["transactional.id"]):
+        raise ConfigurationError(
+            "transactional.id", "", "must be the beginning of an id; remove the key to have each member's own"
+        )
+    for key in config:
+        if key == "group.id" or key.endswith("_cb"):
+            raise ConfigurationError(key, config[key], "the sink's producer has no use for it; remove the key")

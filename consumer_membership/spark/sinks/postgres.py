@@ -1,0 +1,296 @@
+"""Records to PostgreSQL, in one transaction with the fences of their partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from confluent_kafka import Message
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+
+from consumer_membership.errors import ConfigurationError, SinkError
+from consumer_membership.spark.batches import Batch, after
+from consumer_membership.spark.context import BatchFormat, SinkContext
+from consumer_membership.spark.sinks.fence_table import FenceHeldError, FenceTable
+from consumer_membership.spark.sinks.resource import PerProcess
+from consumer_membership.spark.sinks.ruling import UNWRITTEN, Place, Ruling, StoredFence, place_of, rule, said
+
+if TYPE_CHECKING:
+    from psycopg import Connection, Cursor
+    from psycopg.rows import TupleRow
+
+_log = logging.getLogger("consumer_membership.spark")
+
+BatchT = TypeVar("BatchT")
+
+#: How long a batch waits for the fences before it asks the coordinator whether it may end who holds them.
+_POLITE_S = 1.0
+#: How often a batch is begun in one call when the connection was lost, or PostgreSQL chose it as a deadlock's victim.
+_ATTEMPTS = 4
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+
+
+class PostgresSink(Generic[BatchT]):
+    """Writes each batch and the fences of its partitions in one transaction, so each record is there exactly once.
+
+    `write(cursor, batch, context)` writes the records, and leaves the transaction alone: it is committed when `write`
+    returned, and rolled back when it raised. It may be called again with the same batch after that. The batch lacks the
+    records that are in the database already, which an attempt before wrote and did not live to commit to Kafka;
+    `context` still tells of the whole.
+
+    Beside the data there is one table, made at first use: `fence_table`, with or without a schema. Each sink of a group
+    has its rows there under its `name`: where one group's batches go to two sinks, they need two names. A position that
+    stands there counts for more than the group's: to write offsets again, as after a reset or when a topic was deleted
+    and made anew, call `forget`.
+
+    An attempt that was stopped and woke up gets a `FencedError`, and nothing of it is in the database. As long as it is
+    stopped it holds nobody up: its replacement asks the coordinator to be confirmed, and then ends the session that
+    holds the fences (both must have the same role, or the replacement `pg_signal_backend`). Without that right it waits
+    until PostgreSQL does, `idle_timeout_s` after the stopped attempt's last statement; a COPY has no such end.
+
+    Args:
+        conninfo: as libpq takes it: `host=... dbname=...` or `postgresql://...`. It is sent to the tasks, and never
+            printed; a password need not stand in it where a service or password file is on every machine.
+        write: what writes a batch.
+        name: tells sinks of one group in one database apart.
+        fence_table: where the fences are.
+        lock_timeout_s: how long a batch waits for the fences, and any statement of `write` for a lock.
+        idle_timeout_s: how long `write` may let the transaction wait between two statements.
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        write: Callable[[Cursor[TupleRow], BatchT, SinkContext], None],
+        *,
+        name: str = "default",
+        fence_table: str = "consumer_membership_fences",
+        lock_timeout_s: float = 30.0,
+        idle_timeout_s: float = 10.0,
+    ) -> None:
+        _check(conninfo)
+        self._conninfo = conninfo
+        self._write = write
+        self._lock_timeout_s = lock_timeout_s
+        self._idle_timeout_s = idle_timeout_s
+        self._fences = FenceTable(table=fence_table, sink=name)
+        self._connection: PerProcess[Connection[TupleRow]] = PerProcess()
+        #: Up to where the fences are, or would be, that this sink has tried to store.
+        self._tried: dict[tuple[str, Place], int] = {}
+
+    @classmethod
+    def rows(
+        cls,
+        conninfo: str,
+        table: str,
+        columns: Sequence[str],
+        row: Callable[[Message], Sequence[object]],
+        *,
+        name: str | None = None,
+        fence_table: str = "consumer_membership_fences",
+        lock_timeout_s: float = 30.0,
+        idle_timeout_s: float = 10.0,
+    ) -> PostgresSink[list[Message]]:
+        """One row for each record, by COPY: `row(message)` gives the values of `columns`, in their order.
+
+        For batches of messages only; Arrow and pandas are refused. `table` may have a schema in front of it, with
+        a dot; it is the sink's name too, unless another one is given.
+        """
+        return PostgresSink(
+            conninfo,
+            CopyRows(table=table, columns=tuple(columns), row=row),
+            name=name or table,
+            fence_table=fence_table,
+            lock_timeout_s=lock_timeout_s,
+            idle_timeout_s=idle_timeout_s,
+        )
+
+    def __repr__(self) -> str:
+        return f"PostgresSink(name={self._fences.sink!r}, fence_table={self._fences.table!r})"
+
+    def __call__(self, batch: BatchT, context: SinkContext) -> None:
+        """Write what is not there yet.
+
+        Raises:
+            FencedError: somebody else has written one of the partitions since; nothing was written.
+            SinkError: the database cannot be reached, or somebody holds the fences; nothing was written.
+            ConfigurationError: two sinks have one name.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception_type((_LostError, FenceHeldError)),
+            stop=self._is_enough,
+            wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+            reraise=True,
+        )
+        try:
+            attempts(self._begin, batch, context)
+        except FenceHeldError as held:
+            raise SinkError(
+                f"another transaction has held the fences of {said(context)} in {self._fences.table} for more than"
+                f" {self._lock_timeout_s:g} s (lock_timeout_s); look for it in pg_stat_activity. Nothing was written"
+            ) from held
+        except _LostError as lost:
+            cause = lost.__cause__
+            raise SinkError(
+                f"the connection to PostgreSQL was lost {_ATTEMPTS} times: {cause}; look at its log, and whether what"
+                f" writes lets the transaction wait for more than {self._idle_timeout_s:g} s (idle_timeout_s). Nothing"
+                f" was written of {said(context)}"
+            ) from cause
+
+    def close(self) -> None:
+        """Release the connection."""
+        connection = self._connection.taken()
+        if connection is not None:
+            connection.close()
+
+    def forget(self, group: str) -> int:
+        """Remove what this sink keeps of a group: how far each partition is written, and by whom; how many there were.
+
+        For a group that was deleted, whose epochs began anew, or whose offsets are to be written again. Nothing of the
+        data is removed, and no member of the group may be at work.
+        """
+        with self._connected() as connection:
+            return self._fences.forget(connection, group)
+
+    # ---- one attempt ----
+
+    def _begin(self, batch: BatchT, context: SinkContext) -> None:
+        from psycopg import OperationalError, errors  # noqa: PLC0415 - an extra
+
+        try:
+            connection = self._connection.get(self._connected)
+        except OperationalError as error:
+            raise _LostError from error
+        try:
+            self._transact(connection, batch, context)
+        except FenceHeldError:
+            self._end_holders(connection, context)
+            raise
+        except (errors.DeadlockDetected, errors.SerializationFailure) as victim:
+            raise _LostError from victim
+        except Exception as raised:
+            if not connection.closed:
+                raise
+            # The fences tell on a new connection whether that was before the commit or after it.
+            self.close()
+            raise _LostError from raised
+
+    def _transact(self, connection: Connection[TupleRow], batch: BatchT, context: SinkContext) -> None:
+        places = [place_of(part) for part in context.ranges]
+        self._fences.prepare(connection, context.group, places)
+        with connection.transaction(), connection.cursor() as cursor:
+            self._limit(cursor, _POLITE_S)
+            stored = self._fences.lock(cursor, context.group, places)
+            self._limit(cursor, self._lock_timeout_s)
+            ruling = rule(context, stored, remedy=f"call forget({context.group!r}) of this sink")
+            self._refuse_another_of_the_name(context, stored)
+            left = self._left(batch, context, ruling)
+            if left is not None:
+                with connection.cursor() as theirs:
+                    self._write(theirs, left, context)
+            self._fences.store(cursor, context.group, ruling.fences)
+
+    def _left(self, batch: BatchT, context: SinkContext, ruling: Ruling) -> BatchT | None:
+        if ruling.is_whole:
+            return batch
+        _log.info("Sink %s has records of %s already, which are left out", self._fences.sink, said(context))
+        if ruling.is_empty:
+            return None
+        return cast("BatchT", after(cast("Batch", batch), context.batch_format, ruling.positions))
+
+    def _limit(self, cursor: Cursor[TupleRow], lock_timeout_s: float) -> None:
+        # For this transaction only: behind a pooler the session is somebody else's afterwards.
+        cursor.execute(
+            "SELECT set_config('lock_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true)",
+            (f"{lock_timeout_s * 1000:.0f}ms", f"{self._idle_timeout_s * 1000:.0f}ms"),
+        )
+
+    def _refuse_another_of_the_name(self, context: SinkContext, stored: Mapping[Place, StoredFence]) -> None:
+        """Two sinks of one name in one task: what the first has written, the second would take for its own."""
+        for part, fence in zip(context.ranges, context.fences, strict=True):
+            key = (context.group, place_of(part))
+            last = stored.get(place_of(part), UNWRITTEN)
+            if last.rank == fence.rank and last.next_offset > max(part.first, self._tried.get(key, 0)):
+                raise ConfigurationError(
+                    "name",
+                    self._fences.sink,
+                    f"another sink of this task has written {part.topic}-{part.partition} under this name; each sink"
+                    " of a group needs its own",
+                )
+            self._tried[key] = max(part.next_offset, last.next_offset)
+
+    def _end_holders(self, connection: Connection[TupleRow], context: SinkContext) -> None:
+        # Whoever the coordinator confirms is the owner, and whoever holds the fences is not. The other way round this
+        # is where the one that was replaced hears of it.
+        context.verify()
+        ended = self._fences.end_holders(connection, context.group, [place_of(part) for part in context.ranges])
+        if ended:
+            _log.info("Ended %s session(s) of replaced writers that held the fences of %s", ended, said(context))
+
+    def _is_enough(self, state: RetryCallState) -> bool:
+        raised = state.outcome.exception() if state.outcome is not None else None
+        if isinstance(raised, FenceHeldError):
+            return (state.seconds_since_start or 0.0) >= self._lock_timeout_s
+        return state.attempt_number >= _ATTEMPTS
+
+    def _connected(self) -> Connection[TupleRow]:
+        from psycopg import Connection, IsolationLevel  # noqa: PLC0415 - an extra
+
+        # Statements are not prepared: a pooler that shares sessions between transactions would not find them again.
+        connection = Connection.connect(
+            self._conninfo, autocommit=True, prepare_threshold=None, fallback_application_name="consumer_membership"
+        )
+        # The fences that are read are to be the ones that the lock waited for.
+        connection.isolation_level = IsolationLevel.READ_COMMITTED
+        return connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRows:
+    """Writes one row for each message, by COPY."""
+
+    table: str
+    columns: tuple[str, ...]
+    row: Callable[[Message], Sequence[object]]
+
+    def __call__(self, cursor: Cursor[TupleRow], batch: list[Message], context: SinkContext) -> None:
+        """Write the batch."""
+        from psycopg import sql  # noqa: PLC0415 - an extra
+
+        if context.batch_format is not BatchFormat.MESSAGES:
+            raise ConfigurationError(
+                "batch_format",
+                context.batch_format.value,
+                "PostgresSink.rows takes messages; use batch_format='messages', or PostgresSink with a write of yours",
+            )
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
+            sql.Identifier(*self.table.split(".")), sql.SQL(", ").join(map(sql.Identifier, self.columns))
+        )
+        with cursor.copy(statement) as copy:
+            for message in batch:
+                copy.write_row(self.row(message))
+
+
+class _LostError(Exception):
+    """This transaction is over without a commit that we know of, and the batch can be begun again."""
+
+
+def _check(conninfo: str) -> None:
+    try:
+        from psycopg import ProgrammingError  # noqa: PLC0415 - an extra
+        from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
+    except ImportError as missing:
+        raise ConfigurationError(
+            "sink", "PostgresSink", "needs psycopg 3; install consumer-membership[postgres]"
+        ) from missing
+    try:
+        conninfo_to_dict(conninfo)
+    except ProgrammingError:
+        # Its text quotes from the string, in which a password may be.
+        raise ConfigurationError(
+            "conninfo",
+            "(not shown)",
+            "libpq cannot read it; write 'host=... dbname=... user=...' or 'postgresql://user@host/database'",
+        ) from None

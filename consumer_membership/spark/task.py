@@ -1,0 +1,148 @@
+"""What runs in an executor's Python process: one attempt of one task, with its member and its line to the driver."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+from confluent_kafka import Message
+
+from consumer_membership.clients.consumer import Consumer
+from consumer_membership.errors import ConfigurationError, MembershipError
+from consumer_membership.spark.context import SinkContext
+from consumer_membership.spark.control import ControlLink
+from consumer_membership.spark.ends import end_offsets
+from consumer_membership.spark.fence import attempt_number
+from consumer_membership.spark.link import NoLink
+from consumer_membership.spark.member import MemberSummary, TaskMember
+from consumer_membership.spark.pickling import pickled
+from consumer_membership.spark.plan import MemberPlan, Options, Wishes, bounded, planned
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
+RowT = TypeVar("RowT")
+
+#: What a task gives back, in Spark's words.
+SUMMARY_SCHEMA = "instance long, attempt long, records long, batches long, seconds double"
+
+
+def run_attempt(plan: MemberPlan, sink: object, instance: int, task_attempt_id: int) -> MemberSummary:
+    """Run one attempt to its end; in Spark's task or, for a test, in any process.
+
+    Raises:
+        FencedError: a later attempt has this member's place.
+        SinkError, GroupError, TransportError: as `TaskMember.run`.
+    """
+    attempt = attempt_number(plan.run_started_ms, task_attempt_id)
+    link = NoLink() if plan.control is None else ControlLink(plan.control, instance, attempt)
+    with contextlib.closing(link), _told_of_the_end(link):
+        try:
+            return TaskMember(plan, sink, instance, attempt, link).run()
+        except MembershipError as failed:
+            link.fail(type(failed).__name__, str(failed))
+            raise
+
+
+def arrow_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """The function for `mapInArrow` over a frame with one row in each partition; its rows are `SUMMARY_SCHEMA`."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - only where Spark is
+
+        for _ in batches:
+            pass
+        done = _in_this_task(plan, sink)
+        columns = {
+            "instance": [done.instance],
+            "attempt": [done.attempt],
+            "records": [done.records],
+            "batches": [done.batches],
+            "seconds": [done.seconds],
+        }
+        yield pa.RecordBatch.from_pydict(columns)
+
+    return task
+
+
+def member_task(
+    config: Mapping[str, object],
+    topics: Sequence[str],
+    function: object,
+    *,
+    group: str | None = None,
+    until: str | None = "now",
+    instances: int | None = None,
+    **options: Unpack[Options],
+) -> Callable[[Iterable[object]], None]:
+    """A function for `foreachPartition`: each task is a member of the group and gives its batches to `function`.
+
+        spark.range(4).repartition(4).foreachPartition(member_task(config, topics, write))
+
+    The rows of the frame do not matter, its partitions are the members. With `until="now"` the tasks end when the
+    group has committed everything that was there when this was called; with None they run until the job is cancelled.
+    `group` is the configuration's `group.id` unless it is given, `instances` what the sink's context says of the number
+    of members, `options` are `Options`. There is no line to the driver: for a graceful stop and progress use `run` and
+    `drain`.
+
+    Raises:
+        ConfigurationError: a key or a parameter that cannot work, a function that cannot be pickled.
+        TransportError: the brokers do not say where the topics end.
+    """
+    named = group or config.get("group.id")
+    if not isinstance(named, str):
+        raise ConfigurationError("group.id", named, "name the group, in the configuration or as group=")
+    if until not in (None, "now"):
+        raise ConfigurationError("until", until, "give 'now' or None")
+    plan = planned(config, topics, named, Wishes(instances=instances, **options))
+    sink = pickled(function, "function")
+    if until is not None:
+        with Consumer({**plan.config, "group.id": named}) as asking:
+            plan = bounded(plan, end_offsets(asking, plan.topics))
+
+    def task(rows: Iterable[object]) -> None:
+        for _ in rows:
+            pass
+        _in_this_task(plan, sink)
+
+    return task
+
+
+def foreach_partition(function: Callable[[Iterator[Message]], None]) -> Callable[[list[Message], SinkContext], None]:
+    """A sink of a function that was written for `foreachPartition`: it gets an iterator over a batch's records."""
+
+    def sink(batch: list[Message], _: SinkContext) -> None:
+        function(iter(batch))
+
+    return sink
+
+
+def _in_this_task(plan: MemberPlan, sink: bytes) -> MemberSummary:
+    from pyspark import TaskContext, cloudpickle  # noqa: PLC0415 - only where Spark is
+
+    context = TaskContext.get()
+    if context is None:
+        raise ConfigurationError("task", None, "this function is for Spark's tasks: give it to foreachPartition")
+    return run_attempt(plan, cloudpickle.loads(sink), context.partitionId(), context.taskAttemptId())
+
+
+@contextlib.contextmanager
+def _told_of_the_end(link: ControlLink | NoLink) -> Iterator[None]:
+    """Finish the batch in hand when the executor ends: its Python processes get SIGHUP then, or SIGTERM."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_: int, __: FrameType | None) -> None:
+        link.hang_up()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

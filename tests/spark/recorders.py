@@ -1,0 +1,109 @@
+"""Sinks for the tests: what they were given stands in files, one for each process, and outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Message
+
+from consumer_membership.spark import SinkContext
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One call of a sink."""
+
+    pid: int
+    instance: int
+    attempt: int
+    epoch: int
+    offsets: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Writes down each record that it is given, before it returns."""
+
+    folder: Path
+
+    def __call__(self, batch: list[Message], context: SinkContext) -> None:
+        """Write one line for the batch."""
+        words = {
+            "pid": os.getpid(),
+            "instance": context.instance,
+            "attempt": context.attempt,
+            "epoch": max(fence.epoch for fence in context.fences),
+            "offsets": [(m.topic(), m.partition(), m.offset()) for m in batch],
+        }
+        with (self.folder / f"{os.getpid()}.jsonl").open("a") as file:
+            file.write(json.dumps(words) + "\n")
+
+    def given(self) -> list[Given]:
+        """Every call, of all processes."""
+        return [
+            Given(
+                pid=words["pid"],
+                instance=words["instance"],
+                attempt=words["attempt"],
+                epoch=words["epoch"],
+                offsets=tuple((str(t), int(p), int(o)) for t, p, o in words["offsets"]),
+            )
+            for file in sorted(self.folder.glob("*.jsonl"))
+            for words in map(json.loads, file.read_text().splitlines())
+        ]
+
+    def counts(self) -> Counter[tuple[str, int, int]]:
+        """How often each record came."""
+        return Counter(offset for call in self.given() for offset in call.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Killer:
+    """Records, and kills its own process once, after so many batches of the first process, before the commit."""
+
+    recorder: Recorder
+    after: int = 2
+    #: Whose process: this one's, or that of the executor above it.
+    victim: str = "worker"
+
+    def __call__(self, batch: list[Message], context: SinkContext) -> None:
+        """Write it down; then perhaps be no more."""
+        self.recorder(batch, context)
+        mark = self.recorder.folder / "killed"
+        if len(self.recorder.given()) >= self.after and _first_to(mark):
+            os.kill(os.getpid() if self.victim == "worker" else _executor(), signal.SIGKILL)
+            signal.pause()
+
+
+def _first_to(mark: Path) -> bool:
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _executor() -> int:
+    """The JVM above the daemon above this worker."""
+    return _parent(os.getppid())
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Refuser:
+    """Raises as often as it is called."""
+
+    text: str = "not today"
+
+    def __call__(self, batch: Sequence[Message], context: SinkContext) -> None:
+        """Raise."""
+        raise ValueError(f"{self.text}: {len(batch)} records for {context.instance_id}")

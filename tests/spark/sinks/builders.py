@@ -1,0 +1,95 @@
+"""Records and contexts as a member would give them to a sink."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+from pyspark import cloudpickle
+
+from consumer_membership.errors import FencedError
+from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
+from consumer_membership.spark.context import Ownership
+
+GROUP, TOPIC = "orders-group", "orders"
+SinkT = TypeVar("SinkT")
+_FIRST_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What the coordinator would say of a member, decided beforehand."""
+
+    is_owner: bool = True
+    metadata: bytes = b""
+
+    def verify(self) -> None:
+        """As `SinkContext.verify`."""
+        if not self.is_owner:
+            raise FencedError("the coordinator does not confirm the member")
+
+    def group_metadata(self) -> bytes:
+        """As `SinkContext.group_metadata`."""
+        return self.metadata
+
+
+def records(offsets: Iterable[int], partition: int = 0, topic: str = TOPIC) -> list[Message]:
+    """Records that tell by their contents where they are from; the odd ones have headers, every third has no key."""
+    return [
+        Message(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            key=f"k{offset}".encode() if offset % 3 else None,
+            value=f"{partition}:{offset}".encode(),
+            headers=[("h", b"1"), ("h", b"2")] if offset % 2 else [],
+            timestamp=(TIMESTAMP_CREATE_TIME, _FIRST_MS + offset),
+        )
+        for offset in offsets
+    ]
+
+
+def context(
+    parts: Mapping[int, range],
+    *,
+    epoch: int = 5,
+    attempt: int = 1,
+    group: str = GROUP,
+    topic: str = TOPIC,
+    instance: int = 0,
+    batch_format: BatchFormat = BatchFormat.MESSAGES,
+    ownership: Ownership | None = None,
+) -> SinkContext:
+    """A call about these offsets of these partitions."""
+    return SinkContext(
+        group=group,
+        pipeline="pipe",
+        instance=instance,
+        instances=2,
+        instance_id=f"pipe-{instance}",
+        attempt=attempt,
+        batch_format=batch_format,
+        ranges=tuple(
+            OffsetRange(topic=topic, partition=p, first=r.start, next_offset=r.stop, records=len(r))
+            for p, r in parts.items()
+        ),
+        fences=tuple(
+            Fence(group=group, topic=topic, partition=p, next_offset=r.stop, epoch=epoch, attempt=attempt)
+            for p, r in parts.items()
+        ),
+        ownership=ownership or Word(),
+    )
+
+
+def batch(parts: Mapping[int, range], topic: str = TOPIC) -> list[Message]:
+    """The records of these offsets of these partitions."""
+    return [message for partition, offsets in parts.items() for message in records(offsets, partition, topic)]
+
+
+def sent(sink: SinkT) -> SinkT:
+    """The sink as it arrives in a task."""
+    arrived: SinkT = pickle.loads(cloudpickle.dumps(sink))  # type: ignore[no-untyped-call]  # noqa: S301 - ours
+    return arrived

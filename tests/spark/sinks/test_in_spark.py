@@ -1,0 +1,72 @@
+"""The ready sinks at work in the tasks of a drain: sent, called, closed, and each record there once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyarrow import dataset  # type: ignore[import-untyped]  # ships no types
+from pyspark.sql import SparkSession
+
+from consumer_membership.devbroker import Broker
+from consumer_membership.spark import drain
+from consumer_membership.spark.sinks import KafkaSink, OutRecord, ParquetSink, PostgresSink
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+RECORDS, PARTITIONS = 200, 4
+EXPECTED = {(partition, offset) for partition in range(PARTITIONS) for offset in range(RECORDS // PARTITIONS)}
+
+
+@pytest.fixture
+def topic(kafka: Broker) -> str:
+    """A topic with records."""
+    name = create_topic(kafka.bootstrap_servers, unique("in"), PARTITIONS)
+    produce(kafka.bootstrap_servers, name, RECORDS)
+    return name
+
+
+def drained(spark: SparkSession, kafka: Broker, topic: str, sink: object, batch_format: str = "messages") -> int:
+    """Drain the topic by two tasks; how many records the result tells of."""
+    result = drain(
+        spark,
+        {"bootstrap.servers": kafka.bootstrap_servers},
+        [topic],
+        unique("g"),
+        sink,
+        instances=2,
+        show_progress=False,
+        timeout_s=120,
+        batch_format=batch_format,
+    )
+    return sum(part.records for part in result.partitions)
+
+
+def test_postgres_rows(spark: SparkSession, kafka: Broker, topic: str, conninfo: str) -> None:
+    """By COPY, with a function that only the driver has."""
+    table = unique("t").replace("-", "_")
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {table} (part int, record_offset bigint)")
+        sink = PostgresSink.rows(conninfo, table, ["part", "record_offset"], lambda m: (m.partition(), m.offset()))
+        assert drained(spark, kafka, topic, sink) == RECORDS
+        rows = connection.execute(f"SELECT part, record_offset FROM {table}").fetchall()  # noqa: S608
+    assert len(rows) == RECORDS
+    assert set(rows) == EXPECTED
+
+
+def test_parquet(spark: SparkSession, kafka: Broker, topic: str, tmp_path: Path) -> None:
+    """From Arrow batches, as they are."""
+    assert drained(spark, kafka, topic, ParquetSink(tmp_path), batch_format="arrow") == RECORDS
+    found = dataset.dataset(tmp_path, format="parquet").to_table()
+    assert found.num_rows == RECORDS
+    assert set(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True)) == EXPECTED
+
+
+def test_kafka(spark: SparkSession, kafka: Broker, topic: str) -> None:
+    """The offsets are committed by the transactions, and the drain finds them; what was written is drained in turn."""
+    out = create_topic(kafka.bootstrap_servers, unique("out"), 1)
+    sink = KafkaSink({"bootstrap.servers": kafka.bootstrap_servers}, lambda m: [OutRecord(topic=out, value=m.value())])
+    assert drained(spark, kafka, topic, sink) == RECORDS
+    assert drained(spark, kafka, out, lambda _batch, _context: None) == RECORDS

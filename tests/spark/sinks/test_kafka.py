@@ -1,0 +1,243 @@
+"""The sink for Kafka on a real broker: the result of each record once for readers of committed records."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer as Reader
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from consumer_membership.clients.group_metadata import pack_group_metadata
+from consumer_membership.devbroker import Broker
+from consumer_membership.errors import FencedError, SinkError
+from consumer_membership.spark.sinks import KafkaSink, OutRecord
+from consumer_membership.spark.sinks import kafka as kafka_sink
+from tests.integration.worker import PATIENCE_S
+from tests.runtime.guardian.processes import wait_until
+from tests.spark.sinks import kafka_task
+from tests.spark.sinks.builders import Word, sent
+from tests.spark.sinks.kafka_task import INSTANCE_ID, Task, copied
+from tests.spark.sinks.zombie import Zombie, zombie
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+RECORDS, PARTITIONS = 40, 2
+
+
+class Ground:
+    """Two topics and a group of a test's own."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.servers = broker.bootstrap_servers
+        self.group = unique("g")
+        self.topic = create_topic(self.servers, unique("in"), PARTITIONS)
+        self.out = create_topic(self.servers, unique("out"), PARTITIONS)
+        produce(self.servers, self.topic, RECORDS)
+
+    def sink(self, **config: str | int) -> KafkaSink:
+        """A sink that copies."""
+        return KafkaSink({"bootstrap.servers": self.servers, **config}, functools.partial(copied, out=self.out))
+
+    def task(self, attempt: int = 1) -> Task:
+        """A task of the group."""
+        return Task(self.servers, self.group, self.topic, attempt=attempt)
+
+    def stopped(self, point: str) -> AbstractContextManager[Zombie]:
+        """A task that stands still at a point."""
+        words = (point, self.servers, self.group, self.topic, self.out, RECORDS)
+        return zombie(*words, module=kafka_task.__name__)
+
+    def read(self) -> Counter[str]:
+        """Where the committed records in the out topic are from."""
+        reader = Reader({"bootstrap.servers": self.servers, "group.id": "none", "isolation.level": "read_committed"})
+        found: Counter[str] = Counter()
+        for number in range(PARTITIONS):
+            partition = TopicPartition(self.out, number, 0)
+            # The last stable offset: behind it are transactions that nobody has ended.
+            _, end = reader.get_watermark_offsets(partition, PATIENCE_S)
+            reader.assign([partition])
+
+            def is_at_end(partition: TopicPartition = partition, end: int = end) -> bool:
+                for message in reader.consume(500, 0.1):
+                    assert message.error() is None
+                    (header,) = message.headers() or []
+                    found[str(header[1], "ascii")] += 1  # type: ignore[arg-type]  # a consumer gives bytes
+                return reader.position([partition])[0].offset >= end or end == 0
+
+            wait_until(is_at_end, "the end of the out topic")
+        reader.close()
+        return found
+
+    def origins(self, per_partition: int = RECORDS // PARTITIONS) -> Counter[str]:
+        """What is in the in topic."""
+        return Counter(f"{p}:{offset}" for p in range(PARTITIONS) for offset in range(per_partition))
+
+
+@pytest.fixture
+def ground(kafka: Broker) -> Ground:
+    """On the broker that tests share."""
+    return Ground(kafka)
+
+
+def test_records_and_offsets_are_one_transaction(ground: Ground) -> None:
+    """What a transform yields is written, and the group's offsets are behind it, batch for batch."""
+    sink = ground.sink()
+    assert sink.commits_offsets
+    with ground.task() as task:
+        for _ in range(2):
+            sink(*task.take(RECORDS // 2))
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
+    sink.close()
+    assert ground.read() == ground.origins()
+
+
+def test_transform_that_raises_leaves_nothing(ground: Ground) -> None:
+    """Neither records nor offsets; its error comes out as it is, and the next call is as the first."""
+    seen: list[int] = []
+
+    def twice(message: Message) -> Iterator[OutRecord]:
+        seen.append(message.offset() or 0)
+        if len(seen) == RECORDS:
+            raise ZeroDivisionError
+        yield from copied(message, out=ground.out)
+
+    sink = KafkaSink({"bootstrap.servers": ground.servers, "linger.ms": 0}, twice)
+    with ground.task() as task:
+        records, about = task.take(RECORDS)
+        with pytest.raises(ZeroDivisionError):
+            sink(records, about)
+        assert ground.read() == Counter()
+        sink(records, about)
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
+    sink.close()
+    assert ground.read() == ground.origins()
+
+
+@pytest.mark.parametrize("point", ["before", "inside"])
+def test_stopped_task_writes_nothing_after_its_replacement(ground: Ground, point: str) -> None:
+    """Before its transaction, or inside it; the coordinator does not take its offsets, and its words say so."""
+    with ground.stopped(point) as stopped, ground.task(attempt=2) as task:
+        sink = ground.sink()
+        sink(*task.take(RECORDS))
+        said = stopped.go_on()
+        # The replacement's producer is still its own.
+        produce(ground.servers, ground.topic, PARTITIONS)
+        sink(*task.take(PARTITIONS))
+        sink.close()
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS + 1] * PARTITIONS
+    assert said.startswith("FencedError the coordinator does not confirm the member")
+    assert ground.read() == ground.origins(RECORDS // PARTITIONS + 1)
+
+
+def test_prepared_producer_ends_what_a_killed_task_left(ground: Ground) -> None:
+    """Its offsets are pending, and nobody could know what is committed until the broker's timeout of a minute."""
+    with ground.stopped("commit") as stopped:
+        stopped.kill()
+    sink = ground.sink()
+    sink.prepare(0, INSTANCE_ID)
+    with ground.task(attempt=2) as task:
+        sink(*task.take(RECORDS))
+    sink.close()
+    assert ground.read() == ground.origins()
+
+
+def test_member_that_is_none_any_more_writes_nothing(ground: Ground) -> None:
+    """The coordinator of a group without members would take offsets that no member's epoch stands for."""
+    sink = ground.sink()
+    with ground.task() as task:
+        records, about = task.take(RECORDS)
+    nobody = Word(metadata=pack_group_metadata(ground.group, -1, "", None))
+    with pytest.raises(FencedError, match=f"'pipe-0' is no member of group '{ground.group}' any more"):
+        sink(records, replace(about, ownership=nobody))
+    sink.close()
+    assert ground.read() == Counter()
+
+
+def test_epoch_that_moves_in_between_is_asked_for_again(ground: Ground) -> None:
+    """A member of an epoch that is gone is refused; confirmed by the coordinator, it begins its batch again."""
+
+    class Late:
+        """Tells of the epoch before at first."""
+
+        def __init__(self, task: Task) -> None:
+            self.task, self.asked = task, 0
+
+        def verify(self) -> None:
+            self.task.verify()
+
+        def group_metadata(self) -> bytes:
+            self.asked += 1
+            consumer = self.task.consumer
+            late = pack_group_metadata(ground.group, consumer.generation() - 1, consumer.memberid(), INSTANCE_ID)
+            return late if self.asked == 1 else self.task.group_metadata()
+
+    sink = ground.sink()
+    with ground.task() as task:
+        records, about = task.take(RECORDS)
+        late = Late(task)
+        sink(records, replace(about, ownership=late))
+        assert late.asked == 2
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
+    sink.close()
+    assert ground.read() == ground.origins()
+
+
+def test_producer_that_lost_its_id_says_so(ground: Ground) -> None:
+    """Another pipeline of the name, say: the group knows of no replacement, and the text tells where to look."""
+    sink = ground.sink()
+    with ground.task() as task:
+        sink(*task.take(RECORDS // 2))
+        other = Producer({"bootstrap.servers": ground.servers, "transactional.id": INSTANCE_ID})
+        other.init_transactions(PATIENCE_S)
+        other.close()
+        with pytest.raises(FencedError, match=r"another producer has transactional.id 'pipe-0'"):
+            sink(*task.take(RECORDS // 2))
+    sink.close()
+    assert sum(ground.read().values()) == RECORDS // 2
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_commit_whose_answer_was_lost_is_looked_up(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
+) -> None:
+    """The next call with the same records asks the group, and writes them only if it has not got their offsets."""
+
+    class Deaf(Producer):
+        """Commits, or does not, and hears of a broken connection."""
+
+        def commit_transaction(self, *args: float) -> None:
+            if is_committed:
+                super().commit_transaction(*args)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "broken"))
+
+        def abort_transaction(self, *_: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "broken"))
+
+    sink = ground.sink()
+    with ground.task() as task:
+        records, about = task.take(RECORDS)
+        with monkeypatch.context() as patch:
+            patch.setattr(kafka_sink, "Producer", Deaf)
+            with pytest.raises(SinkError, match="it is not known whether it was committed"):
+                sink(records, about)
+        sink(records, about)
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
+    sink.close()
+    assert ground.read() == ground.origins()
+
+
+def test_sink_is_sent_as_its_configuration(ground: Ground) -> None:
+    """Also after it was used, with a transform of its own."""
+    sink = KafkaSink({"bootstrap.servers": ground.servers}, lambda message: copied(message, out=ground.out))
+    with ground.task() as task:
+        sink(*task.take(RECORDS // 2))
+        copy = sent(sink)
+        sink.close()
+        copy(*task.take(RECORDS // 2))
+        copy.close()
+    assert ground.read() == ground.origins()

@@ -1,0 +1,94 @@
+"""What the sink for Kafka refuses before it writes anything, and what it says of itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import Message
+
+from consumer_membership.clients.group_metadata import pack_group_metadata
+from consumer_membership.errors import ConfigurationError, SinkError
+from consumer_membership.spark import BatchFormat
+from consumer_membership.spark.sinks import KafkaSink, OutRecord, kafka
+from tests.spark.sinks.builders import Word, batch, context
+
+SERVERS: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({}, "bootstrap.servers"),
+        (SERVERS | {"enable.idempotence": False}, "enable.idempotence"),
+        (SERVERS | {"enable.idempotence": "false"}, "enable.idempotence"),
+        (SERVERS | {"transactional.id": ""}, "transactional.id"),
+        (SERVERS | {"group.id": "g"}, "group.id"),
+        (SERVERS | {"error_cb": "print"}, "error_cb"),
+    ],
+)
+def test_keys_that_cannot_work_are_named(config: dict[str, str | int | float | bool], key: str) -> None:
+    """When the sink is made, on the driver."""
+    with pytest.raises(ConfigurationError) as caught:
+        KafkaSink(config, lambda _: ())
+    assert caught.value.key == key
+
+
+def test_arrow_is_refused() -> None:
+    """Records are made of messages; the text says what to do."""
+    sink = KafkaSink(SERVERS, lambda _: ())
+    with pytest.raises(ConfigurationError, match="batch_format='messages'"):
+        sink(batch({0: range(2)}), context({0: range(2)}, batch_format=BatchFormat.ARROW))
+
+
+def test_password_is_not_in_its_text() -> None:
+    """A sink stands in logs."""
+    assert "secret" not in repr(KafkaSink(SERVERS | {"sasl.password": "secret"}, lambda _: ()))
+
+
+@pytest.mark.slow
+def test_brokers_that_cannot_be_reached_are_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text names the partitions and the offsets; closing does not wait for brokers either."""
+    monkeypatch.setattr(kafka, "_CALL_S", 0.2)
+    monkeypatch.setattr(kafka, "_CALLS_S", 0.5)
+    sink = KafkaSink(SERVERS, lambda m: [OutRecord(topic="out", value=m.value())])
+    with pytest.raises(SinkError, match=r"orders-0 offsets 0 to 1: .*; nothing was written"):
+        sink(batch({0: range(2)}), context({0: range(2)}))
+    sink.close()
+
+
+@pytest.mark.slow
+def test_brokers_that_are_gone_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a transaction, where librdkafka's own closing waits for them without end."""
+    monkeypatch.setattr(kafka, "_CALL_S", 0.5)
+    monkeypatch.setattr(kafka, "_CALLS_S", 1.0)
+    cluster = subprocess.Popen(
+        [sys.executable, "-c", _CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert cluster.stdout is not None
+    with cluster:
+        servers = cluster.stdout.readline().strip()
+
+        def transform(message: Message) -> list[OutRecord]:
+            cluster.kill()
+            cluster.wait()
+            return [OutRecord(topic="out", value=message.value())]
+
+        sink = KafkaSink(SERVERS | {"bootstrap.servers": servers, "transaction.timeout.ms": 2000}, transform)
+        sink.prepare(0, "pipe-0")
+        word = Word(metadata=pack_group_metadata("orders-group", 5, "m", "pipe-0"))
+        with pytest.raises(SinkError, match="orders-0 offsets 0 to 1"):
+            sink(batch({0: range(2)}), context({0: range(2)}, ownership=word))
+    sink.close()
+
+
+#: librdkafka's mock cluster, until the end of stdin.
+_CLUSTER = """
+import sys
+from confluent_kafka import Producer
+cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "-", "log_level": 0})
+(broker,) = cluster.list_topics(timeout=20).brokers.values()
+print(f"{broker.host}:{broker.port}", flush=True)
+sys.stdin.read()
+"""

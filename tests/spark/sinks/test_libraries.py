@@ -1,0 +1,40 @@
+"""Libraries of the sinks are extras: asked for when a sink is made, not when the package is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.sinks import ParquetSink, PostgresSink
+
+_PROGRAM = """
+import sys
+from consumer_membership.spark.sinks import KafkaSink
+KafkaSink({"bootstrap.servers": "127.0.0.1:1"}, list)
+print(sorted({"psycopg", "pyarrow", "pandas", "pyspark"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.slow
+def test_import_needs_no_library_of_a_sink() -> None:
+    """Whoever writes to Kafka needs none of the others'."""
+    run = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout == "[]\n"
+
+
+def test_missing_psycopg_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the sink is made, on the driver."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ConfigurationError, match=r"install consumer-membership\[postgres\]"):
+        PostgresSink.rows("host=there", "t", ["a"], lambda m: (m.offset(),))
+
+
+def test_missing_pyarrow_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """When the sink is made, on the driver."""
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigurationError, match=r"install consumer-membership\[spark\]"):
+        ParquetSink(tmp_path)

@@ -1,0 +1,308 @@
+"""The sink for Parquet files: each record in one file, whoever dies, stops or comes too late."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+import pytest
+from confluent_kafka import Message
+from pyarrow import dataset, parquet
+from pyspark.sql import SparkSession
+
+from consumer_membership.errors import ConfigurationError, FencedError, SinkError
+from consumer_membership.spark import BatchFormat
+from consumer_membership.spark.batches import formed, record_batch, schema
+from consumer_membership.spark.sinks import ParquetSink, file_chain
+from consumer_membership.spark.sinks import parquet as parquet_sink
+from tests.spark.sinks.builders import GROUP, TOPIC, batch, context, sent
+from tests.spark.sinks.zombie import zombie
+
+
+def give(sink: ParquetSink, parts: dict[int, range], **words: object) -> None:
+    """Call a sink with these offsets."""
+    sink(batch(parts), context(parts, **words))  # type: ignore[arg-type]  # builders' words
+
+
+def offsets(folder: Path) -> list[tuple[int, int]]:
+    """What a reader of the folder finds, by partition and offset."""
+    found = dataset.dataset(folder, format="parquet").to_table(columns=["partition", "offset"])
+    return sorted(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+
+
+def of(partition: int, *numbers: int) -> list[tuple[int, int]]:
+    """As `offsets` tells it."""
+    return [(partition, number) for number in numbers]
+
+
+def names(folder: Path, *, are_hidden: bool = False) -> list[str]:
+    """The files there."""
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith(".") is are_hidden)
+
+
+# ---- files ----
+
+
+def test_files_form_a_chain_and_bear_their_fences(tmp_path: Path) -> None:
+    """Each begins where the one before ended; the first one's name is 0, whatever its first record."""
+    sink = ParquetSink(tmp_path / "new" / "folder")
+    give(sink, {0: range(7, 10), 3: range(2)}, epoch=4, attempt=6)
+    give(sink, {0: range(12, 15)}, epoch=4, attempt=6)
+    folder = tmp_path / "new" / "folder"
+    assert names(folder) == [
+        "part-orders-0-00000000000000000000.parquet",
+        "part-orders-0-00000000000000000010.parquet",
+        "part-orders-3-00000000000000000000.parquet",
+    ]
+    assert names(folder, are_hidden=True) == []
+    found = parquet.read_metadata(folder / "part-orders-0-00000000000000000010.parquet").metadata
+    ours = {k.decode(): v.decode() for k, v in found.items() if k.startswith(b"consumer_membership.")}
+    assert ours == {
+        "consumer_membership.group": GROUP,
+        "consumer_membership.first": "12",
+        "consumer_membership.next_offset": "15",
+        "consumer_membership.records": "3",
+        "consumer_membership.epoch": "4",
+        "consumer_membership.attempt": "6",
+        "consumer_membership.writer": "pipe-0",
+    }
+
+
+@pytest.mark.parametrize("batch_format", list(BatchFormat))
+def test_every_format_makes_the_same_files(tmp_path: Path, batch_format: BatchFormat) -> None:
+    """The columns are those of Arrow batches, with nulls, headers and times."""
+    parts = {0: range(5), 1: range(3, 6)}
+    ParquetSink(tmp_path)(formed(batch(parts), batch_format), context(parts, batch_format=batch_format))
+    found = dataset.dataset(tmp_path, format="parquet").to_table().sort_by([("partition", "ascending")])
+    assert found.schema.remove_metadata() == schema()
+    assert found.to_pylist() == record_batch(batch(parts)).to_pylist()
+
+
+def test_spark_reads_the_folder_as_one_table(spark: SparkSession, tmp_path: Path) -> None:
+    """Hidden files of attempts that died are no part of it, and a topic that looks hidden is."""
+    sink = ParquetSink(tmp_path)
+    sink(batch({0: range(4)}, "_schemas"), context({0: range(4)}, topic="_schemas"))
+    give(sink, {0: range(5), 1: range(2)})
+    (tmp_path / ".part-orders-0-00000000000000000005.parquet.5.1").write_bytes(b"half")
+    read = spark.read.parquet(str(tmp_path))
+    assert read.columns == schema().names
+    counted = {
+        (row["topic"], row["partition"]): row["count"] for row in read.groupBy("topic", "partition").count().collect()
+    }
+    assert counted == {("_schemas", 0): 4, ("orders", 0): 5, ("orders", 1): 2}
+    (first,) = read.where("topic = 'orders' and partition = 0 and offset = 1").collect()
+    assert (bytes(first["value"]), [tuple(h) for h in first["headers"]]) == (b"0:1", [("h", b"1"), ("h", b"2")])
+
+
+def test_topics_whose_names_begin_alike_are_kept_apart(tmp_path: Path) -> None:
+    """`a` with partition 1, and `a-1`."""
+    sink = ParquetSink(tmp_path)
+    for topic in ("a", "a-1", "a.1"):
+        for partition in (0, 1):
+            parts = {partition: range(2)}
+            sink(batch(parts, topic), context(parts, topic=topic))
+    found = dataset.dataset(tmp_path, format="parquet").to_table()
+    assert (
+        found.group_by(["topic", "partition"]).aggregate([("offset", "count")])["offset_count"].to_pylist() == [2] * 6
+    )
+
+
+# ---- the rule ----
+
+
+def test_records_that_an_attempt_before_wrote_are_left_out(tmp_path: Path) -> None:
+    """It died between the sink's commit and Kafka's; the next one has the same records and more, in other batches."""
+    give(ParquetSink(tmp_path), {0: range(6)}, attempt=1)
+    sink = ParquetSink(tmp_path)
+    give(sink, {0: range(4)}, attempt=2)
+    give(sink, {0: range(4, 9), 1: range(2)}, attempt=2)
+    assert offsets(tmp_path) == of(0, *range(9)) + of(1, 0, 1)
+
+
+def test_attempt_that_died_between_two_files_is_healed(tmp_path: Path) -> None:
+    """Each partition is a unit of its own: the next attempt writes the one that is missing."""
+    give(ParquetSink(tmp_path), {0: range(4)}, attempt=1)
+    give(ParquetSink(tmp_path), {0: range(4), 1: range(3)}, attempt=2)
+    assert offsets(tmp_path) == of(0, *range(4)) + of(1, *range(3))
+
+
+def test_replaced_writer_publishes_nothing(tmp_path: Path) -> None:
+    """All partitions are checked first: what it has of another one is not published either."""
+    old, new = ParquetSink(tmp_path), ParquetSink(tmp_path)
+    give(old, {0: range(4), 1: range(2)}, epoch=5)
+    give(new, {0: range(4, 6)}, epoch=6)
+    with pytest.raises(FencedError, match=r"epoch 6, attempt 1\) wrote last, up to offset 6") as caught:
+        give(old, {1: range(2, 4), 0: range(4, 9)}, epoch=5)
+    assert f"call forget({GROUP!r})" in str(caught.value)
+    assert offsets(tmp_path) == of(0, *range(6)) + of(1, 0, 1)
+    assert names(tmp_path, are_hidden=True) == []
+
+
+def test_owner_goes_on_behind_what_a_slow_predecessor_published_last(tmp_path: Path) -> None:
+    """Its predecessor was quicker at the same place: what that wrote is left out, and the rest follows."""
+    new, old = ParquetSink(tmp_path), ParquetSink(tmp_path)
+    give(new, {0: range(4)}, epoch=5)
+    give(old, {0: range(4, 7)}, epoch=5)
+    give(new, {0: range(4, 9)}, epoch=6)
+    assert offsets(tmp_path) == of(0, *range(9))
+
+
+def test_many_attempts_at_once_write_each_record_once(tmp_path: Path) -> None:
+    """Whoever wins which place: the higher ranks get everything through, the lower ones stop or find it done."""
+    gate, ends = threading.Barrier(4), []
+
+    def attempt(number: int) -> None:
+        sink = ParquetSink(tmp_path)
+        gate.wait(60)
+        try:
+            for first in range(0, 60, number + 2):
+                give(sink, {0: range(first, min(60, first + number + 2))}, attempt=number)
+        except FencedError:
+            ends.append((number, "fenced"))
+        else:
+            ends.append((number, "done"))
+
+    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (3, "done") in ends
+    assert len(ends) == 4
+    assert offsets(tmp_path) == of(0, *range(60))
+    assert names(tmp_path, are_hidden=True) == []
+
+
+def test_drafts_of_lower_ranks_are_removed_by_the_next_attempt(tmp_path: Path) -> None:
+    """Of this partition only, and no other's; a draft of a higher rank is somebody's work."""
+    stem = ".part-orders-0-00000000000000000000.parquet"
+    kept = [f"{stem}.5.3", f"{stem}.6.0", ".part-orders-1-00000000000000000000.parquet.1.1", ".part-other"]
+    for name in (*kept, f"{stem}.5.1", f"{stem}.4.9"):
+        (tmp_path / name).touch()
+    give(ParquetSink(tmp_path), {0: range(2)}, epoch=5, attempt=2)
+    assert names(tmp_path, are_hidden=True) == sorted(kept)
+
+
+def test_attempt_whose_draft_was_removed_is_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later attempt has begun, though it has not written yet; nothing is published any more."""
+    publish = file_chain.publish
+
+    def after_the_next_one_began(draft: Path, file: Path) -> bool:
+        draft.unlink()
+        return publish(draft, file)
+
+    monkeypatch.setattr(parquet_sink, "publish", after_the_next_one_began)
+    with pytest.raises(FencedError, match="a later attempt removed what it was writing"):
+        give(ParquetSink(tmp_path), {0: range(2)})
+    assert names(tmp_path) == []
+
+
+def test_link_whose_answer_was_lost_counts(tmp_path: Path) -> None:
+    """Over NFS the same link may be asked for twice; the name is there then, and is ours."""
+    draft, file = tmp_path / ".draft", tmp_path / "file"
+    draft.write_bytes(b"data")
+    file.hardlink_to(draft)
+    assert file_chain.publish(draft, file)
+    assert (file.read_bytes(), draft.exists()) == (b"data", False)
+
+
+# ---- groups ----
+
+
+def test_another_group_is_refused_until_the_one_before_is_forgotten(tmp_path: Path) -> None:
+    """The files stay, and what they say of the offsets that are there."""
+    give(ParquetSink(tmp_path), {0: range(4), 1: range(2)}, epoch=9)
+    sink = ParquetSink(tmp_path)
+    with pytest.raises(ConfigurationError, match="holds records of group 'orders-group'"):
+        give(sink, {0: range(4)}, group="new", epoch=1)
+    assert (sink.forget("new"), sink.forget(GROUP)) == (0, 2)
+    give(sink, {0: range(6)}, group="new", epoch=1)
+    assert offsets(tmp_path) == of(0, *range(6)) + of(1, 0, 1)
+    with pytest.raises(ConfigurationError, match="holds records of group 'new'"):
+        give(ParquetSink(tmp_path), {0: range(6, 8)}, epoch=9)
+
+
+def test_group_whose_epochs_began_anew_goes_on_when_it_was_forgotten(tmp_path: Path) -> None:
+    """The fences count no more; the ones to come do."""
+    give(ParquetSink(tmp_path), {0: range(4)}, epoch=9)
+    sink = ParquetSink(tmp_path)
+    with pytest.raises(FencedError):
+        give(sink, {0: range(4, 6)}, epoch=1)
+    assert sink.forget(GROUP) == 1
+    give(sink, {0: range(4, 6)}, epoch=1)
+    give(ParquetSink(tmp_path), {0: range(6, 8)}, epoch=2)
+    with pytest.raises(FencedError):
+        give(sink, {0: range(6, 8)}, epoch=1)
+    assert offsets(tmp_path) == of(0, *range(8))
+
+
+# ---- those who stopped, and bad input ----
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["before", "link"])
+def test_stopped_attempt_publishes_nothing_after_its_replacement(tmp_path: Path, point: str) -> None:
+    """Before it wrote, or with everything written but the name."""
+    with zombie("parquet", point, tmp_path, TOPIC, 5, 1, 0, 4) as stopped:
+        give(ParquetSink(tmp_path), {0: range(6)}, attempt=2)
+        said = stopped.go_on()
+    assert said.startswith("FencedError")
+    assert "'pipe-0' (epoch 5, attempt 1) was replaced: 'pipe-0' (epoch 5, attempt 2) wrote last" in said
+    assert offsets(tmp_path) == of(0, *range(6))
+    assert names(tmp_path, are_hidden=True) == []
+
+
+def test_failing_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error comes out as it is; the next call is as the first."""
+    sink = ParquetSink(tmp_path)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet, "write_table", full)
+        with pytest.raises(OSError, match="No space left"):
+            give(sink, {0: range(3)})
+    assert (names(tmp_path), names(tmp_path, are_hidden=True)) == ([], [])
+    give(sink, {0: range(3)})
+    assert offsets(tmp_path) == of(0, 0, 1, 2)
+
+
+@pytest.mark.parametrize("folder", ["s3://bucket/folder", "file:/somewhere", "hdfs://there"])
+def test_stores_without_links_are_refused(folder: str) -> None:
+    """By their address; the text says what is needed."""
+    with pytest.raises(ConfigurationError, match="a path of a file system with hard links"):
+        ParquetSink(folder)
+
+
+def foreign(path: Path) -> None:
+    """A Parquet file that bears nothing."""
+    parquet.write_table(pa.table({"a": [1]}), path)
+
+
+@pytest.mark.parametrize("make", [foreign, lambda path: path.write_bytes(b"no Parquet")])
+def test_foreign_file_in_the_chain_is_named(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    """Where the chain ends cannot be known; the text says which file it is."""
+    name = "part-orders-0-00000000000000000009.parquet"
+    make(tmp_path / name)
+    with pytest.raises(SinkError, match=name):
+        give(ParquetSink(tmp_path), {0: range(3)})
+
+
+def test_sink_is_sent_as_its_configuration(tmp_path: Path) -> None:
+    """Also after it was used."""
+    sink = ParquetSink(tmp_path)
+    give(sink, {0: range(3)})
+    copy = sent(sink)
+    give(copy, {0: range(3, 5)})
+    assert offsets(tmp_path) == of(0, *range(5))
+    assert repr(copy) == repr(sink)
+
+
+def test_batch_without_records_leaves_nothing(tmp_path: Path) -> None:
+    """Offsets without records are no file."""
+    nothing: list[Message] = []
+    ParquetSink(tmp_path)(nothing, context({0: range(3)}))
+    assert names(tmp_path) == []

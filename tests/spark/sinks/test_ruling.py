@@ -1,0 +1,82 @@
+"""The rule of the fenced sinks: over any course of attempts, each record is written once, and by nobody replaced."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer_membership.errors import FencedError
+from consumer_membership.spark.sinks.ruling import UNWRITTEN, Place, StoredFence, rule
+from tests.spark.sinks.builders import GROUP, TOPIC, context
+
+REMEDY = "call forget('orders-group') of this sink"
+
+
+def stored(next_offset: int, epoch: int = 5, attempt: int = 1, partition: int = 0) -> dict[Place, StoredFence]:
+    """What a sink keeps of one partition."""
+    return {(TOPIC, partition): StoredFence(next_offset=next_offset, epoch=epoch, attempt=attempt, writer="pipe-1")}
+
+
+@pytest.mark.parametrize("before", [{}, {(TOPIC, 0): UNWRITTEN}, stored(10), stored(7), stored(10, epoch=4, attempt=9)])
+def test_batch_behind_what_is_stored_is_written_as_a_whole(before: dict[Place, StoredFence]) -> None:
+    """Nothing stored, the end right before it, or a gap (compaction, markers); a lower rank or the same one."""
+    ruling = rule(context({0: range(10, 20)}), before, remedy=REMEDY)
+    assert (ruling.is_whole, ruling.is_empty, ruling.positions) == (True, False, {(TOPIC, 0): 10})
+    assert ruling.fences == {(TOPIC, 0): StoredFence(next_offset=20, epoch=5, attempt=1, writer="pipe-0")}
+
+
+def test_records_that_are_there_are_left_out() -> None:
+    """The attempt before died between the sink's commit and Kafka's: what it wrote is not written again."""
+    ruling = rule(context({0: range(10, 20), 1: range(5)}, epoch=6), stored(14), remedy=REMEDY)
+    assert (ruling.is_whole, ruling.is_empty) == (False, False)
+    assert ruling.positions == {(TOPIC, 0): 14, (TOPIC, 1): 0}
+
+
+@pytest.mark.parametrize("end", [20, 23])
+def test_batch_that_is_there_as_a_whole_leaves_only_its_fence(end: int) -> None:
+    """Whoever comes is the owner, also without anything to write; what is stored never goes back."""
+    ruling = rule(context({0: range(10, 20)}, attempt=2), stored(end), remedy=REMEDY)
+    assert (ruling.is_whole, ruling.is_empty) == (False, True)
+    assert ruling.fences == {(TOPIC, 0): StoredFence(next_offset=end, epoch=5, attempt=2, writer="pipe-0")}
+
+
+@pytest.mark.parametrize(("epoch", "attempt"), [(6, 0), (5, 2)])
+def test_replaced_writer_is_told_by_whom_and_what_to_do(epoch: int, attempt: int) -> None:
+    """The text names group, partition, both ranks, the last writer, and the remedy where it was the group's end."""
+    with pytest.raises(FencedError) as caught:
+        rule(context({1: range(3), 0: range(10, 20)}), stored(12, epoch, attempt), remedy=REMEDY)
+    text = str(caught.value)
+    assert "group 'orders-group', orders-0: 'pipe-0' (epoch 5, attempt 1) was replaced" in text
+    assert f"'pipe-1' (epoch {epoch}, attempt {attempt}) wrote last, up to offset 12" in text
+    assert "Nothing of this batch was written (orders-1 offsets 0 to 2, orders-0 offsets 10 to 19)" in text
+    assert text.endswith(f"its epochs began anew, {REMEDY}")
+    assert GROUP in text
+
+
+ranks = st.tuples(st.integers(0, 3), st.integers(0, 3))
+calls = st.lists(st.tuples(ranks, st.integers(0, 30), st.integers(1, 10)), max_size=40)
+
+
+@given(calls)
+def test_each_record_is_written_once_and_ranks_never_fall(course: list[tuple[tuple[int, int], int, int]]) -> None:
+    """Whichever attempts come in whichever order with whichever offsets, in a store that keeps what the rule says."""
+    kept: dict[Place, StoredFence] = {}
+    written: list[int] = []
+    highest = UNWRITTEN.rank
+    for (epoch, attempt), first, length in course:
+        part = range(first, first + length)
+        call = context({0: part}, epoch=epoch, attempt=attempt)
+        if (epoch, attempt) < highest:
+            with pytest.raises(FencedError):
+                rule(call, kept, remedy=REMEDY)
+            continue
+        ruling = rule(call, kept, remedy=REMEDY)
+        left = [offset for offset in part if offset >= ruling.positions[TOPIC, 0]]
+        assert (ruling.is_empty, ruling.is_whole) == (not left, left == list(part))
+        written += left
+        kept = dict(ruling.fences)
+        highest = (epoch, attempt)
+        assert kept[TOPIC, 0].rank == highest
+        assert written[-1:] <= [kept[TOPIC, 0].next_offset - 1]
+    assert written == sorted(set(written))

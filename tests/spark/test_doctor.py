@@ -1,0 +1,314 @@
+"""What will break is said before a job with group members runs: on a real session, and on real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+from pyspark import SparkContext, cloudpickle
+from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from consumer_membership.devbroker import Broker
+from consumer_membership.spark.diagnosis import examination
+from consumer_membership.spark.diagnosis.cluster import cluster_facts
+from consumer_membership.spark.diagnosis.cluster_findings import cluster_findings
+from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity
+from consumer_membership.spark.doctor import check
+from tests.integration.conftest import CLASSIC_ONLY, NEWEST, OLDEST
+from tests.integration.test_refusals import AUTHORIZER, allow, forbid
+from tests.integration.worker import PATIENCE_S, Worker
+from tests.spark.findings import one, subjects
+from tests.support.kafka import create_topic, unique
+
+if TYPE_CHECKING:
+    from tests.conftest import BrokerFactory
+
+broker_test = pytest.mark.integration
+slow = pytest.mark.slow
+
+ERROR, WARNING, OK = Severity.ERROR, Severity.WARNING, Severity.OK
+#: The first job of a session takes a while on a machine that is busy.
+LONG_S = 120.0
+NOWHERE = "127.0.0.1:1"
+
+
+# ---- what runs in the tasks ------------------------------------------------------------------------------------------
+
+
+@slow
+def test_examination_says_what_is_missing_where_nothing_of_the_package_is(tmp_path: Path) -> None:
+    """It travels whole: a worker that cannot import this package can still say so."""
+    cloudpickle.register_pickle_by_value(examination)  # type: ignore[no-untyped-call]
+    asked = partial(examination.examine, ("127.0.0.1", 1), [("127.0.0.1", 1)], b"not a pickle", 1.0, 1.0, ())
+    sent = tmp_path / "sent"
+    sent.write_bytes(cloudpickle.dumps(asked))  # type: ignore[no-untyped-call]
+    code = (
+        "import sys, pickle; sys.modules['consumer_membership'] = None; sys.modules['pyarrow'] = None; "
+        f"print(next(pickle.load(open({str(sent)!r}, 'rb'))()))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        check=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    ).stdout
+    answer = json.loads(said)
+    missing = [package["name"] for package in answer["packages"] if package["error"]]
+    assert missing == ["consumer_membership", "pyarrow"]
+    assert answer["driver"] == answer["brokers"][0] == "[Errno 111] Connection refused"
+    assert answer["sink"].startswith("UnpicklingError")
+
+
+# ---- a real session --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def changed(context: SparkContext, name: str, value: str) -> Iterator[None]:
+    """The context with another value for a while: what it tells executors about the interpreter."""
+    before = getattr(context, name)
+    setattr(context, name, value)
+    try:
+        yield
+    finally:
+        setattr(context, name, before)
+
+
+def write(_batch: object, _context: object) -> None:
+    """A sink."""
+
+
+def test_session_of_two_slots_is_healthy_for_two_instances(spark: SparkSession) -> None:
+    """The whole of Spark is looked at, and Kafka is not unless it is named."""
+    found = check(spark, instances=2, sink=write, timeout_s=LONG_S)
+    assert (found.errors, found.warnings) == ((), ())
+    assert one(found.findings, "slots").found == "2 on local[2,3], for 2 instances"
+    assert one(found.findings, "spark.task.maxFailures").found == "3"
+    assert one(found.findings, "job over the slots").found.startswith("2 of 2 tasks ran at the same time")
+    assert {"Python", "consumer_membership", "confluent_kafka", "pyarrow", "pyspark", "sink"} <= set(
+        subjects(found.findings, OK)
+    )
+    assert not [finding for finding in found.findings if "broker" in finding.subject]
+
+
+def test_session_of_two_slots_is_too_small_for_three_instances(spark: SparkSession) -> None:
+    """As Spark counts slots itself."""
+    found = check(spark, instances=3, timeout_s=LONG_S)
+    assert [finding.subject for finding in found.warnings] == ["slots"]
+    found.raise_for_errors()
+
+
+def test_wrong_interpreter_is_an_error_in_words(spark: SparkSession) -> None:
+    """It would end a job after minutes and a page of Java."""
+    with changed(spark.sparkContext, "pythonExec", "/nonexistent/python3"):
+        found = check(spark, timeout_s=LONG_S)
+    (missing,) = found.errors
+    assert missing.found == 'Cannot run program "/nonexistent/python3": error=2, No such file or directory'
+    assert "do not have the interpreter" in missing.why
+    with changed(spark.sparkContext, "pythonVer", "3.9"):
+        found = check(spark, timeout_s=LONG_S)
+    (mismatch,) = found.errors
+    assert mismatch.subject == "Python"
+    assert "3.9" in mismatch.found
+    assert check(spark, timeout_s=LONG_S).errors == ()
+
+
+def test_job_that_does_not_run_is_given_up_in_time(spark: SparkSession, tmp_path: Path) -> None:
+    """An interpreter that hangs: the check ends, says so, and cancels its job."""
+    # It ends by itself before long: Spark waits for it without listening to a cancellation.
+    interpreter = tmp_path / "python"
+    interpreter.write_text("#!/bin/sh\nexec sleep 5\n")
+    interpreter.chmod(0o755)
+    with changed(spark.sparkContext, "pythonExec", str(interpreter)):
+        found = check(spark, timeout_s=1)
+    (late,) = found.errors
+    assert late.subject == "job over the slots"
+    assert late.found.startswith("no end after")
+    assert check(spark, timeout_s=LONG_S).errors == ()
+
+
+def test_sink_that_cannot_be_sent_is_an_error(spark: SparkSession) -> None:
+    """With the name of what is in the way; and so is one that cannot be called."""
+    guard = threading.Lock()
+
+    def locked(batch: object, _context: object) -> None:
+        with guard:
+            print(batch)
+
+    (refused,) = check(spark, sink=locked, timeout_s=LONG_S).errors
+    assert refused.subject == "sink"
+    assert "the variable 'guard' of sink is a _thread.lock" in refused.remedy
+    (refused,) = check(spark, sink={"rows": 1}, timeout_s=LONG_S).errors
+    assert refused.found == "is a dict"
+
+
+def test_sink_of_a_module_that_tasks_do_not_have_is_an_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It travels by the name of its module."""
+    (tmp_path / "sink_of_the_driver.py").write_text("def write(batch, context):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("sink_of_the_driver")
+    (refused,) = check(spark, sink=module.write, timeout_s=LONG_S).errors
+    assert refused.subject == "sink"
+    assert "No module named 'sink_of_the_driver'" in refused.found
+    assert "addPyFile" in refused.remedy
+
+
+def test_configuration_that_a_job_refuses_is_named_at_once(spark: SparkSession) -> None:
+    """All of its keys, and what is the matter with the brokers besides, from the driver and from the tasks."""
+    config = {
+        "bootstrap.servers": NOWHERE,
+        "group.id": "another",
+        "group.instance.id": "i",
+        "group.instance.id.pool": "i-{0..3}",
+        "group.instance.id.conflict.policy": "fail",
+        "enable.auto.commit": False,
+        "max.poll.interval.ms": 1000,
+    }
+    found = check(spark, config, ["orders"], "g", timeout_s=LONG_S)
+    assert {finding.subject for finding in found.errors} == {
+        *(set(config) - {"bootstrap.servers"}),
+        "brokers",
+        f"broker {NOWHERE}",
+    }
+    assert [finding.subject for finding in check(spark, {}, ["orders"], "g", timeout_s=LONG_S).errors] == [
+        "bootstrap.servers"
+    ]
+
+
+def test_session_of_spark_connect_is_checked_as_far_as_it_goes() -> None:
+    """No SparkContext, no job over the slots: a session that has nothing but a version and a configuration."""
+
+    class Conf:
+        def get(self, key: str, default: str | None) -> str | None:
+            return "true" if key == "spark.speculation" else default
+
+    class Session:
+        version, conf = "4.0.0", Conf()
+
+    found = check(cast("SparkSession", Session()), instances=2)
+    assert [finding.subject for finding in found.errors] == ["spark.speculation"]
+    assert [finding.subject for finding in found.warnings] == ["session"]
+
+
+# ---- a real broker ---------------------------------------------------------------------------------------------------
+
+
+def asked(broker: Broker, topics: list[str], group: str, instances: int | None = 2) -> tuple[Finding, ...]:
+    """What is said of this broker."""
+    facts = cluster_facts({"bootstrap.servers": broker.bootstrap_servers}, topics, group, 20.0)
+    return tuple(cluster_findings(facts, instances, group))
+
+
+@broker_test
+def test_healthy_session_and_broker_have_no_errors(spark: SparkSession, kafka: Broker) -> None:
+    """Within an asyncio loop too, as in a notebook; nothing is left behind at the broker."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 4), unique("group")
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "auto.offset.reset": "earliest"}
+
+    async def in_a_notebook() -> Diagnosis:
+        return check(spark, config, [topic], group, instances=2, sink=write, timeout_s=LONG_S)
+
+    found = asyncio.run(in_a_notebook())
+    assert (found.errors, found.warnings) == ((), ())
+    assert one(found.findings, "group.protocol").found == "consumer: the brokers offer KIP-848"
+    assert one(found.findings, f"topic {topic}").found == "4 partitions"
+    assert one(found.findings, "instances").found == "2 for 4 partitions"
+    assert "does not exist yet" in one(found.findings, f"group {group}").found
+    assert [finding.subject for finding in found.findings if finding.subject.startswith("broker ")]
+    assert "does not exist yet" in one(asked(kafka, [topic], group), f"group {group}").found
+
+
+@broker_test
+@slow
+def test_topics_are_counted_and_missing_ones_named(kafka: Broker) -> None:
+    """Instances beyond the partitions idle."""
+    topic, missing = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("missing")
+    found = asked(kafka, [topic], unique("group"), 3)
+    assert one(found, "instances").severity is WARNING
+    found = asked(kafka, [topic, missing], unique("group"), 3)
+    assert subjects(found, ERROR) == [f"topic {missing}"]
+
+
+@broker_test
+@slow
+def test_running_copy_is_found_and_one_that_left_is_not(kafka: Broker) -> None:
+    """Its members are alive as long as they run; a static member that closed keeps its place, and is no copy."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
+    with Worker(kafka.bootstrap_servers, group, [topic], group_instance_id=f"{group}-0", client_id="copy") as static:
+        static.settled(2)
+        found = one(asked(kafka, [topic], group), f"pipeline {group}")
+        assert found.found.startswith(f"1 of its instance ids are held: {group}-0 by client copy on ")
+        # Asking whether members may be removed removed nobody.
+        static.settled(2)
+        assert static.notes.named("lost") == []
+    found_later = asked(kafka, [topic], group)
+    assert {finding.severity for finding in found_later} == {OK}
+    assert one(found_later, f"group {group}").found == "consumer protocol, 1 members"
+
+
+@broker_test
+@slow
+def test_missing_rights_are_named(kafka_broker: BrokerFactory) -> None:
+    """Each on its resource: READ and DESCRIBE of the group, READ and DESCRIBE of a topic."""
+    broker = kafka_broker(NEWEST, properties=AUTHORIZER)
+    bootstrap = broker.bootstrap_servers
+    unread, hidden = create_topic(bootstrap, unique("unread"), 2), create_topic(bootstrap, unique("hidden"), 2)
+    closed, blind = unique("closed"), unique("blind")
+    assert subjects(asked(broker, [unread, hidden], closed), ERROR) == []
+    # A rule that allows one thing leaves nothing else of what everybody may do without rules.
+    allow(bootstrap, ResourceType.TOPIC, unread, AclOperation.DESCRIBE)
+    forbid(bootstrap, ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
+    allow(bootstrap, ResourceType.GROUP, closed, AclOperation.DESCRIBE)
+    forbid(bootstrap, ResourceType.GROUP, blind, AclOperation.DESCRIBE)
+    topics = {f"topic {unread}": "READ not allowed", f"topic {hidden}": "DESCRIBE not allowed, and READ not known"}
+    expected = [
+        topics | {f"group {closed}": "READ not allowed"},
+        topics | {f"group {blind}": "READ and DESCRIBE not allowed"},
+    ]
+
+    def refused(group: str) -> dict[str, str]:
+        found = asked(broker, [unread, hidden], group)
+        return {finding.subject: finding.found for finding in found if finding.severity is ERROR}
+
+    # The broker goes by a new rule a moment after it took it.
+    until_it_is_so = Retrying(
+        retry=retry_if_not_result(lambda said: said == expected),
+        wait=wait_fixed(0.1),
+        stop=stop_after_delay(PATIENCE_S),
+        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+    )
+    assert until_it_is_so(lambda: [refused(closed), refused(blind)]) == expected
+    remedy = one(asked(broker, [unread], closed), f"group {closed}").remedy
+    assert f"--operation READ --operation DESCRIBE --group {closed}" in remedy
+
+
+@broker_test
+@slow
+def test_broker_with_the_consumer_protocol_switched_off_is_named(kafka_broker: BrokerFactory) -> None:
+    """Members would speak the classic protocol there, and say why only in their log."""
+    broker = kafka_broker(OLDEST, properties=CLASSIC_ONLY)
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
+    found = one(asked(broker, [topic], group), "group.protocol")
+    assert (found.severity, found.found) == (WARNING, "classic: the brokers do not offer KIP-848")
+    with Worker(broker.bootstrap_servers, group, [topic], group_instance_id=f"{group}-1") as static:
+        static.settled(2)
+        findings = asked(broker, [topic], group)
+    assert one(findings, f"group {group}").found == "classic protocol, 1 members"
+    assert f"{group}-1 by client" in one(findings, f"pipeline {group}").found

@@ -1,0 +1,145 @@
+"""What the findings say of the brokers, the topics and the group, each judgement by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from consumer_membership.admin import MemberDescription
+from consumer_membership.spark.diagnosis.cluster import ClusterFacts, GroupFacts, TopicFacts
+from consumer_membership.spark.diagnosis.cluster_findings import cluster_findings
+from consumer_membership.spark.diagnosis.findings import Finding, Severity
+from consumer_membership.types import BrokerAddress, GroupProtocol
+from tests.spark.findings import one, subjects
+
+ERROR, WARNING, OK = Severity.ERROR, Severity.WARNING, Severity.OK
+BOTH = (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC)
+BROKER = ("kafka", 9092)
+TOPIC = TopicFacts(name="orders", partitions=6, operations=frozenset({"READ", "DESCRIBE", "WRITE"}))
+GROUP = GroupFacts(name="g", may_describe=True, may_read=True)
+CLUSTER = ClusterFacts(
+    bootstrap=(BROKER,),
+    wanted=BOTH,
+    brokers=(BrokerAddress(node_id=1, host="kafka", port=9092),),
+    takes_consumer_protocol=True,
+    topics=(TOPIC,),
+    group=GROUP,
+)
+
+
+def of_cluster(instances: int | None = 4, pipeline: str = "g", **facts: object) -> tuple[Finding, ...]:
+    """What is said of a cluster like this."""
+    return tuple(cluster_findings(replace(CLUSTER, **facts), instances, pipeline))  # type: ignore[arg-type]
+
+
+def member(instance_id: str | None, epoch: int | None = 3) -> MemberDescription:
+    """A member of the group."""
+    return MemberDescription(
+        member_id=f"member of {instance_id}",
+        instance_id=instance_id,
+        rack_id=None,
+        client_id=f"client of {instance_id}",
+        host="10.0.0.7",
+        epoch=epoch,
+        protocol=GroupProtocol.CONSUMER,
+        topics=frozenset({"orders"}),
+        pattern=None,
+        assignment=frozenset(),
+        target=None,
+    )
+
+
+def test_healthy_cluster_has_nothing_but_ok() -> None:
+    """With a group that does not exist yet, and with one that does."""
+    assert {finding.severity for finding in of_cluster()} == {OK}
+    assert "does not exist yet" in one(of_cluster(), "group g").found
+    known = replace(GROUP, kind=GroupProtocol.CONSUMER, members=(member(None),))
+    assert one(of_cluster(group=known), "group g").found == "consumer protocol, 1 members"
+
+
+def test_brokers_that_do_not_answer_are_one_error() -> None:
+    """And nothing is said of what could not be looked at."""
+    (found,) = of_cluster(failure="connection refused")
+    assert (found.severity, found.subject) == (ERROR, "brokers")
+    assert "kafka:9092" in found.found
+    assert "bootstrap.servers" in found.remedy
+
+
+def test_brokers_without_the_consumer_protocol() -> None:
+    """A warning where the classic one is taken instead, an error where nothing else is asked for."""
+    found = one(of_cluster(takes_consumer_protocol=False), "group.protocol")
+    assert (found.severity, "group.version=1" in found.remedy) == (WARNING, True)
+    only = of_cluster(takes_consumer_protocol=False, wanted=(GroupProtocol.CONSUMER,))
+    assert one(only, "group.protocol").severity is ERROR
+    classic = of_cluster(takes_consumer_protocol=False, wanted=(GroupProtocol.CLASSIC,))
+    assert one(classic, "group.protocol").severity is OK
+    assert one(of_cluster(takes_consumer_protocol=None), "group.protocol").severity is WARNING
+
+
+def test_topic_that_is_missing_or_forbidden_is_an_error_with_the_command() -> None:
+    """What Kafka calls it, and what an administrator types."""
+    found = one(of_cluster(topics=(TopicFacts(name="orders", error="UNKNOWN_TOPIC_OR_PART"),)), "topic orders")
+    assert (found.severity, found.found) == (ERROR, "does not exist")
+    assert "kafka-topics.sh --bootstrap-server kafka:9092 --create --topic orders" in found.remedy
+    hidden = TopicFacts(name="orders", error="TOPIC_AUTHORIZATION_FAILED")
+    assert one(of_cluster(topics=(hidden,)), "topic orders").found.startswith("DESCRIBE not allowed")
+    found = one(of_cluster(topics=(replace(TOPIC, operations=frozenset({"DESCRIBE"})),)), "topic orders")
+    assert (found.severity, found.found) == (ERROR, "READ not allowed")
+    assert (
+        "kafka-acls.sh --bootstrap-server kafka:9092 --add --allow-principal User:ANONYMOUS "
+        "--operation READ --operation DESCRIBE --topic orders;"
+    ) in found.remedy
+    assert one(of_cluster(topics=(TopicFacts(name="orders", error="_TIMED_OUT"),)), "topic orders").severity is ERROR
+    # Brokers that do not tell what is allowed: nothing is made up.
+    assert one(of_cluster(topics=(replace(TOPIC, operations=None),)), "topic orders").severity is OK
+
+
+def test_more_instances_than_partitions_is_a_warning() -> None:
+    """Those in excess hold a slot and idle; partitions of all topics count."""
+    found = one(of_cluster(8), "instances")
+    assert (found.severity, found.found) == (WARNING, "8 for 6 partitions")
+    assert "2 of them idle" in found.why
+    assert one(of_cluster(8, topics=(TOPIC, replace(TOPIC, name="more"))), "instances").severity is OK
+    unknown = of_cluster(8, topics=(TOPIC, TopicFacts(name="hidden", error="TOPIC_AUTHORIZATION_FAILED")))
+    assert [finding for finding in unknown if finding.subject == "instances"] == []
+
+
+def test_missing_rights_on_the_group_are_errors_with_the_command() -> None:
+    """Both are named where both are missing."""
+    found = one(of_cluster(group=replace(GROUP, may_read=False)), "group g")
+    assert (found.severity, found.found) == (ERROR, "READ not allowed")
+    assert "--operation READ --operation DESCRIBE --group g;" in found.remedy
+    neither = replace(GROUP, may_read=False, may_describe=False)
+    assert one(of_cluster(group=neither), "group g").found == "READ and DESCRIBE not allowed"
+
+
+def test_group_of_another_kind_is_an_error_and_one_that_is_not_described_a_warning() -> None:
+    """A share group has members of another sort."""
+    assert one(of_cluster(group=replace(GROUP, is_foreign=True)), "group g").severity is ERROR
+    assert one(of_cluster(group=replace(GROUP, error="not ready")), "group g").severity is WARNING
+
+
+def test_running_copy_of_the_pipeline_is_a_warning() -> None:
+    """By its instance ids, where a living member holds them; with client and host, so that it can be found."""
+    held = replace(
+        GROUP,
+        kind=GroupProtocol.CONSUMER,
+        members=(
+            member("g-0"),
+            member("g-11"),
+            member("g-1", epoch=-2),
+            member("other-0"),
+            member(None),
+            member("g-x"),
+        ),
+    )
+    found = one(of_cluster(12, group=held), "pipeline g")
+    assert found.severity is WARNING
+    assert found.found == (
+        "2 of its instance ids are held: g-0 by client client of g-0 on 10.0.0.7, "
+        "g-11 by client client of g-11 on 10.0.0.7"
+    )
+    assert one(of_cluster(2, group=held), "pipeline g").found.startswith("1 of its instance ids")
+    assert one(of_cluster(2, "other", group=held), "pipeline other").found.startswith("1 of its instance ids")
+    assert subjects(of_cluster(2, "third", group=held), WARNING) == []
+    many = replace(held, members=tuple(member(f"g-{number}") for number in range(7)))
+    assert one(of_cluster(None, group=many), "pipeline g").found.endswith("10.0.0.7, and 2 more")

@@ -1,0 +1,355 @@
+"""The member of one task on a real broker, without Spark: what Spark would do with it is done by hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from confluent_kafka import Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from consumer_membership import Consumer
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.errors import DrainError, FencedError, SinkError
+from consumer_membership.spark.context import SinkContext
+from consumer_membership.spark.ends import end_offsets
+from consumer_membership.spark.link import MemberProgress, NoLink, Order
+from consumer_membership.spark.member import MemberSummary, TaskMember
+from consumer_membership.spark.plan import MemberPlan, Wishes, bounded, planned
+from consumer_membership.types import OffsetAndMetadata
+from tests.integration.conftest import SHORT_SESSIONS
+from tests.spark.recorders import Recorder, Refuser
+from tests.support.kafka import create_topic, delete_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+AnswerT = TypeVar("AnswerT")
+
+PATIENCE_S = 60.0
+PARTITIONS = 4
+
+
+def until(ask: Callable[[], AnswerT], is_good: Callable[[AnswerT], bool]) -> AnswerT:
+    """The first answer that is good."""
+    again = Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.05), retry=retry_if_not_result(is_good))
+    return again(ask)
+
+
+class Line(NoLink):
+    """A driver within the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reports: list[MemberProgress] = []
+        self.changed = threading.Condition()
+
+    def report(self, progress: MemberProgress) -> None:
+        """Note it."""
+        with self.changed:
+            self.reports.append(progress)
+            self.changed.notify_all()
+
+    def until(self, owned: int) -> None:
+        """Return when the member reports so many partitions."""
+        with self.changed:
+            assert self.changed.wait_for(
+                lambda: bool(self.reports) and len(self.reports[-1].owned) == owned, PATIENCE_S
+            )
+
+
+class Scene:
+    """A topic with some records, a group, and attempts of its tasks in threads."""
+
+    def __init__(self, broker: Broker, topic: str, pool: ThreadPoolExecutor) -> None:
+        self.broker = broker
+        self.topic = topic
+        self.group = unique("group")
+        self._pool = pool
+        self._lines: list[Line] = []
+
+    def plan(self, *, is_bounded: bool = True, **wishes: object) -> MemberPlan:
+        """A plan, with the ends as they are now."""
+        asked: dict[str, object] = {"instances": 2, "batch_size": 50, "batch_wait_s": 0.1, **wishes}
+        config = {"bootstrap.servers": self.broker.bootstrap_servers}
+        plan = planned(config, [self.topic], self.group, Wishes(**asked))  # type: ignore[arg-type]  # the test's words
+        if not is_bounded:
+            return plan
+        with Consumer({**config, "group.id": self.group}) as asking:
+            return bounded(plan, end_offsets(asking, [self.topic]))
+
+    def start(
+        self, plan: MemberPlan, sink: object, instance: int = 0, attempt: int = 1
+    ) -> tuple[Future[MemberSummary], Line]:
+        """An attempt, in a thread of its own."""
+        line = Line()
+        self._lines.append(line)
+        return self._pool.submit(lambda: TaskMember(plan, sink, instance, attempt, line).run()), line
+
+    def run(self, plan: MemberPlan, sink: object, instance: int = 0, attempt: int = 1) -> MemberSummary:
+        """An attempt, to its end."""
+        return self.start(plan, sink, instance, attempt)[0].result(PATIENCE_S)
+
+    def committed(self) -> Mapping[int, int]:
+        """What the group committed, by partition."""
+        said = GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).committed(self.group)
+        return {number: at.offset for (_, number), at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)}
+
+    def members(self) -> int:
+        """How many members the group has."""
+        report = GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).describe(self.group)
+        return len(report.group.members)
+
+    def end(self) -> None:
+        """Have every attempt stop."""
+        for line in self._lines:
+            line.order = Order.STOP
+
+
+@contextmanager
+def a_scene(broker: Broker, records: int = 400, config: Mapping[str, str] | None = None) -> Iterator[Scene]:
+    """A scene whose attempts end with it."""
+    topic = create_topic(broker.bootstrap_servers, unique("spark"), PARTITIONS, config)
+    produce(broker.bootstrap_servers, topic, records)
+    with ThreadPoolExecutor() as pool:
+        scene = Scene(broker, topic, pool)
+        try:
+            yield scene
+        finally:
+            scene.end()
+
+
+@pytest.fixture
+def scene(kafka: Broker) -> Iterator[Scene]:
+    """400 records in 4 partitions."""
+    with a_scene(kafka) as scene:
+        yield scene
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    """Where it stands what the sinks were given."""
+    return Recorder(tmp_path)
+
+
+def test_drains_to_the_end_and_leaves(scene: Scene, recorder: Recorder) -> None:
+    """Every record once, everything committed, nobody left in the group."""
+    done = scene.run(scene.plan(), recorder)
+    assert (done.records, set(recorder.counts().values()), len(recorder.counts())) == (400, {1}, 400)
+    assert scene.committed() == dict.fromkeys(range(PARTITIONS), 100)
+    assert scene.members() == 0
+    assert all(len(call.offsets) <= 50 for call in recorder.given())
+
+
+def test_what_comes_later_is_not_part_of_a_drain(scene: Scene, recorder: Recorder) -> None:
+    """The ends are those of the plan; the next drain goes on there."""
+    plan = scene.plan()
+    produce(scene.broker.bootstrap_servers, scene.topic, 40)
+    assert scene.run(plan, recorder).records == 400
+    assert scene.committed() == dict.fromkeys(range(PARTITIONS), 100)
+    assert scene.run(scene.plan(), recorder, attempt=2).records == 40
+    assert set(recorder.counts().values()) == {1}
+
+
+def test_members_share_and_end_together(scene: Scene, recorder: Recorder) -> None:
+    """More of them than partitions, too: those without wait until all is done."""
+    plan = scene.plan(instances=6)
+    done = [scene.start(plan, recorder, instance)[0] for instance in range(6)]
+    assert sum(one.result(PATIENCE_S).records for one in done) == 400
+    assert set(recorder.counts().values()) == {1}
+
+
+def test_transactional_tail_is_committed_over(kafka: Broker, recorder: Recorder) -> None:
+    """Behind the last record stand markers, and records of an aborted transaction: the end is reached all the same."""
+    with a_scene(kafka, records=0) as scene:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("tx")})
+        producer.init_transactions()
+        for number, is_kept in enumerate((True, False)):
+            producer.begin_transaction()
+            for partition in range(2):
+                producer.produce(scene.topic, str(number), partition=partition)
+            producer.flush()
+            if is_kept:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+        ends = {(scene.topic, number): (4 if number < 2 else 0) for number in range(PARTITIONS)}
+        # The markers are written after the call returns.
+        plan = until(scene.plan, lambda plan: plan.ends == ends)
+        assert scene.run(plan, recorder).records == 2
+        assert scene.committed() == {0: 4, 1: 4}
+
+
+def test_partition_without_records_left_is_done(scene: Scene, recorder: Recorder) -> None:
+    """Retention took all of them: the group commits the end, so that nobody sees a lag."""
+    delete_records(scene)
+    assert scene.run(scene.plan(), recorder).records == 0
+    assert scene.committed() == dict.fromkeys(range(PARTITIONS), 100)
+
+
+def delete_records(scene: Scene) -> None:
+    """All there are, as retention does."""
+    ends = [TopicPartition(scene.topic, number, 100) for number in range(PARTITIONS)]
+    admin = AdminClient({"bootstrap.servers": scene.broker.bootstrap_servers})
+    for future in admin.delete_records(ends).values():
+        future.result(PATIENCE_S)
+
+
+def test_sink_that_raises_is_called_again_then_named(scene: Scene) -> None:
+    """As often as it may be; the error has partitions and offsets, nothing is committed, the place is kept."""
+    with pytest.raises(SinkError) as failed:
+        scene.run(scene.plan(sink_attempts=2), Refuser())
+    text = str(failed.value)
+    assert "ValueError: not today" in text
+    assert "2 of 2 calls" in text
+    assert f"{scene.topic}[" in text
+    assert "offsets 0 to " in text
+    assert isinstance(failed.value.__cause__, ValueError)
+    assert (scene.committed(), scene.members()) == ({}, 1)
+
+
+def test_sink_that_recovers_loses_nothing(scene: Scene, recorder: Recorder) -> None:
+    """The same batch comes again."""
+    calls: list[int] = []
+
+    def moody(batch: list[Message], context: SinkContext) -> None:
+        calls.append(len(batch))
+        if len(calls) == 1:
+            raise ConnectionError("gone for a moment")
+        recorder(batch, context)
+
+    assert scene.run(scene.plan(), moody).records == 400
+    assert set(recorder.counts().values()) == {1}
+    assert calls[0] == calls[1]
+
+
+def test_replacement_has_the_partitions_and_the_older_attempt_ends(scene: Scene, recorder: Recorder) -> None:
+    """The newest wins: the same instance id, the same partitions, and what the older one held is not committed."""
+    holds, may_end = threading.Event(), threading.Event()
+
+    def stuck(batch: list[Message], context: SinkContext) -> None:
+        recorder(batch, context)
+        holds.set()
+        assert may_end.wait(PATIENCE_S)
+
+    plan = scene.plan(is_bounded=False, instances=1)
+    older, _ = scene.start(plan, stuck, attempt=1)
+    assert holds.wait(PATIENCE_S)
+    newer, line = scene.start(plan, recorder, attempt=2)
+    until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
+    may_end.set()
+    with pytest.raises(FencedError, match=r"replaced|does not confirm"):
+        older.result(PATIENCE_S)
+    line.order = Order.STOP
+    assert newer.result(PATIENCE_S).records == 400
+    assert sum(len(call.offsets) for call in recorder.given() if call.attempt == 1) == 50
+    assert len(recorder.counts()) == 400
+
+
+def test_older_attempt_that_comes_late_does_not_take_over(scene: Scene, recorder: Recorder) -> None:
+    """One that was stopped before it joined."""
+    plan = scene.plan(is_bounded=False, instances=1)
+    newer, line = scene.start(plan, recorder, attempt=2)
+    line.until(PARTITIONS)
+    with pytest.raises(FencedError, match="held by a later attempt"):
+        scene.run(plan, recorder, attempt=1)
+    until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
+    line.order = Order.STOP
+    assert newer.result(PATIENCE_S).records == 400
+
+
+def test_superseded_attempt_writes_nothing_more(scene: Scene, recorder: Recorder) -> None:
+    """The driver knows of the later attempt before the group does."""
+    plan = scene.plan(is_bounded=False, instances=1)
+    attempt, line = scene.start(plan, recorder)
+    line.until(PARTITIONS)
+    line.order = Order.SUPERSEDED
+    with pytest.raises(FencedError, match="a later attempt"):
+        attempt.result(PATIENCE_S)
+
+
+def test_slow_sink_keeps_its_partitions(broker_pool: BrokerPool, recorder: Recorder) -> None:
+    """Heartbeats go on while it works, for longer than a session; nobody else gets what it holds."""
+    broker = broker_pool.shared("4.3.1", properties=SHORT_SESSIONS)
+    with a_scene(broker) as scene:
+        seen: list[float] = []
+
+        def slow(batch: list[Message], context: SinkContext) -> None:
+            if not seen:
+                seen.append(wait_for_heartbeats(scene, 7.0))
+            recorder(batch, context)
+
+        plan = scene.plan(instances=1)
+        assert scene.run(plan, slow).records == 400
+        assert (set(recorder.counts().values()), seen[0] >= 7.0) == ({1}, True)
+
+
+def wait_for_heartbeats(scene: Scene, seconds: float) -> float:
+    """Ask for the group's only member until so much later; more than two sessions of 3 s."""
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        assert scene.members() == 1
+        threading.Event().wait(0.2)
+    return time.monotonic() - began
+
+
+def test_topic_deleted_meanwhile_is_named(scene: Scene, recorder: Recorder) -> None:
+    """A drain whose end is gone ends, and says so."""
+    plan = scene.plan()
+    ends = {(scene.topic, 0): 100, (scene.topic, 1): 1_000_000}
+    with pytest.raises(DrainError, match=r"was to be read up to offset 1000000 and ends at 100 now"):
+        scene.run(replace(plan, ends=ends), recorder)
+    delete_topic(scene.broker.bootstrap_servers, scene.topic)
+    with pytest.raises(DrainError, match="does not exist any more"):
+        scene.run(replace(plan, ends=ends), recorder, attempt=2)
+
+
+@pytest.mark.parametrize("batch_format", ["arrow", "pandas"])
+def test_sink_gets_the_format_that_it_asks_for(scene: Scene, batch_format: str) -> None:
+    """Columns by name."""
+    values: list[bytes] = []
+
+    def sink(batch: object, _: SinkContext) -> None:
+        column = batch["value"]  # type: ignore[index]  # both formats have columns
+        values.extend(column.to_pylist() if batch_format == "arrow" else list(column))
+
+    assert scene.run(scene.plan(batch_format=batch_format), sink).records == 400
+    assert sorted(values, key=int) == [str(number).encode() for number in range(400)]
+
+
+def test_sink_is_prepared_before_and_closed_after(scene: Scene) -> None:
+    """Once each, around all of its batches."""
+    calls: list[object] = []
+
+    class Careful:
+        def prepare(self, instance: int, instance_id: str) -> None:
+            calls.append((instance, instance_id))
+
+        def __call__(self, batch: list[Message], _: SinkContext) -> None:
+            calls.append(len(batch))
+
+        def close(self) -> None:
+            calls.append("closed")
+
+    scene.run(scene.plan(batch_size=1000), Careful())
+    assert (calls[0], calls[-1]) == ((0, f"{scene.group}-0"), "closed")
+    assert sum(call for call in calls if isinstance(call, int)) == 400
+
+
+def test_reports_say_what_a_member_does(scene: Scene, recorder: Recorder) -> None:
+    """State, epoch, partitions, records, lag."""
+    done, line = scene.start(scene.plan(), recorder)
+    done.result(PATIENCE_S)
+    last = line.reports[-1]
+    assert (last.state, last.records, last.lag, last.instance, last.attempt) == ("STABLE", 400, 0, 0, 1)
+    assert last.owned == tuple((scene.topic, number) for number in range(PARTITIONS))
+    assert last.epoch >= 1

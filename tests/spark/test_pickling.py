@@ -1,0 +1,183 @@
+"""What cannot be sent to the tasks is refused on the driver, and the culprit has a name."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from consumer_membership import Consumer
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.pickling import pickled
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+
+
+def refusal(sink: object, what: str = "sink") -> str:
+    """What is said about it."""
+    with pytest.raises(ConfigurationError) as error:
+        pickled(sink, what)
+    # Nothing of the pickler's own traceback is shown with it.
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+    return str(error.value)
+
+
+class Writer:
+    """A sink as an object, with something inside something."""
+
+    def __init__(self, held: object) -> None:
+        self.target = {"rows": held}
+
+    def __call__(self, batch: object, context: object) -> None:
+        """Do nothing."""
+
+
+class Slotted:
+    """A sink with slots."""
+
+    __slots__ = ("guard",)
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+
+
+class Careful:
+    """A sink that leaves its lock behind by itself, but not its connection."""
+
+    def __init__(self, connection: sqlite3.Connection | None) -> None:
+        self.guard = threading.Lock()
+        self.connection = connection
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"connection": self.connection}
+
+
+class Unwilling:
+    """A sink whose own code refuses."""
+
+    def __reduce__(self) -> str:
+        raise LookupError("not while it rains\nand not on Sundays")
+
+
+class Looping:
+    """A sink that holds itself, and something that cannot travel."""
+
+    def __init__(self) -> None:
+        self.itself = self
+        self.guard = threading.Lock()
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    """What people most often carry along."""
+    with closing(sqlite3.connect(":memory:")) as opened:
+        yield opened
+
+
+def with_variable(held: object) -> Callable[[object, object], None]:
+    """A function that refers to a variable around it."""
+
+    def sink(_batch: object, _context: object) -> None:
+        print(held)
+
+    return sink
+
+
+def test_what_can_travel_comes_back_the_same() -> None:
+    """A function with what it refers to, defined where no task could import it."""
+    sent: list[object] = []
+
+    def outer(limit: int) -> Callable[[int], bool]:
+        return lambda number: number < limit
+
+    assert pickle.loads(pickled(outer(3)))(2)  # noqa: S301 - made here
+    assert pickle.loads(pickled(sent)) == []  # noqa: S301
+
+
+def test_lock_in_a_closure_is_named_by_its_variable() -> None:
+    """`_thread.lock` alone says nothing: which variable of which function it is does."""
+    said = refusal(with_variable(threading.Lock()))
+    assert said.startswith("sink='with_variable.<locals>.sink': it cannot be sent to the tasks")
+    assert "the variable 'held' of sink is a _thread.lock (cannot pickle '_thread.lock' object)" in said
+    assert "make it inside the task, at the first call" in said
+
+
+def test_open_file_is_named_with_the_remedy(tmp_path: Path) -> None:
+    """It would be another file elsewhere."""
+    with (tmp_path / "out").open("w") as out:
+        said = refusal(with_variable(out))
+    assert "the variable 'held' of sink is a _io.TextIOWrapper" in said
+    assert "open it inside the task, at the first call" in said
+
+
+def test_consumer_and_producer_are_refused_in_clear_words() -> None:
+    """Ours says what to do itself; librdkafka's handles do not, and get the same remedy."""
+    with Consumer({**NOWHERE, "group.id": "g"}) as consumer:
+        said = refusal(functools.partial(print, consumer))
+    assert "the argument 0 of sink is a consumer_membership.clients.consumer.Consumer" in said
+    assert "send its configuration and make a consumer there" in said
+    said = refusal(Writer(Producer(NOWHERE)), "transform")
+    assert said.startswith("transform='Writer': ")
+    assert "transform.target['rows'] is a cimpl.Producer" in said
+    assert "a client belongs to the process that made it" in said
+
+
+def test_culprit_is_found_inside_attributes_elements_and_bound_methods(connection: sqlite3.Connection) -> None:
+    """Several steps in, the path says how to get there."""
+    where = "sink.target['rows'] is a sqlite3.Connection"
+    assert where in refusal(Writer(connection))
+    assert where in refusal(Writer(connection).__call__)
+    assert "sink.target['rows'][1] is a sqlite3.Connection" in refusal(Writer([1, connection]))
+    assert "sink.guard is a _thread.lock" in refusal(Slotted())
+    assert "sink.guard is a _thread.lock" in refusal(Looping())
+
+
+def test_defaults_and_globals_of_a_function_count(connection: sqlite3.Connection) -> None:
+    """They are pickled along with it."""
+    said = refusal(lambda batch, context, to=connection: (batch, context, to))
+    assert "the default of 'to' of sink is a sqlite3.Connection" in said
+    code = compile("lambda batch: database.execute(batch)", "main", "eval")
+    function = eval(code, {"database": connection, "execute": connection})  # noqa: S307 - a module of its own
+    assert "the variable 'database' of sink is a sqlite3.Connection" in refusal(function)
+
+
+def test_object_that_chooses_what_travels_is_taken_at_its_word(connection: sqlite3.Connection) -> None:
+    """What `__getstate__` leaves out is no culprit."""
+    assert pickled(Careful(None))
+    assert "sink.connection is a sqlite3.Connection" in refusal(Careful(connection))
+
+
+def test_objects_own_refusal_is_passed_on() -> None:
+    """Whatever its code raises, in one line."""
+    said = refusal(Unwilling())
+    assert "it is a tests.spark.test_pickling.Unwilling (LookupError: not while it rains)" in said
+    assert "Sundays" not in said
+
+
+def test_nothing_of_a_value_is_shown() -> None:
+    """It may hold a password."""
+
+    class Login:
+        def __init__(self) -> None:
+            self.password, self.guard = "hunter2", threading.Lock()
+
+        def __repr__(self) -> str:
+            return f"Login({self.password})"
+
+    assert "hunter2" not in refusal(Login())
+
+
+def test_session_and_frames_of_spark_are_named(spark: SparkSession) -> None:
+    """They work on the driver only."""
+    for held in (spark, spark.sparkContext, spark.range(1)):
+        said = refusal(with_variable(held))
+        assert "the variable 'held' of sink is a pyspark." in said
+        assert "on the driver only; collect what the tasks need of it" in said

@@ -1,0 +1,54 @@
+"""Which offsets of which partitions a list of records has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer_membership.spark.context import OffsetRange
+from consumer_membership.spark.ranges import before, ranges_of
+
+
+def record(topic: str, partition: int, offset: int) -> Message:
+    """One record."""
+    return Message(topic=topic, partition=partition, offset=offset, value=b"")
+
+
+def one_by_one(records: Sequence[Message]) -> tuple[OffsetRange, ...]:
+    """The ranges, told in the plain way."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for one in records:
+        found.setdefault((one.topic() or "", one.partition() or 0), []).append(one.offset() or 0)
+    return tuple(
+        OffsetRange(topic=topic, partition=number, first=at[0], next_offset=at[-1] + 1, records=len(at))
+        for (topic, number), at in sorted(found.items())
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(1, 5)), max_size=40))
+def test_ranges_are_those_of_the_plain_way(steps: list[tuple[str, int, int]]) -> None:
+    """Whatever the mixture, with gaps; of one topic and of several."""
+    at: dict[tuple[str, int], int] = {}
+    records = []
+    for topic, partition, step in steps:
+        at[(topic, partition)] = at.get((topic, partition), -1) + step
+        records.append(record(topic, partition, at[(topic, partition)]))
+    assert ranges_of(records, ["a", "b"]) == one_by_one(records)
+    of_a = [one for one in records if one.topic() == "a"]
+    assert ranges_of(of_a, ["a"]) == one_by_one(of_a)
+
+
+def test_records_before_their_end() -> None:
+    """The end itself is not part of it."""
+    records = [record("a", 0, 4), record("a", 1, 4), record("a", 0, 5)]
+    assert before(records, {("a", 0): 5, ("a", 1): 4}) == [records[0]]
+
+
+@pytest.mark.parametrize("topics", [["a"], ["a", "b"]])
+def test_nothing_has_no_ranges(topics: list[str]) -> None:
+    """An empty batch."""
+    assert ranges_of([], topics) == ()

@@ -1,0 +1,76 @@
+"""How the offsets of a bounded read are shared out over tasks."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer_membership.spark.slices import LEAST_OFFSETS, ReadRange, shared_out
+
+
+def whole(partition: int, offsets: int, first: int = 0) -> ReadRange:
+    """All that is to be read of one partition."""
+    return ReadRange(topic="t", partition=partition, first=first, end=first + offsets)
+
+
+RANGES = st.lists(
+    st.tuples(st.integers(0, 4 * LEAST_OFFSETS) | st.integers(0, 40 * LEAST_OFFSETS), st.integers(0, 2**40)),
+    max_size=20,
+).map(lambda sizes: [whole(number, offsets, first) for number, (offsets, first) in enumerate(sizes)])
+
+
+@given(RANGES, st.integers(1, 9))
+def test_every_offset_is_read_once(ranges: list[ReadRange], tasks: int) -> None:
+    """The pieces of a partition follow one another from its first offset to its end, whatever the sizes."""
+    shares = shared_out(ranges, tasks)
+    assert len(shares) <= tasks
+    assert all(shares)
+    pieces = [piece for share in shares for piece in share]
+    for each in ranges:
+        edges = [(piece.first, piece.end) for piece in pieces if piece.place == each.place]
+        assert [first for first, _ in edges] == ([each.first] if edges else []) + [end for _, end in edges[:-1]]
+        assert (edges[-1][1] if edges else each.first) == each.end
+
+
+@given(RANGES, st.integers(1, 9))
+def test_no_piece_is_small_unless_its_partition_is(ranges: list[ReadRange], tasks: int) -> None:
+    """A partition is not cut into pieces that cost more to begin than to read, and a task has one piece of it."""
+    sizes = {each.place: each.offsets for each in ranges}
+    for share in shared_out(ranges, tasks):
+        assert len({piece.place for piece in share}) == len(share)
+        assert all(piece.offsets >= min(LEAST_OFFSETS, sizes[piece.place]) for piece in share)
+
+
+@given(RANGES, st.integers(1, 9))
+def test_shares_are_about_equal(ranges: list[ReadRange], tasks: int) -> None:
+    """No task has more than its even share and what may not be cut off: less than two of the smallest pieces a task."""
+    even = sum(each.offsets for each in ranges) / tasks
+    for share in shared_out(ranges, tasks):
+        assert sum(piece.offsets for piece in share) <= max(even, LEAST_OFFSETS) + tasks * LEAST_OFFSETS + 1
+
+
+def test_one_big_partition_is_shared_by_all_tasks() -> None:
+    """So that all slots work where a topic has fewer partitions than Spark has slots."""
+    shares = shared_out([whole(0, 100_000)], 4)
+    assert [[(piece.first, piece.end) for piece in share] for share in shares] == [
+        [(0, 25_000)],
+        [(25_000, 50_000)],
+        [(50_000, 75_000)],
+        [(75_000, 100_000)],
+    ]
+
+
+def test_equal_partitions_stay_whole_where_they_can() -> None:
+    """A cut makes two tasks fetch around it, so there is none without need."""
+    shares = shared_out([whole(number, 83_333) for number in range(12)], 2)
+    assert [[piece.partition for piece in share] for share in shares] == [list(range(6)), list(range(6, 12))]
+
+
+def test_little_is_read_by_one_task() -> None:
+    """Twelve partitions of a few records do not make as many tasks."""
+    assert len(shared_out([whole(number, 5) for number in range(12)], 8)) == 1
+
+
+def test_nothing_to_read_makes_no_task() -> None:
+    """Empty ranges are in no share."""
+    assert shared_out([whole(0, 0), whole(1, 0, first=7)], 4) == ()

