@@ -10,7 +10,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter, MultipleLocator, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, ScalarFormatter
 
 from tests.benchmarks.figures import (
     assignors,
@@ -354,12 +354,13 @@ def _spark_growth(figure: Figure) -> None:
     left.set_yscale("log")
     left.set_xticks(sizes, [f"{size:,}" for size in sizes])
     left.minorticks_off()
+    left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     left.yaxis.set_major_formatter(ScalarFormatter())
     left.set_xlabel("records")
     left.set_ylabel("s (medians)")
     right.set_xticks(spark_growth.TASKS)
     right.set_ylim(bottom=0)
-    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:.1f} M"))
+    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     right.set_xlabel("tasks")
     right.set_ylabel("records a second")
     for axes in (left, right):
