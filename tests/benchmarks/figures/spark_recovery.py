@@ -24,7 +24,6 @@ from tests.benchmarks.workers.member import NUMBER_AND_TIME
 from tests.benchmarks.workers.spark_marks import Mark, marks
 from tests.benchmarks.workers.spark_run import PARQUET, POSTGRES, Job
 from tests.support.kafka import unique
-from tests.support.postgres import postgres
 
 if TYPE_CHECKING:
     import random
@@ -176,6 +175,8 @@ def _sink_of(scenario: Scenario) -> Iterator[Store]:
         with tempfile.TemporaryDirectory(prefix="bench-parquet-") as folder:
             yield Store(place=folder, conninfo="", numbers=lambda: _numbers_in_folder(folder))
         return
+    from tests.support.postgres import postgres  # noqa: PLC0415 - needs an extra
+
     with ExitStack() as stack:
         try:
             conninfo = stack.enter_context(postgres())
