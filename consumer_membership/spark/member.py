@@ -6,11 +6,13 @@ partition never goes to another member in the middle of a batch. Spark is unknow
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -24,7 +26,7 @@ from consumer_membership.spark.ends import check_ends
 from consumer_membership.spark.handover import Handover, Held
 from consumer_membership.spark.link import Link, MemberProgress, Order
 from consumer_membership.spark.plan import MemberPlan, Partition, attempt_of, member_config
-from consumer_membership.spark.ranges import before, ranges_of
+from consumer_membership.spark.ranges import are_records, before, ranges_of
 from consumer_membership.types import BrokerError, OffsetAndMetadata
 from consumer_membership.types import TopicPartition as DomainPartition
 
@@ -33,7 +35,9 @@ _log = logging.getLogger("consumer_membership.spark")
 #: Between two reports to the driver.
 REPORT_S = 0.5
 #: Between two questions whether the others are done, once this member has nothing more to do.
-OTHERS_S = 0.2
+OTHERS_S = 0.05
+#: How long the coordinator may take to say what is committed.
+ANSWER_S = 30.0
 #: Without anything new for so long, look whether the ends can still be reached (a deleted topic has none).
 DOUBT_S = 3.0
 
@@ -119,7 +123,8 @@ class TaskMember:
         return order is None and not self._bounds.is_done
 
     def _turn(self) -> None:
-        messages = self._consumer.consume(self._plan.batch_size, self._plan.batch_wait_s)
+        with _without_collections():
+            messages = self._consumer.consume(self._plan.batch_size, self._plan.batch_wait_s)
         self._read_what_is_committed()
         records, finished = self._sorted_out(messages)
         if records or finished:
@@ -132,13 +137,15 @@ class TaskMember:
 
     def _sorted_out(self, messages: list[Message]) -> tuple[list[Message], set[Partition]]:
         """The records, and the partitions whose end a message showed."""
-        finished: set[Partition] = set()
-        records = [message for message in messages if message.error() is None]
-        if len(records) < len(messages):
-            for message in messages:
-                error = message.error()
-                if error is not None and self._is_end(message, error):
-                    finished.add((message.topic() or "", message.partition() or 0))
+        if are_records(messages):
+            return messages, set()
+        records, finished = [], set()
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif self._is_end(message, error):
+                finished.add((message.topic() or "", message.partition() or 0))
         return records, finished
 
     def _is_end(self, message: Message, error: KafkaError) -> bool:
@@ -215,9 +222,13 @@ class TaskMember:
         if now - self._asked_at < OTHERS_S:
             return
         self._asked_at = now
-        before = self._bounds.left
-        self._ask_committed(sorted(before))
-        if self._bounds.left != before:
+        left = self._bounds.left
+        others = sorted(partition for partition in left if not self._owns(partition))
+        if others:
+            for one in self._consumer.committed([TopicPartition(*partition) for partition in others], ANSWER_S):
+                if one.error is None and one.offset >= 0:
+                    self._bounds.committed((one.topic, one.partition), one.offset)
+        if self._bounds.left != left:
             self._moved_at = now
         elif now - self._moved_at > DOUBT_S:
             self._moved_at = now
@@ -282,3 +293,19 @@ class TaskMember:
                 end = watermarks[1]
             lag += max(0, end - position)
         return lag
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Keep Python's collector away while a batch gathers.
+
+    It begins anew at each seven hundred messages, finds nothing (they are no cycles) and takes a third of the time.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

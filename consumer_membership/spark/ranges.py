@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from operator import methodcaller
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from confluent_kafka import Message
 
 from consumer_membership.spark.context import OffsetRange
 from consumer_membership.spark.plan import Partition
 
-_partition, _offset, _topic = methodcaller("partition"), methodcaller("offset"), methodcaller("topic")
+#: Called by `map`, the quickest way: a million records cost a tenth of a second.
+_number: Callable[[Message], int] = Message.partition  # type: ignore[assignment]  # None is an event's
+_topic, _error = Message.topic, Message.error
 
 
 def ranges_of(records: Sequence[Message], topics: Sequence[str]) -> tuple[OffsetRange, ...]:
@@ -21,20 +22,43 @@ def ranges_of(records: Sequence[Message], topics: Sequence[str]) -> tuple[Offset
     """
     if not records:
         return ()
-    is_single = len(topics) == 1
-    numbers: list[int] = list(map(_partition, records))
-    offsets: list[int] = list(map(_offset, records))
-    keys: Sequence[Hashable] = numbers if is_single else list(zip(map(_topic, records), numbers, strict=True))
-    last = dict(zip(keys, offsets, strict=True))
-    first = dict(zip(reversed(keys), reversed(offsets), strict=True))
+    numbers: list[int] = list(map(_number, records))
+    keys: Sequence[Hashable] = numbers if len(topics) == 1 else list(zip(map(_topic, records), numbers, strict=True))
     counts = Counter(keys)
-    places: dict[Partition, Hashable] = {((topics[0], key) if is_single else key): key for key in last}  # type: ignore[misc]  # a number, or topic and number
+    # The last one of a key stays in a dict: so the first one, if they come in the other order.
+    last = dict(zip(keys, records, strict=True))
+    first = dict(zip(reversed(keys), reversed(records), strict=True))
     return tuple(
-        OffsetRange(topic=topic, partition=number, first=first[key], next_offset=last[key] + 1, records=counts[key])
-        for (topic, number), key in sorted(places.items(), key=lambda item: item[0])
+        sorted(
+            (
+                OffsetRange(
+                    topic=_text(message.topic()),
+                    partition=_whole(message.partition()),
+                    first=_whole(first[key].offset()),
+                    next_offset=_whole(message.offset()) + 1,
+                    records=counts[key],
+                )
+                for key, message in last.items()
+            ),
+            key=lambda one: one.place,
+        )
     )
+
+
+def are_records(messages: Sequence[Message]) -> bool:
+    """Whether there is no event, an error or a partition's end, among them."""
+    return not any(map(_error, messages))
 
 
 def before(records: Sequence[Message], ends: Mapping[Partition, int]) -> list[Message]:
     """The records below the end of their partition; each has one."""
-    return [m for m in records if (m.offset() or 0) < ends[(m.topic() or "", m.partition() or 0)]]
+    return [m for m in records if _whole(m.offset()) < ends[(_text(m.topic()), _whole(m.partition()))]]
+
+
+def _text(value: str | None) -> str:
+    """What a record has, and an event may lack."""
+    return value or ""
+
+
+def _whole(value: int | None) -> int:
+    return value or 0

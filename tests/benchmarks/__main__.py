@@ -28,6 +28,9 @@ from tests.benchmarks.figures import (
     idle,
     memory,
     scale_out,
+    spark,
+    spark_growth,
+    spark_recovery,
     standstill,
     throughput,
 )
@@ -45,8 +48,11 @@ FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
     for module in (
         *(start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
         *(crash, bounce, crash_rounds, guardian, assignors, classic, classic_crash),
+        *(spark, spark_recovery, spark_growth),
     )
 }
+ONLY_BY_NAME = frozenset({spark.NAME, spark_recovery.NAME, spark_growth.NAME})
+"""They need pyspark, and minutes each."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         run = report.circumstances(broker=broker, subject=bench.subject, is_quick=bench.is_quick, seed=bench.seed)
         figures: list[Figure] = []
-        for name in asked.names or FIGURES:
+        for name in asked.names or by_default():
             began = time.monotonic()
             tell(f"--- {name}")
             known = bench.groups()
@@ -78,6 +84,11 @@ def main(arguments: list[str] | None = None) -> int:
     failed = report.missed(figures)
     print("no bound is missed" if not failed else "bounds missed:\n  " + "\n  ".join(failed))
     return 1 if failed else 0
+
+
+def by_default() -> list[str]:
+    """The figures of a run that names none."""
+    return [name for name in FIGURES if name not in ONLY_BY_NAME]
 
 
 def _write(folder: Path, run: report.Circumstances, figures: list[Figure]) -> None:
@@ -99,7 +110,9 @@ def _broker(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", type=_name, help=f"which figures, all by default: {', '.join(FIGURES)}")
+    named = ", ".join(name for name in FIGURES if name in ONLY_BY_NAME)
+    which = f"which figures; by default {', '.join(by_default())}; only where they are named, with pyspark: {named}"
+    parser.add_argument("names", nargs="*", type=_name, help=which)
     parser.add_argument("--quick", action="store_true", help="few rounds, little data: about fifteen minutes")
     parser.add_argument("--rounds", type=int, help="rounds of each figure, instead of its own number")
     parser.add_argument("--seed", type=int, help="of random phases and choices")

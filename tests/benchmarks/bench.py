@@ -26,6 +26,7 @@ HEARTBEAT_S = 5.0
 _RAW_MODULE = "confluent_kafka"
 _SETTLE_S, _QUICK_SETTLE_S = 16.0, 8.0
 _FILL_TIMEOUT_S = 180.0
+_FEWEST_FILLED_PER_S = 40_000
 _GROUP_PREFIXES = {True: "bench-ours", False: "bench-raw"}
 
 
@@ -153,7 +154,7 @@ class Bench:
             bootstrap=self.bootstrap, topic=topic, partitions=PARTITIONS, total=records, value_bytes=value_bytes
         )
         with Worker("bulk", job) as worker:
-            filled = worker.expect("filled", _FILL_TIMEOUT_S)
+            filled = worker.expect("filled", max(_FILL_TIMEOUT_S, records / _FEWEST_FILLED_PER_S))
             worker.wait()
         if filled.facts["acknowledged"] != records:
             raise WorkerFailedError(f"{filled.facts['acknowledged']} of {records} written: {filled.facts['refused']}")

@@ -10,7 +10,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter, MultipleLocator, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, ScalarFormatter
 
 from tests.benchmarks.figures import (
     assignors,
@@ -21,6 +21,9 @@ from tests.benchmarks.figures import (
     crash_rounds,
     guardian,
     scale_out,
+    spark,
+    spark_growth,
+    spark_recovery,
     standstill,
     throughput,
 )
@@ -60,6 +63,9 @@ def draw(figure: Figure, folder: Path) -> Path | None:
         assignors.NAME: _assignors,
         classic.NAME: _classic,
         classic_crash.NAME: lambda crashed: _away(crashed, classic_crash.FACTOR),
+        spark.NAME: _spark,
+        spark_recovery.NAME: _spark_recovery,
+        spark_growth.NAME: _spark_growth,
     }
     if figure.name not in drawers or not any(series.samples for series in figure.series):
         return None
@@ -282,6 +288,83 @@ def _assignors(figure: Figure) -> None:
         axes.set_xlabel("members x partitions")
     panels[0].set_ylabel("s (line: median)")
     panels[-1].legend(loc="lower right")
+    plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
+    plt.tight_layout()
+
+
+def _spark(figure: Figure) -> None:
+    """Bars of medians, the single turns as points, how many times as fast above; less is better."""
+    _, axes = plt.subplots(figsize=(8.5, 4.4))
+    width, tops = 0.38, [1.0]
+    for place, (ours, theirs) in enumerate(zip(figure.series[::2], figure.series[1::2], strict=True)):
+        for one, shift, colour in ((ours, -width / 2, _OURS), (theirs, width / 2, _RAW)):
+            if one.summary is None:
+                continue
+            name = one.label.rpartition(": ")[2] if place == 0 else None
+            axes.bar(place + shift, one.summary.median, width, color=colour, label=name)
+            axes.scatter([place + shift] * len(one.samples), one.values, s=9, color="black", alpha=0.55, zorder=3)
+            tops.append(max(one.values))
+        ratios = throughput.paired_ratios(theirs, ours)
+        if ratios:
+            text = f"{statistics.median(ratios):.2f} x as fast\n(bound {spark.CONTESTS[place].factor} x)"
+            top = max(*ours.values, *theirs.values)
+            axes.annotate(text, (place, top), (0, 7), textcoords="offset points", ha="center", weight="bold")
+    axes.set_xticks(range(len(spark.CONTESTS)), [f"{one.ours}\n{one.theirs}" for one in spark.CONTESTS])
+    axes.set_ylim(0, max(tops) * 1.3)
+    axes.set_ylabel("s on the driver (bars: medians; points: turns)")
+    axes.legend(loc="upper right")
+    plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
+    plt.tight_layout()
+
+
+def _spark_recovery(figure: Figure) -> None:
+    """A row for each scenario: from the kill, and from the replacement's start, to its first record."""
+    rows = [series for series in figure.series if series.unit == "s" and series.summary is not None]
+    _, axes = plt.subplots(figsize=(9.5, 0.6 * len(rows) + 1.4))
+    _rows_of_points(axes, rows, [f"max {max(one.values):.2f} (n={len(one.samples)})" for one in rows])
+    axes.axvline(spark_recovery.LIMIT_S, color=_BOUND, ls="--", lw=1)
+    axes.annotate(
+        " bound, from its start", (spark_recovery.LIMIT_S, 1), xycoords=("data", "axes fraction"), color=_BOUND
+    )
+    axes.set_xlim(left=0)
+    axes.set_xlabel("s")
+    plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
+    plt.tight_layout()
+
+
+def _spark_growth(figure: Figure) -> None:
+    """Seconds over records with a line for each number of tasks, and records a second over tasks."""
+    _, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.0))
+    samples = [sample for series in figure.series for sample in series.samples]
+    sizes = sorted({sample.detail["records"] for sample in samples})
+    grid = {
+        (tasks, size): [one.value for one in samples if (one.detail["tasks"], one.detail["records"]) == (tasks, size)]
+        for tasks in spark_growth.TASKS
+        for size in sizes
+    }
+    for tasks, colour in zip(spark_growth.TASKS, (_OTHER, _OURS, _RAW), strict=True):
+        there = [size for size in sizes if grid[tasks, size]]
+        label = f"{tasks} {'task' if tasks == 1 else 'tasks'}"
+        left.plot(there, [statistics.median(grid[tasks, size]) for size in there], "o-", color=colour, label=label)
+    for size, colour in zip(sizes, (_OTHER, _OURS, _RAW), strict=False):
+        there = [tasks for tasks in spark_growth.TASKS if grid[tasks, size]]
+        rates = [size / statistics.median(grid[tasks, size]) for tasks in there]
+        right.plot(there, rates, "o-", color=colour, label=f"{size:,} records")
+    left.set_xscale("log")
+    left.set_yscale("log")
+    left.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    left.minorticks_off()
+    left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    left.yaxis.set_major_formatter(ScalarFormatter())
+    left.set_xlabel("records")
+    left.set_ylabel("s (medians)")
+    right.set_xticks(spark_growth.TASKS)
+    right.set_ylim(bottom=0)
+    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    right.set_xlabel("tasks")
+    right.set_ylabel("records a second")
+    for axes in (left, right):
+        axes.legend()
     plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
     plt.tight_layout()
 

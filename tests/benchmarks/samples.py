@@ -141,9 +141,11 @@ def _check(
     return Check(bound=bound, measured="; ".join(words), verdict=Verdict.PASS if passes else Verdict.FAIL)
 
 
-def ratio_at_least(bound: str, ratios: Sequence[float], limit: float, rests_on: Sequence[Series]) -> Check:
+def ratio_at_least(
+    bound: str, ratios: Sequence[float], limit: float, rests_on: Sequence[Series], unit: str = "x raw"
+) -> Check:
     """Whether the median of paired ratios is not below its limit, or nobody can tell."""
-    strict = at_least(bound, statistics.median(ratios) if ratios else None, limit, "x raw", rests_on)
+    strict = at_least(bound, statistics.median(ratios) if ratios else None, limit, unit, rests_on)
     interval = median_interval(ratios)
     if interval is None:
         return strict

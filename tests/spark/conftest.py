@@ -19,8 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
-            # Of pyspark 4.3; what is used of it here is Arrow.
-            item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"))
+            # Of pyspark 4.3, which is given Arrow only.
+            item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully:FutureWarning"))
             item.add_marker(pytest.mark.slow)
             # A session takes half a minute to start on a busy machine, and so does a broker.
             item.add_marker(pytest.mark.timeout(300))

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +79,22 @@ class Killer:
         if len(self.recorder.given()) >= self.after and _first_to(mark):
             os.kill(os.getpid() if self.victim == "worker" else _executor(), signal.SIGKILL)
             signal.pause()
+
+
+@dataclass(frozen=True, slots=True)
+class Sleepwalker:
+    """Gives its batches to another sink; the first process that is called stops itself before, once."""
+
+    sink: Callable[[list[Message], SinkContext], None]
+    folder: Path
+
+    def __call__(self, batch: list[Message], context: SinkContext) -> None:
+        """Perhaps be stopped, as by a frozen machine; then write."""
+        if _first_to(self.folder / "stopped"):
+            (self.folder / "pid.new").write_text(str(os.getpid()))
+            (self.folder / "pid.new").rename(self.folder / "pid")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        self.sink(batch, context)
 
 
 def _first_to(mark: Path) -> bool:

@@ -109,6 +109,11 @@ class Scene:
         report = GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).describe(self.group)
         return len(report.group.members)
 
+    def epochs(self) -> list[int | None]:
+        """The members' epochs."""
+        report = GroupAdmin({"bootstrap.servers": self.broker.bootstrap_servers}).describe(self.group)
+        return [member.epoch for member in report.group.members]
+
     def end(self) -> None:
         """Have every attempt stop."""
         for line in self._lines:
@@ -291,6 +296,23 @@ def test_slow_sink_keeps_its_partitions(broker_pool: BrokerPool, recorder: Recor
         plan = scene.plan(instances=1)
         assert scene.run(plan, slow).records == 400
         assert (set(recorder.counts().values()), seen[0] >= 7.0) == ({1}, True)
+
+
+def test_sink_beyond_its_limit_loses_its_partitions(scene: Scene, recorder: Recorder) -> None:
+    """The member leaves while the sink works; its commit is refused, and it comes back for the same records."""
+    calls: list[int] = []
+
+    def too_slow(batch: list[Message], context: SinkContext) -> None:
+        calls.append(len(batch))
+        if len(calls) == 1:
+            # A static member that leaves keeps its place: it is away at epoch -2.
+            until(scene.epochs, lambda epochs: epochs == [-2])
+        recorder(batch, context)
+
+    assert scene.run(scene.plan(instances=1, sink_timeout_s=1.0), too_slow).records == 450
+    counts = recorder.counts()
+    assert (len(counts), sum(counts.values())) == (400, 450)
+    assert scene.committed() == dict.fromkeys(range(PARTITIONS), 100)
 
 
 def wait_for_heartbeats(scene: Scene, seconds: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +11,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception_type, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ConfigurationError, DrainError, FencedError, GroupError, SinkError
 from consumer_membership.spark import (
+    ParquetSink,
     RunHandle,
     SinkContext,
     drain,
@@ -23,7 +26,7 @@ from consumer_membership.spark import (
     run,
 )
 from consumer_membership.types import OffsetAndMetadata
-from tests.spark.recorders import Killer, Recorder, Refuser
+from tests.spark.recorders import Killer, Recorder, Refuser, Sleepwalker
 from tests.support.kafka import create_topic, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -188,6 +191,20 @@ def test_what_cannot_work_is_refused_before_a_job_starts(spark: SparkSession, gr
         member_task({**ground.config, "group.id": ground.group}, [ground.topic], unpicklable)
 
 
+def test_speculation_is_refused_unless_it_is_allowed(ground: Ground, recorder: Recorder) -> None:
+    """A copy of a task would take the original's place."""
+
+    class Conf:
+        def get(self, key: str, default: str) -> str:
+            return {"spark.speculation": "true"}.get(key, default)
+
+    class Session:
+        conf = Conf()
+
+    with pytest.raises(ConfigurationError, match="allow_speculation"):
+        drain(Session(), ground.config, [ground.topic], ground.group, recorder)  # type: ignore[arg-type]  # enough of one
+
+
 # ---- run -------------------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +268,28 @@ def test_second_copy_of_a_pipeline_ends_the_first(
     until(second, 40)
     assert second.stop(PATIENCE_S) is not None
     assert set(recorder.counts().values()) == {1}
+
+
+def test_stopped_task_that_goes_on_writes_nothing(
+    spark: SparkSession, ground: Ground, tmp_path: Path, ended: list[RunHandle]
+) -> None:
+    """A task that is stopped within its sink, replaced, and continued: a clear error, and each record once."""
+    files = tmp_path / "files"
+    sink = Sleepwalker(ParquetSink(files), tmp_path)
+    first = run(spark, ground.config, [ground.topic], ground.group, sink, 1)
+    ended.append(first)
+    pid = Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.05), retry=retry_if_exception_type(OSError))(
+        (tmp_path / "pid").read_text
+    )
+    second = run(spark, ground.config, [ground.topic], ground.group, sink, 1)
+    ended.append(second)
+    until(second, RECORDS)
+    os.kill(int(pid), signal.SIGCONT)
+    with pytest.raises(FencedError, match="was replaced"):
+        first.wait(PATIENCE_S)
+    assert second.stop(PATIENCE_S) is not None
+    written = spark.read.parquet(str(files)).select("partition", "offset").collect()
+    assert len(written) == len(set(written)) == RECORDS
 
 
 def test_cancelled_run_leaves_nobody(

@@ -1,0 +1,291 @@
+"""Members in Spark's tasks that are killed under load: what is lost, what is there twice, how soon they are back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.types import OffsetAndMetadata
+from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.figures.crash import most
+from tests.benchmarks.figures.spark import START_TIMEOUT_S
+from tests.benchmarks.processes import Worker, WorkerFailedError
+from tests.benchmarks.samples import Check, Series, at_most
+from tests.benchmarks.workers.member import NUMBER_AND_TIME
+from tests.benchmarks.workers.spark_marks import Mark, marks
+from tests.benchmarks.workers.spark_run import PARQUET, POSTGRES, Job
+from tests.support.kafka import unique
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable
+
+    from tests.benchmarks.bench import Bench
+
+NAME = "spark-recovery"
+
+LIMIT_S = 2.0
+INSTANCES = 2
+PARTITIONS = 4
+BEATS_PER_S = 250.0
+_PAUSE_S = (0.5, 2.5)
+_GIVE_UP_S = 60.0
+_POLL_S = 0.02
+_END_TIMEOUT_S = 90.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Who is killed, where, and which sink the records go to."""
+
+    victim: str
+    master: str
+    sink: str
+
+    def __str__(self) -> str:
+        """Its name in tables."""
+        return f"{self.victim} killed, {self.sink}"
+
+    def pid(self, mark: Mark) -> int:
+        """Whom to kill of an attempt."""
+        return mark.pid if self.victim == WORKER else mark.executor
+
+
+WORKER, EXECUTOR = "worker", "executor"
+SCENARIOS = (
+    Scenario(victim=WORKER, master="local[2,100]", sink=PARQUET),
+    Scenario(victim=WORKER, master="local[2,100]", sink=POSTGRES),
+    Scenario(victim=EXECUTOR, master=f"local-cluster[{INSTANCES},1,512]", sink=PARQUET),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """The measurements of one scenario."""
+
+    scenario: Scenario
+    recovery: Series
+    outage: Series
+    lost: Series
+    twice: Series
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Counted:
+        """No measurement yet."""
+
+        def series(what: str, unit: str) -> Series:
+            return Series(label=f"{scenario}: {what}", unit=unit, is_ours=True)
+
+        return cls(
+            scenario=scenario,
+            recovery=series("replacement's start to its first record", "s"),
+            outage=series("kill to the replacement's first record", "s"),
+            lost=series("records lost", "records"),
+            twice=series("rows there twice", "rows"),
+        )
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """All of them."""
+        return (self.recovery, self.outage, self.lost, self.twice)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What a sink holds beside what was written to the topic."""
+
+    lost: int
+    twice: int
+    strangers: int
+
+
+def audit(numbers: Iterable[int], total: int) -> Audit:
+    """Each record from 0 to before `total` is to be there once, and nothing else."""
+    counts = Counter(numbers)
+    known = {number for number in counts if 0 <= number < total}
+    return Audit(
+        lost=total - len(known),
+        twice=sum(counts[number] - 1 for number in known),
+        strangers=sum(times for number, times in counts.items() if number not in known),
+    )
+
+
+def replacement(found: Iterable[Mark], victim: Mark) -> Mark | None:
+    """The first later attempt of the same member that got records."""
+    later = [mark for mark in found if mark.instance == victim.instance and mark.attempt > victim.attempt]
+    return min(later, key=lambda mark: mark.attempt, default=None)
+
+
+def latest(found: Iterable[Mark]) -> dict[int, Mark]:
+    """The attempt at work of each member."""
+    return {mark.instance: mark for mark in sorted(found, key=lambda mark: mark.attempt)}
+
+
+def run(bench: Bench) -> Figure:
+    """Kill and wait for the replacement, again and again; then compare the sink with what was written."""
+    began_load = os.getloadavg()[0]
+    rounds = bench.count(10, 2)
+    counted = [Counted.of(scenario) for scenario in SCENARIOS]
+    notes: list[str] = []
+    for one in counted:
+        with counted_in(*one.series), _sink_of(one.scenario) as sink:
+            notes.append(_kill(bench, one, sink, rounds))
+    return Figure(
+        name=NAME,
+        title=f"Spark: {rounds} x kill -9 of a task's Python worker, and of an executor, under load",
+        series=tuple(series for one in counted for series in one.series),
+        checks=tuple(check for one in counted for check in _checks(one, rounds)),
+        notes=(
+            (
+                "the replacement's start: when its function begins in the task, which unpickles the sink first; Spark"
+                " has started the process and imported the package by then, which is in the time from the kill"
+            ),
+            (
+                f"{INSTANCES} members, run() with its defaults, {PARTITIONS} partitions; the next kill"
+                f" {_PAUSE_S[0]} to {_PAUSE_S[1]} s after the last replacement's first record"
+            ),
+            "rows in the sink are compared with the producer's numbers, each of which is to be there once",
+            *notes,
+        ),
+        began_load=began_load,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """Where a sink writes, and how to read its records' numbers back."""
+
+    place: str
+    conninfo: str
+    numbers: Callable[[], list[int]]
+
+
+@contextmanager
+def _sink_of(scenario: Scenario) -> Iterator[Store]:
+    if scenario.sink == PARQUET:
+        with tempfile.TemporaryDirectory(prefix="bench-parquet-") as folder:
+            yield Store(place=folder, conninfo="", numbers=lambda: _numbers_in_folder(folder))
+        return
+    from tests.support.postgres import postgres  # noqa: PLC0415 - needs an extra
+
+    with ExitStack() as stack:
+        try:
+            conninfo = stack.enter_context(postgres())
+        except RuntimeError as missing:
+            raise WorkerFailedError(str(missing)) from missing
+        yield _table(conninfo)
+
+
+def _numbers_in_folder(folder: str) -> list[int]:
+    from pyarrow import dataset  # noqa: PLC0415 - an extra
+
+    values = dataset.dataset(folder, format="parquet").to_table(columns=["value"])["value"].to_pylist()
+    return [NUMBER_AND_TIME.unpack_from(value)[0] for value in values]
+
+
+def _table(conninfo: str) -> Store:
+    """A new table without a key, which would hide what is there twice."""
+    import psycopg  # noqa: PLC0415 - an extra
+
+    name = unique("numbers").replace("-", "_")
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {name} (number bigint)")
+
+    def numbers() -> list[int]:
+        with psycopg.connect(conninfo) as connection:
+            return [number for (number,) in connection.execute(f"SELECT number FROM {name}").fetchall()]  # noqa: S608
+
+    return Store(place=name, conninfo=conninfo, numbers=numbers)
+
+
+def _kill(bench: Bench, counted: Counted, store: Store, rounds: int) -> str:
+    scenario = counted.scenario
+    topic = bench.topic("spark-recovery", PARTITIONS)
+    group = bench.group(bench.ours())
+    with tempfile.TemporaryDirectory(prefix="bench-marks-") as folder:
+        job = Job(
+            bootstrap=bench.bootstrap,
+            master=scenario.master,
+            topic=topic,
+            group=group,
+            instances=INSTANCES,
+            sink=scenario.sink,
+            place=store.place,
+            conninfo=store.conninfo,
+            marks=folder,
+        )
+        with Worker("spark_run", job) as worker:
+            worker.expect("running", START_TIMEOUT_S)
+            with bench.streaming(topic, BEATS_PER_S, partitions=PARTITIONS) as stream:
+                _until(lambda: len(latest(marks(Path(folder)))) == INSTANCES, worker, "records at all members")
+                chance = bench.chance_of_own(bench.chance.random())
+                for number in range(1, rounds + 1):
+                    _round(counted, Path(folder), worker, chance, number)
+                time.sleep(chance.uniform(*_PAUSE_S))
+            streamed = stream.said("streamed")[-1].facts
+            total = int(streamed["count"])
+            _until(lambda: _committed(bench.bootstrap, group) >= total, worker, f"the commit of {total} records")
+            worker.end(_END_TIMEOUT_S)
+    found = audit(store.numbers(), total)
+    counted.lost.add(found.lost)
+    counted.twice.add(found.twice + found.strangers)
+    rate = total / streamed["wall_s"]
+    return f"{scenario}: {scenario.master}; {total:,} records, {rate:,.0f} a second"
+
+
+def _round(counted: Counted, folder: Path, worker: Worker, chance: random.Random, number: int) -> None:
+    time.sleep(chance.uniform(*_PAUSE_S))
+    victim = latest(marks(folder))[chance.randrange(INSTANCES)]
+    os.kill(counted.scenario.pid(victim), signal.SIGKILL)
+    killed_at = time.monotonic()
+    _until(lambda: replacement(marks(folder), victim) is not None, worker, f"a replacement of member {victim.instance}")
+    came = replacement(marks(folder), victim)
+    if came is None:
+        raise WorkerFailedError("a mark has vanished")
+    recovery_s, outage_s = came.first_at - came.began_at, came.first_at - killed_at
+    counted.recovery.add(recovery_s, round=number, instance=victim.instance)
+    counted.outage.add(outage_s, round=number, instance=victim.instance)
+    words = f"first record {recovery_s:.3f} s after its start, {outage_s:.3f} s after the kill"
+    tell(f"{NAME}: {counted.scenario} {number}: {words}")
+
+
+def _until(holds: Callable[[], bool], worker: Worker, what: str) -> None:
+    """Return as soon as something holds.
+
+    Raises:
+        WorkerFailedError: It does not in time.
+    """
+    give_up_at = time.monotonic() + _GIVE_UP_S
+    while not holds():
+        if time.monotonic() > give_up_at:
+            raise WorkerFailedError(f"not within {_GIVE_UP_S:.0f} s: {what}: {worker.stderr_tail()}")
+        time.sleep(_POLL_S)
+
+
+def _committed(bootstrap: str, group: str) -> int:
+    said = GroupAdmin({"bootstrap.servers": bootstrap}).committed(group)
+    return sum(at.offset for at in said.values() if isinstance(at, OffsetAndMetadata))
+
+
+def _checks(counted: Counted, rounds: int) -> tuple[Check, ...]:
+    what = f"{counted.scenario}, {rounds} times"
+    return (
+        at_most(f"{what}: 0 lost", most(counted.lost), 0, "records", [counted.lost]),
+        at_most(f"{what}: rows exactly once", most(counted.twice), 0, "rows twice", [counted.twice]),
+        at_most(
+            f"{what}: replacement's first record after its start, each",
+            most(counted.recovery),
+            LIMIT_S,
+            "s",
+            [counted.recovery],
+        ),
+    )

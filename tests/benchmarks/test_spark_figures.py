@@ -1,0 +1,100 @@
+"""The arithmetic of the Spark figures. No measurement is made here, and neither a broker nor Spark is needed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.benchmarks import __main__ as runner
+from tests.benchmarks.builders import bench
+from tests.benchmarks.figures import spark, spark_growth
+from tests.benchmarks.figures.spark import CONTESTS, Contestant
+from tests.benchmarks.figures.spark_recovery import SCENARIOS, WORKER, Audit, audit, latest, replacement
+from tests.benchmarks.samples import Verdict
+from tests.benchmarks.workers.spark_marks import Mark
+from tests.benchmarks.workers.spark_turns import Turn
+
+
+def mark(instance: int, attempt: int, pid: int = 10) -> Mark:
+    """An attempt that got its first record half a second after its start."""
+    return Mark(instance=instance, attempt=attempt, pid=pid, executor=5, began_at=attempt, first_at=attempt + 0.5)
+
+
+def contestants(ours: list[float], theirs: list[float]) -> tuple[Contestant, Contestant]:
+    """Both sides of the first contest, with these seconds: a warm-up first, which counts for nothing."""
+    run = bench(rounds=None)
+    both = (Contestant.of(run.ours(), CONTESTS[0]), Contestant.of(run.raw("spark-sql-kafka"), CONTESTS[0]))
+    for one, seconds in zip(both, (ours, theirs), strict=True):
+        for number, wall_s in enumerate([99.0, *seconds]):
+            one.count(wall_s, number, 1000)
+    return both
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        ([1.0, 1.0, 2.0], [5.0, 6.0, 8.0], Verdict.PASS),
+        ([1.0, 1.0, 2.0], [4.9, 6.0, 8.0], Verdict.FAIL),
+        ([1.0], [], Verdict.FAIL),
+    ],
+)
+def test_ratio_of_a_round_is_theirs_by_ours(ours: list[float], theirs: list[float], verdict: Verdict) -> None:
+    """Seconds: five times as fast is a fifth of them; the median over rounds counts, the warm-up does not."""
+    assert spark.check(*contestants(ours, theirs)).verdict is verdict
+
+
+def test_failed_turn_of_ours_fails_the_bound() -> None:
+    """However fast the others were."""
+    ours, theirs = contestants([1.0], [9.0])
+    assert spark.check(ours, theirs).verdict is Verdict.PASS
+    ours.wall.fail("because")
+    assert spark.check(ours, theirs).verdict is Verdict.FAIL
+
+
+def test_order_is_one_word() -> None:
+    """A worker takes what stands between two blanks for an order."""
+    turn = Turn(way="our-messages", topic="t", group="g-1", instances=2)
+    assert len(turn.order().split()) == 1
+    assert Turn(**json.loads(turn.order())) == turn
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [
+        ([0, 1, 2, 3], Audit(lost=0, twice=0, strangers=0)),
+        ([0, 1, 3], Audit(lost=1, twice=0, strangers=0)),
+        ([0, 1, 1, 1, 2, 3], Audit(lost=0, twice=2, strangers=0)),
+        ([0, 1, 2, 3, 7, 7, -1], Audit(lost=0, twice=0, strangers=3)),
+        ([], Audit(lost=4, twice=0, strangers=0)),
+    ],
+)
+def test_audit_tells_what_is_missing_and_what_is_there_twice(numbers: list[int], found: Audit) -> None:
+    """One does not make up for the other, as a comparison of totals would let it."""
+    assert audit(numbers, 4) == found
+
+
+def test_replacement_is_the_next_attempt_of_the_same_member() -> None:
+    """Not another member's, and not one that came before."""
+    marks = [mark(0, 3), mark(1, 4), mark(0, 9), mark(0, 7)]
+    assert replacement(marks, mark(0, 3)) == mark(0, 7)
+    assert replacement(marks, mark(1, 4)) is None
+    assert latest(marks) == {0: mark(0, 9), 1: mark(1, 4)}
+
+
+def test_victim_of_a_scenario() -> None:
+    """The Python worker, or the executor above it."""
+    assert [scenario.pid(mark(0, 1)) for scenario in SCENARIOS] == [
+        10 if scenario.victim == WORKER else 5 for scenario in SCENARIOS
+    ]
+
+
+def test_growth_goes_to_sixteen_times() -> None:
+    """In quick runs, too, of fewer records."""
+    assert spark_growth.sizes(is_quick=False) == [1_000_000, 4_000_000, 16_000_000]
+    assert spark_growth.sizes(is_quick=True)[-1] == 16 * spark_growth.sizes(is_quick=True)[0]
+
+
+def test_spark_figures_run_only_where_they_are_named() -> None:
+    """They need pyspark, and minutes each."""
+    assert runner.FIGURES.keys() - set(runner.by_default()) == {"spark", "spark-recovery", "spark-growth"}

@@ -1,0 +1,81 @@
+"""One Spark application that runs members with a fenced sink until it is told to end; every attempt leaves a mark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.workers.spark_marks import Marked, number_of
+from tests.benchmarks.workers.spark_session import session
+from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import Message
+
+    from consumer_membership.spark import SinkContext
+
+PARQUET, POSTGRES = "Parquet", "PostgreSQL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Which application.
+
+    Attributes:
+        bootstrap: The broker.
+        master: Spark's master.
+        topic: What is consumed.
+        group: By whom.
+        instances: How many members.
+        sink: `PARQUET` or `POSTGRES`.
+        place: The folder, or the table, of the sink.
+        conninfo: Of PostgreSQL.
+        marks: The folder that the attempts leave their marks in.
+    """
+
+    bootstrap: str
+    master: str
+    topic: str
+    group: str
+    instances: int
+    sink: str
+    place: str
+    conninfo: str
+    marks: str
+
+
+def _sink(job: Job) -> Callable[[list[Message], SinkContext], None]:
+    from consumer_membership.spark import ParquetSink, PostgresSink  # noqa: PLC0415 - an extra
+
+    if job.sink == PARQUET:
+        return ParquetSink(job.place)
+    return PostgresSink.rows(job.conninfo, job.place, ["number"], number_of)
+
+
+def main() -> None:
+    """Run until told to end."""
+    job = job_of(Job)
+    spark = session(job.master)
+    from consumer_membership.spark import run  # noqa: PLC0415 - an extra
+
+    handle = run(
+        spark,
+        {"bootstrap.servers": job.bootstrap},
+        [job.topic],
+        job.group,
+        Marked(_sink(job), job.marks),
+        job.instances,
+        show_progress=False,
+    )
+    say("running", pyspark=spark.version)
+    while next_order(None) != END:
+        pass
+    result = handle.stop()
+    say("stopped", records=result.records if result else None)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

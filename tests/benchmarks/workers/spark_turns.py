@@ -1,0 +1,188 @@
+"""One Spark session that takes all records of a topic in one way or another, once for each order.
+
+An order is a `Turn` as JSON without blanks; what came of it is said by the turn's group, which is new for each turn.
+The clock runs on the driver, from the call to its result: planning, jobs, joins, commits and leaves are in it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.workers.spark_session import session
+from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+    from confluent_kafka import Message
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from consumer_membership.spark import SinkContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Which session.
+
+    Attributes:
+        bootstrap: The broker.
+        master: Spark's master.
+        jars: The jars of spark-sql-kafka; none if only ours is asked for.
+    """
+
+    bootstrap: str
+    master: str
+    jars: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One order.
+
+    Attributes:
+        way: A key of `_WAYS`.
+        topic: What is read, from its beginning to its end.
+        group: A new group for ours; for theirs, which has none, only a name.
+        instances: How many members, where there are any.
+    """
+
+    way: str
+    topic: str
+    group: str
+    instances: int
+
+    def order(self) -> str:
+        """As a worker is told."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class CountMessages:
+    """A sink that counts what it is given, one by one."""
+
+    counted: Accumulator[int]
+
+    def __call__(self, batch: list[Message], _: SinkContext) -> None:
+        """Count."""
+        self.counted.add(sum(1 for _ in batch))
+
+
+@dataclass(frozen=True, slots=True)
+class CountRows:
+    """A sink that counts the rows of Arrow batches."""
+
+    counted: Accumulator[int]
+
+    def __call__(self, batch: pa.RecordBatch, _: SinkContext) -> None:
+        """Count."""
+        self.counted.add(batch.num_rows)
+
+
+def _our_messages(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
+    return _drained(spark, bootstrap, turn, CountMessages, "messages")
+
+
+def _our_arrow(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
+    return _drained(spark, bootstrap, turn, CountRows, "arrow")
+
+
+def _drained(
+    spark: SparkSession,
+    bootstrap: str,
+    turn: Turn,
+    sink: Callable[[Accumulator[int]], CountMessages | CountRows],
+    batch_format: str,
+) -> int:
+    from consumer_membership.spark import drain  # noqa: PLC0415 - the session is there first
+
+    counted = spark.sparkContext.accumulator(0)
+    result = drain(
+        spark,
+        {"bootstrap.servers": bootstrap},
+        [turn.topic],
+        turn.group,
+        sink(counted),
+        turn.instances,
+        show_progress=False,
+        batch_format=batch_format,
+    )
+    if result.records != counted.value:
+        raise ValueError(f"the sinks counted {counted.value} records, and the drain {result.records}")
+    return counted.value
+
+
+def _our_sql(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
+    from consumer_membership.spark import read_group  # noqa: PLC0415 - the session is there first
+
+    config = {"bootstrap.servers": bootstrap}
+    with read_group(spark, config, [turn.topic], turn.group, columns=["value"]) as records:
+        return _aggregated(records)
+
+
+def _their_messages(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
+    counted = spark.sparkContext.accumulator(0)
+
+    def count(rows: Iterable[Row]) -> None:
+        counted.add(sum(1 for _ in rows))
+
+    _loaded(spark, bootstrap, turn).foreachPartition(count)
+    return counted.value
+
+
+def _their_arrow(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - in the task
+
+        yield pa.RecordBatch.from_pydict({"records": [sum(batch.num_rows for batch in batches)]})
+
+    counts = _loaded(spark, bootstrap, turn).mapInArrow(count, "records long").collect()
+    return sum(row.records for row in counts)
+
+
+def _their_sql(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
+    return _aggregated(_loaded(spark, bootstrap, turn))
+
+
+def _loaded(spark: SparkSession, bootstrap: str, turn: Turn) -> DataFrame:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": turn.topic, "startingOffsets": "earliest"}
+    return spark.read.format("kafka").options(**options).load()
+
+
+def _aggregated(records: DataFrame) -> int:
+    """How many; what they weigh is asked for, too, so that the values have to be read."""
+    row = records.selectExpr("count(*) AS records", "sum(length(value)) AS bytes").collect()[0]
+    if not row.bytes:
+        raise ValueError("the values are empty")
+    return int(row.records)
+
+
+_WAYS: dict[str, Callable[[SparkSession, str, Turn], int]] = {
+    "our-messages": _our_messages,
+    "their-messages": _their_messages,
+    "our-arrow": _our_arrow,
+    "their-arrow": _their_arrow,
+    "our-sql": _our_sql,
+    "their-sql": _their_sql,
+}
+
+
+def main() -> None:
+    """Take turns until told to end."""
+    job = job_of(Job)
+    spark = session(job.master, job.jars)
+    say("ready", pyspark=spark.version)
+    while (order := next_order(None)) != END:
+        turn = Turn(**json.loads(order or ""))
+        began = time.monotonic()
+        records = _WAYS[turn.way](spark, job.bootstrap, turn)
+        say(turn.group, records=records, wall_s=time.monotonic() - began)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
