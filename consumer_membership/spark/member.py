@@ -232,14 +232,23 @@ class TaskMember:
             self._give([], again)
         others = sorted(partition for partition in left if not self._owns(partition))
         if others:
-            for one in self._consumer.committed([TopicPartition(*partition) for partition in others], ANSWER_S):
-                if one.error is None and one.offset >= 0:
-                    self._bounds.committed((one.topic, one.partition), one.offset)
+            self._ask_how_far(others)
         if self._bounds.left != left:
             self._moved_at = now
         elif now - self._moved_at > DOUBT_S:
             self._moved_at = now
             check_ends(self._consumer, {partition: self._end(partition) for partition in self._bounds.left})
+
+    def _ask_how_far(self, others: Sequence[Partition]) -> None:
+        """What the others have committed; whose tally it is does not matter here."""
+        try:
+            said = self._consumer.committed([TopicPartition(*partition) for partition in others], ANSWER_S)
+        except KafkaException as unknown:
+            _log.debug("Task %s: how far the others are is not known: %s", self._instance, unknown)
+            return
+        for one in said:
+            if one.error is None and one.offset >= 0:
+                self._bounds.committed((one.topic, one.partition), one.offset)
 
     def _refuse_to_replace_a_later_attempt(self) -> None:
         """An attempt that was stopped before it joined must not take the place of the one that replaced it."""
