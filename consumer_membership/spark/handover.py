@@ -11,7 +11,7 @@ from confluent_kafka import Message, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from consumer_membership.clients.consumer import Consumer
-from consumer_membership.errors import CommitError, FencedError, MembershipError, SinkError
+from consumer_membership.errors import CommitError, FatalGroupError, FencedError, MembershipError, SinkError
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.batches import formed
@@ -165,28 +165,39 @@ class Handover:
         if self._has_committing_sink:
             # It has committed up to its last record; only an end behind that is left to do.
             offsets = [one for one in offsets if (one.topic, one.partition) in ended]
-        if offsets and not self._is_committed(offsets):
-            return
+        refused = self._refused(offsets) if offsets else frozenset()
         for place, one in counted.items():
-            if self._bounds.is_bounded:
-                self._bounds.keep(place, one.first, one.records, began_at, now)
-            self._bounds.committed(place, max(one.next_offset, ended.get(place, 0)))
+            if place not in refused:
+                if self._bounds.is_bounded:
+                    self._bounds.keep(place, one.first, one.records, began_at, now)
+                self._bounds.committed(place, max(one.next_offset, ended.get(place, 0)))
         for place, end in ended.items():
-            self._bounds.committed(place, end)
+            if place not in refused:
+                self._bounds.committed(place, end)
 
-    def _is_committed(self, offsets: list[TopicPartition]) -> bool:
+    def _refused(self, offsets: list[TopicPartition]) -> frozenset[Partition]:
+        """Commit; the partitions whose offsets the coordinator did not take."""
         try:
-            self._consumer.commit(offsets=offsets, asynchronous=False)
+            done = self._consumer.commit(offsets=offsets, asynchronous=False) or []
+        except FatalGroupError as fenced:
+            raise FencedError(f"task {self._instance} was replaced, its commit is refused: {fenced}") from fenced
         except CommitError as refused:
             if self._consumer.membership().state is MemberState.FATAL:
                 raise FencedError(f"task {self._instance} was replaced, its commit is refused: {refused}") from refused
             # Perhaps it was replaced, and has not heard of it: nothing is given to the sink before the coordinator
             # has confirmed the member.
             self._is_in_doubt = True
-            _log.warning("Task %s: not committed, so the records come again: %s", self._instance, refused)
-            return False
+            _log.warning(
+                "Task %s: not committed; whoever owns the partitions next gets the records again: %s",
+                self._instance,
+                refused,
+            )
+            return frozenset((one.topic, one.partition) for one in offsets)
         self._confirmed_at = time.monotonic()
-        return True
+        failed = [one for one in done if one.error is not None]
+        for one in failed:
+            _log.warning("Task %s: %s[%s] is not committed: %s", self._instance, one.topic, one.partition, one.error)
+        return frozenset((one.topic, one.partition) for one in failed)
 
     def _metadata(self, place: Partition, one: OffsetRange, began_at: float, now: float) -> str:
         if not self._bounds.is_bounded:
@@ -210,7 +221,7 @@ class _Asked:
         before = [TopicPartition(*one.place, one.first, self._metadata(one.place)) for one in self._ranges]
         try:
             self._consumer.commit(offsets=before, asynchronous=False)
-        except (CommitError, MembershipError) as refused:
+        except MembershipError as refused:
             raise FencedError(
                 f"the coordinator does not confirm the member: {refused}; nothing was written"
             ) from refused

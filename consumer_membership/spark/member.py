@@ -76,6 +76,8 @@ class TaskMember:
         #: Assigned, and not asked yet what is committed.
         self._unread: set[Partition] = set()
         self._positions: dict[Partition, int] = {}
+        #: Given to the sink up to the end; not done as long as the commit of that was refused.
+        self._reached: set[Partition] = set()
         self._began_at = self._reported_at = self._asked_at = self._moved_at = time.monotonic()
         self._reported_records = 0
 
@@ -160,6 +162,7 @@ class TaskMember:
 
     def _give(self, records: list[Message], finished: set[Partition]) -> None:
         held = self._within_bounds(records, finished)
+        self._reached |= held.finished
         self._handover.give(held)
         self._positions.update({one.place: one.next_offset for one in held.ranges})
         if self._bounds.is_bounded:
@@ -191,6 +194,7 @@ class TaskMember:
         for partition in partitions:
             self._unread.discard((partition.topic, partition.partition))
             self._positions.pop((partition.topic, partition.partition), None)
+            self._reached.discard((partition.topic, partition.partition))
 
     def _owns(self, partition: Partition) -> bool:
         return self._consumer.owned_since(TopicPartition(*partition)) is not None
@@ -223,16 +227,28 @@ class TaskMember:
             return
         self._asked_at = now
         left = self._bounds.left
+        again = {partition for partition in left & self._reached if self._owns(partition)}
+        if again:
+            self._give([], again)
         others = sorted(partition for partition in left if not self._owns(partition))
         if others:
-            for one in self._consumer.committed([TopicPartition(*partition) for partition in others], ANSWER_S):
-                if one.error is None and one.offset >= 0:
-                    self._bounds.committed((one.topic, one.partition), one.offset)
+            self._ask_how_far(others)
         if self._bounds.left != left:
             self._moved_at = now
         elif now - self._moved_at > DOUBT_S:
             self._moved_at = now
             check_ends(self._consumer, {partition: self._end(partition) for partition in self._bounds.left})
+
+    def _ask_how_far(self, others: Sequence[Partition]) -> None:
+        """What the others have committed; whose tally it is does not matter here."""
+        try:
+            said = self._consumer.committed([TopicPartition(*partition) for partition in others], ANSWER_S)
+        except KafkaException as unknown:
+            _log.debug("Task %s: how far the others are is not known: %s", self._instance, unknown)
+            return
+        for one in said:
+            if one.error is None and one.offset >= 0:
+                self._bounds.committed((one.topic, one.partition), one.offset)
 
     def _refuse_to_replace_a_later_attempt(self) -> None:
         """An attempt that was stopped before it joined must not take the place of the one that replaced it."""
