@@ -15,7 +15,7 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
@@ -259,10 +259,16 @@ class ControlServer:
                     )
             self._changed.notify_all()
 
-    def wait_for_change(self, timeout_s: float) -> None:
-        """Return when a task said something, or after this time."""
+    def wait_for_change(self, timeout_s: float, is_over: Callable[[], bool]) -> None:
+        """Return when a task said something, when it was woken, or after this time; at once if it is over."""
         with self._changed:
-            self._changed.wait(timeout_s)
+            if not is_over():
+                self._changed.wait(timeout_s)
+
+    def wake(self) -> None:
+        """Have whoever waits look again."""
+        with self._changed:
+            self._changed.notify_all()
 
 
 def _lines(connection: socket.socket) -> Iterator[Mapping[str, object]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from confluent_kafka import Message, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -13,7 +13,6 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import CommitError, FatalGroupError, FencedError, MembershipError, SinkError
 from consumer_membership.membership.states import MemberState
-from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.batches import formed
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import OffsetRange, SinkContext
@@ -31,7 +30,11 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Records that were fetched, what they are of, and the partitions whose end has been reached with them."""
+    """Records that were fetched, what they are of, and the partitions whose end has been reached with them.
+
+    All of partitions that the application has: it was given them, and has not been told that they are gone. The
+    member's view is no measure of that: it hears of an assignment only after the records may come.
+    """
 
     records: Sequence[Message]
     ranges: tuple[OffsetRange, ...]
@@ -65,22 +68,12 @@ class Handover:
             SinkError: the sink raised, as often as it may.
             FencedError: the member was replaced; or the sink says so.
         """
-        view = self._consumer.membership()
-        owned = plain(view)
-        mine = tuple(one for one in held.ranges if one.place in owned)
-        if len(mine) < len(held.ranges):
-            # Lost since they were fetched: whoever has the partition now gets them, too.
-            kept = {one.place for one in mine}
-            records = [m for m in held.records if (m.topic(), m.partition()) in kept]
-            held = replace(held, records=records, ranges=mine)
         began_at = time.time()
-        epochs = {one.place: owned[one.place] for one in mine}
-        if mine:
-            self._call(held, view.member_epoch)
+        if held.ranges:
+            self._call(held, self._consumer.membership().member_epoch)
             self.records += len(held.records)
             self.batches += 1
-        ended = {p: self._bounds.end_of(p) or 0 for p in held.finished if p in owned}
-        self._commit(mine, epochs, ended, began_at)
+        self._commit(held, began_at)
 
     def prepare(self) -> None:
         """Have the sink do what it has to before anything is fetched; what it raises comes out of here."""
@@ -111,7 +104,8 @@ class Handover:
             ownership=ownership,
         )
         heard_at = max(self._confirmed_at, self._consumer.membership().last_heartbeat_at or 0.0)
-        if self._is_in_doubt or time.monotonic() - heard_at > CONFIRMED_S:
+        # An epoch that is none: the member was fenced, and hears of it at its next poll.
+        if self._is_in_doubt or epoch <= 0 or time.monotonic() - heard_at > CONFIRMED_S:
             ownership.verify()
             self._confirmed_at, self._is_in_doubt = time.monotonic(), False
         batch = formed(list(held.records), self._plan.batch_format)
@@ -144,23 +138,17 @@ class Handover:
 
     # ---- the commit ----
 
-    def _commit(
-        self,
-        ranges: Sequence[OffsetRange],
-        epochs: Mapping[Partition, int],
-        ended: Mapping[Partition, int],
-        began_at: float,
-    ) -> None:
-        """Commit what is still owned since before the records were fetched; the rest belongs to somebody else."""
+    def _commit(self, held: Held, began_at: float) -> None:
+        """Commit what the sink has taken: nothing was given up meanwhile, for that takes another poll."""
         now = time.time()
-        owned = plain(self._consumer.membership())
-        counted = {one.place: one for one in ranges if owned.get(one.place) == epochs[one.place]}
+        ended = {partition: self._bounds.end_of(partition) or 0 for partition in held.finished}
+        counted = {one.place: one for one in held.ranges}
         offsets = []
         for place, one in counted.items():
             metadata = self._metadata(place, one, began_at, now)
             offsets.append(TopicPartition(*place, max(one.next_offset, ended.get(place, 0)), metadata))
         for place, end in ended.items():
-            if place not in counted and place not in epochs:
+            if place not in counted:
                 offsets.append(TopicPartition(*place, end, self._metadata_before(place)))
         if self._has_committing_sink:
             # It has committed up to its last record; only an end behind that is left to do.
@@ -229,11 +217,6 @@ class _Asked:
     def group_metadata(self) -> bytes:
         """What a transactional producer tells the coordinator of the member."""
         return self._consumer.consumer_group_metadata()
-
-
-def plain(view: MembershipView) -> Mapping[Partition, int]:
-    """What a member owns, and since which epoch, by topic and number."""
-    return {(topic, number): epoch for (topic, number), epoch in view.owned.items()}
 
 
 def _may_pass(raised: BaseException) -> bool:

@@ -56,7 +56,7 @@ class MemberJob:
         self._error: BaseException | None = None
         self._is_cancelled = False
         self._over = threading.Event()
-        self._submitted = threading.Event()
+        self._ended = threading.Event()
         self._submitter = InheritableThread(target=self._submit, name="consumer-membership-job", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="consumer-membership-watch", daemon=True)
         self._submitter.start()
@@ -108,6 +108,13 @@ class MemberJob:
     # ---- inside ----
 
     def _submit(self) -> None:
+        try:
+            self._run()
+        finally:
+            self._ended.set()
+            self._server.wake()
+
+    def _run(self) -> None:
         count = self.plan.instances or 1
         try:
             self._context.setJobGroup(
@@ -126,13 +133,13 @@ class MemberJob:
 
     def _watch(self) -> None:
         """Until the job's end: look whether somebody else has taken its members over."""
-        while self._submitter.is_alive():
-            self._server.wait_for_change(_LOOK_S)
+        while not self._ended.is_set():
+            self._server.wait_for_change(_LOOK_S, self._ended.is_set)
             if not self._is_cancelled and any(_is_from_outside(failure) for failure in self._server.failures()):
                 _log.warning("Run %s: another run has taken its members over; it ends", self.plan.run)
                 self._is_cancelled = True
                 self._context.cancelJobGroup(self.plan.run)
-            self._submitter.join(0)
+        self._submitter.join()
         self._ended_at = time.monotonic()
         if self._error is not None:
             self._clear_away()

@@ -73,6 +73,8 @@ class TaskMember:
         self._consumer = Consumer(self._config)
         self._admin = GroupAdmin(self._config)
         self._handover = Handover(plan, sink, instance, attempt, self._consumer, self._bounds)
+        #: What the application was told that it has, which the member's view shows a moment later.
+        self._mine: set[Partition] = set()
         #: Assigned, and not asked yet what is committed.
         self._unread: set[Partition] = set()
         self._positions: dict[Partition, int] = {}
@@ -132,7 +134,7 @@ class TaskMember:
         if records or finished:
             self._moved_at = time.monotonic()
             self._give(records, finished)
-        elif self._bounds.is_bounded:
+        if self._bounds.is_bounded and not (records and self._has_more()):
             self._look_at_the_others()
         if time.monotonic() - self._reported_at >= REPORT_S:
             self._report()
@@ -166,9 +168,13 @@ class TaskMember:
         self._handover.give(held)
         self._positions.update({one.place: one.next_offset for one in held.ranges})
         if self._bounds.is_bounded:
-            done = [p for p in self._bounds.finished(self._positions.keys() | finished) if self._owns(p)]
+            done = [p for p in self._bounds.finished(self._positions.keys() | finished) if p in self._mine]
             # What comes after the end is not part of this run, and need not be fetched.
             self._consumer.pause([TopicPartition(*partition) for partition in done])
+
+    def _has_more(self) -> bool:
+        """Whether a partition of its own is not done."""
+        return any(partition in self._mine for partition in self._bounds.left)
 
     def _within_bounds(self, records: list[Message], finished: set[Partition]) -> Held:
         ranges = ranges_of(records, self._plan.topics)
@@ -179,7 +185,7 @@ class TaskMember:
             records = before(records, {one.place: self._end(one.place) for one in ranges})
             ranges = ranges_of(records, self._plan.topics)
         # Behind the last record there may be markers of transactions, or what compaction removed: the end counts.
-        return Held(records=records, ranges=ranges, finished=frozenset(finished | reached))
+        return Held(records=records, ranges=ranges, finished=frozenset((finished | reached) & self._mine))
 
     def _end(self, partition: Partition) -> int:
         return self._bounds.end_of(partition) or 0
@@ -187,17 +193,18 @@ class TaskMember:
     # ---- the group ----
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._unread |= {(partition.topic, partition.partition) for partition in partitions}
+        arrived = {(partition.topic, partition.partition) for partition in partitions}
+        self._mine |= arrived
+        self._unread |= arrived
         self._moved_at = time.monotonic()
 
     def _gone(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
-            self._unread.discard((partition.topic, partition.partition))
-            self._positions.pop((partition.topic, partition.partition), None)
-            self._reached.discard((partition.topic, partition.partition))
-
-    def _owns(self, partition: Partition) -> bool:
-        return self._consumer.owned_since(TopicPartition(*partition)) is not None
+            gone = (partition.topic, partition.partition)
+            self._mine.discard(gone)
+            self._unread.discard(gone)
+            self._reached.discard(gone)
+            self._positions.pop(gone, None)
 
     def _read_what_is_committed(self) -> None:
         """Know what is done of the partitions that are new here, and who counted it."""
@@ -206,7 +213,7 @@ class TaskMember:
         fresh, self._unread = sorted(self._unread), set()
         self._ask_committed(fresh)
         # A partition that was not in the topic when the run began has no end in it.
-        done = [TopicPartition(*p) for p in self._bounds.finished(fresh) if self._owns(p)]
+        done = [TopicPartition(*p) for p in self._bounds.finished(fresh) if p in self._mine]
         self._consumer.pause(done)
 
     def _ask_committed(self, partitions: Sequence[Partition]) -> None:
@@ -227,10 +234,10 @@ class TaskMember:
             return
         self._asked_at = now
         left = self._bounds.left
-        again = {partition for partition in left & self._reached if self._owns(partition)}
+        again = {partition for partition in left & self._reached if partition in self._mine}
         if again:
             self._give([], again)
-        others = sorted(partition for partition in left if not self._owns(partition))
+        others = sorted(partition for partition in left if partition not in self._mine)
         if others:
             self._ask_how_far(others)
         if self._bounds.left != left:
