@@ -52,9 +52,11 @@ def watch(handle: RunHandle) -> None:
     """Say when records came, and wait."""
     while not sum(member.records for member in handle.progress()):
         time.sleep(0.05)
-    print("ready", flush=True)
     try:
-        handle.wait()
+        # The context stops the run wherever the interrupt comes.
+        with handle:
+            print("ready", flush=True)
+            handle.wait()
     except KeyboardInterrupt:
         print(json.dumps({"stopped": True}), flush=True)
 
