@@ -43,7 +43,7 @@ class Ownership(Protocol):
     """What a context asks the member."""
 
     def verify(self) -> None:
-        """Return when the coordinator confirmed the member after this call; raise `FencedError` if it did not."""
+        """Return when the coordinator confirmed the member after this call; raise if it did not."""
         ...
 
     def group_metadata(self) -> bytes:
@@ -79,7 +79,8 @@ class SinkContext:
         between this call and the write; a fence closes it.
 
         Raises:
-            FencedError: it was replaced, or the coordinator did not answer.
+            FencedError: it was replaced.
+            TransportError: the coordinator did not answer, or not to the point.
         """
         self.ownership.verify()
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from consumer_membership.clients.consumer import Consumer
-from consumer_membership.errors import CommitError, FatalGroupError, FencedError, MembershipError, SinkError
+from consumer_membership.errors import CommitError, FatalGroupError, FencedError, SinkError, TransportError
 from consumer_membership.membership.states import MemberState
 from consumer_membership.spark.batches import formed
 from consumer_membership.spark.bounds import Bounds
@@ -24,6 +24,15 @@ _log = logging.getLogger("consumer_membership.spark")
 #: A sink is called only if the coordinator confirmed the member within this time: one that was stopped, or cut off, for
 #: longer asks first.
 CONFIRMED_S = 2.0
+#: What a static member is told that has lost its place to another one, or was removed.
+REPLACED = frozenset(
+    {
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.UNRELEASED_INSTANCE_ID,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+    }
+)
 #: Between two calls of a sink that raised.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
@@ -209,10 +218,12 @@ class _Asked:
         before = [TopicPartition(*one.place, one.first, self._metadata(one.place)) for one in self._ranges]
         try:
             self._consumer.commit(offsets=before, asynchronous=False)
-        except MembershipError as refused:
-            raise FencedError(
-                f"the coordinator does not confirm the member: {refused}; nothing was written"
-            ) from refused
+        except (CommitError, FatalGroupError) as refused:
+            words = f"the coordinator does not confirm the member: {refused}; nothing was written"
+            if isinstance(refused, FatalGroupError) or refused.code in REPLACED:
+                raise FencedError(words) from refused
+            # Nobody has said that it was replaced: the next attempt may do better, and the run goes on.
+            raise TransportError(words) from refused
 
     def group_metadata(self) -> bytes:
         """What a transactional producer tells the coordinator of the member."""

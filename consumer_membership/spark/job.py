@@ -196,9 +196,7 @@ def _is_from_outside(failure: Failure) -> bool:
 def _as_raised(failure: Failure) -> MembershipError:
     kind = getattr(errors, failure.kind, MembershipError)
     text = f"task {failure.instance}, attempt {failure.attempt}: {failure.text}"
-    if isinstance(kind, type) and issubclass(
-        kind, FencedError | errors.SinkError | errors.DrainError | errors.TransportError
-    ):
+    if isinstance(kind, type) and issubclass(kind, _WITH_A_TEXT):
         return kind(text)
     return MembershipError(f"{failure.kind}: {text}")
 

@@ -23,7 +23,7 @@ from consumer_membership.errors import FencedError, GroupError, MembershipError
 from consumer_membership.membership.states import MemberState
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.ends import check_ends
-from consumer_membership.spark.handover import Handover, Held
+from consumer_membership.spark.handover import REPLACED, Handover, Held
 from consumer_membership.spark.link import Link, MemberProgress, Order
 from consumer_membership.spark.plan import MemberPlan, Partition, attempt_of, member_config
 from consumer_membership.spark.ranges import are_records, before, ranges_of
@@ -41,8 +41,6 @@ ANSWER_S = 30.0
 #: Without anything new for so long, look whether the ends can still be reached (a deleted topic has none).
 DOUBT_S = 3.0
 
-#: What a static member is told that has lost its place to another one, or was removed.
-_REPLACED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID, KafkaError.UNKNOWN_MEMBER_ID})
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
 
@@ -274,7 +272,7 @@ class TaskMember:
 
     def _raise_final(self, error: KafkaError) -> None:
         code = error.code()
-        if code in _REPLACED:
+        if code in REPLACED:
             raise FencedError(f"task {self._instance} was replaced or removed: {error.str()}")
         raise GroupError(f"task {self._instance}: {error.str()}", code)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -51,7 +50,7 @@ def main() -> None:
 def watch(handle: RunHandle) -> None:
     """Say when records came, and wait."""
     while not sum(member.records for member in handle.progress()):
-        time.sleep(0.05)
+        handle.wait(0.05)
     try:
         # The context stops the run wherever the interrupt comes.
         with handle:
