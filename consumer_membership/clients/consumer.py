@@ -1,7 +1,8 @@
 """`Consumer`: the drop-in for `confluent_kafka.Consumer`, whose group membership is this package's own.
 
 Same configuration, methods, callbacks, return types and exceptions as confluent-kafka 2.16; where it differs on
-purpose, the method says so. Beside the drop-in's surface: `membership()`, `generation()` and `owned_since()`.
+purpose, the method says so. Beside the drop-in's surface: `membership()`, `generation()`, `owned_since()` and
+`begin_commit()`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from confluent_kafka import Consumer as Handle
 
 from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
-from consumer_membership.clients.faults import CommitFailedError, PicklingError, at_the_door
+from consumer_membership.clients.faults import PicklingError, at_the_door
 from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
-from consumer_membership.clients.outcomes import outcome, overall_error, tell
+from consumer_membership.clients.outcomes import tell
+from consumer_membership.clients.pending import PendingCommit, domain_offsets
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.data_plane import domain_offset
 from consumer_membership.runtime.fetcher import key_of
 from consumer_membership.runtime.listener import RebalanceCallback as PlainCallback
 from consumer_membership.runtime.listener import RebalanceListener
@@ -251,14 +252,25 @@ class Consumer:
             raise TypeError(f"{name!r} is an invalid keyword argument for this function")
         session = self._use()
         given = arguments.message_or_offsets(message, offsets, "commit")
-        wanted = None if given is None else {key_of(p): at for p in given if (at := domain_offset(p)) is not None}
-        committed, errors = session.commit(wanted, is_awaited=is_awaited)
-        if not is_awaited:
-            return None
-        failure = overall_error(errors)
-        if failure is not None:
-            raise CommitFailedError(f"Commit failed: {failure}", failure.code)
-        return outcome(committed, errors, session.partitions.assignment() if given is None else given)
+        if is_awaited:
+            return self.begin_commit(given).result()
+        session.commit(domain_offsets(given))
+        return None
+
+    @at_the_door
+    def begin_commit(self, offsets: list[TopicPartition] | None = None) -> PendingCommit:
+        """Commit these `offsets`, or what is consumed; `result()` of what is returned waits for the answer.
+
+        For who has something else to do until then: unlike `commit(asynchronous=True)` no poll and no `on_commit` is
+        needed to learn what became of it.
+
+        Raises:
+            CommitError: as `commit`; what the coordinator refuses comes out of `result()`.
+        """
+        session = self._use()
+        commit_id, wanted = session.begin_commit(domain_offsets(offsets))
+        asked = session.partitions.assignment() if offsets is None else offsets
+        return PendingCommit(session, commit_id, wanted, asked)
 
     @at_the_door
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:

@@ -267,31 +267,47 @@ class Session:
 
     # ---- commits ----
 
-    def commit(
-        self, offsets: Offsets | None, *, is_awaited: bool
-    ) -> tuple[Offsets, Mapping[TopicPartition, BrokerError | None]]:
-        """Commit these offsets (None: what is consumed and not committed); with each partition's error if awaited.
+    def commit(self, offsets: Offsets | None) -> None:
+        """Commit these offsets (None: what is consumed and not committed); the outcome is told to `on_commit`.
 
         Raises:
-            CommitError: nothing to commit, the assignment is lost, or no answer in time.
+            CommitError: the assignment is lost.
             FatalGroupError: the member was refused for good.
         """
+        wanted = self._to_commit(offsets)
+        if wanted:
+            self._commits.begin(wanted, is_awaited=False)
+        else:
+            self.mailroom.mailbox.put(CommitCompleted(commit_id=0, offsets={}, errors={}))
+
+    def begin_commit(self, offsets: Offsets | None) -> tuple[int, Offsets]:
+        """The same with an outcome that `end_commit` waits for: the commit's number, and what it commits.
+
+        Raises:
+            CommitError, FatalGroupError: as `commit`; and there is nothing to commit.
+        """
+        wanted = self._to_commit(offsets)
+        if not wanted:
+            raise CommitError("Commit failed: Local: No offset stored", NO_OFFSET_CODE)
+        return self._commits.begin(wanted, is_awaited=True), wanted
+
+    def end_commit(self, commit_id: int) -> Mapping[TopicPartition, BrokerError | None]:
+        """Wait for the answer to a commit that was begun; each partition's error. Once for each commit.
+
+        Raises:
+            CommitError: no answer in time.
+        """
+        return self._commits.await_end(commit_id, self.mailroom.wait)
+
+    def _to_commit(self, offsets: Offsets | None) -> Offsets:
         self.life.check()
         self._performer.refuse_if_fatal("Commit failed")
         if self._steps.is_losing:
             raise CommitError("Commit failed: Local: Assignment was lost", ASSIGNMENT_LOST_CODE)
-        if offsets is None:
-            with self._turnstile:
-                offsets = self._book.uncommitted()
-        if not offsets:
-            if is_awaited:
-                raise CommitError("Commit failed: Local: No offset stored", NO_OFFSET_CODE)
-            self.mailroom.mailbox.put(CommitCompleted(commit_id=0, offsets={}, errors={}))
-            return {}, {}
-        commit_id = self._commits.begin(offsets, is_awaited=is_awaited)
-        if not is_awaited:
-            return offsets, {}
-        return offsets, self._commits.await_end(commit_id, self.mailroom.wait)
+        if offsets is not None:
+            return offsets
+        with self._turnstile:
+            return self._book.uncommitted()
 
     def _take_commit(self, completed: CommitCompleted) -> bool:
         self._book.committed(completed.offsets, completed.errors)

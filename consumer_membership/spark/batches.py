@@ -77,17 +77,24 @@ def schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
 
 
 @overload
-def formed(messages: list[Message], batch_format: Literal[BatchFormat.MESSAGES]) -> list[Message]: ...
+def formed(
+    messages: list[Message], batch_format: Literal[BatchFormat.MESSAGES], topic: str | None = None
+) -> list[Message]: ...
 @overload
-def formed(messages: list[Message], batch_format: Literal[BatchFormat.ARROW]) -> pa.RecordBatch: ...
+def formed(
+    messages: list[Message], batch_format: Literal[BatchFormat.ARROW], topic: str | None = None
+) -> pa.RecordBatch: ...
 @overload
-def formed(messages: list[Message], batch_format: Literal[BatchFormat.PANDAS]) -> pd.DataFrame: ...
+def formed(
+    messages: list[Message], batch_format: Literal[BatchFormat.PANDAS], topic: str | None = None
+) -> pd.DataFrame: ...
 @overload
-def formed(messages: list[Message], batch_format: BatchFormat) -> Batch: ...
-def formed(messages: list[Message], batch_format: BatchFormat) -> Batch:
+def formed(messages: list[Message], batch_format: BatchFormat, topic: str | None = None) -> Batch: ...
+def formed(messages: list[Message], batch_format: BatchFormat, topic: str | None = None) -> Batch:
     """The records as the batch that a sink asked for; messages stay the list that they are.
 
-    There must be records only: what an error event carries is no value.
+    There must be records only: what an error event carries is no value. `topic` is what all of them are of, where that
+    is known.
 
     Raises:
         ConfigurationError: pyarrow or pandas is missing, or the keys or values weigh more than Arrow can hold (2 GiB).
@@ -96,22 +103,30 @@ def formed(messages: list[Message], batch_format: BatchFormat) -> Batch:
         case BatchFormat.MESSAGES:
             return messages
         case BatchFormat.ARROW:
-            return record_batch(messages)
+            return record_batch(messages, topic=topic)
         case BatchFormat.PANDAS:
             _required("pandas", batch_format)
-            return record_batch(messages).to_pandas()
+            return record_batch(messages, topic=topic).to_pandas()
         case _:
             assert_never(batch_format)
 
 
-def record_batch(messages: list[Message], columns: tuple[str, ...] = COLUMNS) -> pa.RecordBatch:
-    """The records as an Arrow batch of these columns; the others cost nothing.
+def record_batch(
+    messages: list[Message], columns: tuple[str, ...] = COLUMNS, *, topic: str | None = None
+) -> pa.RecordBatch:
+    """The records as an Arrow batch of these columns; the others cost nothing. `topic` as for `formed`.
 
     Raises:
         ConfigurationError: as `formed`.
     """
-    arrays = [_COLUMN_MAKERS[name](_pyarrow(), messages) for name in columns]
-    return _pyarrow().RecordBatch.from_arrays(arrays, schema=schema(columns))
+    arrow = _pyarrow()
+    arrays = [
+        _repeated(arrow, topic, len(messages))
+        if name == "topic" and topic is not None
+        else _COLUMN_MAKERS[name](arrow, messages)
+        for name in columns
+    ]
+    return arrow.RecordBatch.from_arrays(arrays, schema=schema(columns))
 
 
 def after(batch: Batch, batch_format: BatchFormat, positions: Mapping[tuple[str, int], int]) -> Batch:
@@ -153,8 +168,9 @@ def _keys(arrow: ModuleType, messages: list[Message]) -> pa.Array:
 
 
 def _values(arrow: ModuleType, messages: list[Message]) -> pa.Array:
-    _check_weight("values", sum(map(len, messages)), len(messages))  # a message's length is its value's
-    return arrow.array(list(map(Message.value, messages)), arrow.binary())
+    values = list(map(Message.value, messages))
+    _check_weight("values", sum(map(len, filter(None, values))), len(messages))
+    return arrow.array(values, arrow.binary())
 
 
 def _check_weight(name: str, weight: int, records: int) -> None:
@@ -171,8 +187,12 @@ def _check_weight(name: str, weight: int, records: int) -> None:
 def _topics(arrow: ModuleType, messages: list[Message]) -> pa.Array:
     topics = list(map(Message.topic, messages))
     if len(set(topics)) == 1:
-        return arrow.repeat(arrow.scalar(topics[0], arrow.string()), len(topics))
+        return _repeated(arrow, topics[0], len(topics))
     return arrow.array(topics, arrow.string())
+
+
+def _repeated(arrow: ModuleType, topic: str | None, count: int) -> pa.Array:
+    return arrow.repeat(arrow.scalar(topic, arrow.string()), count)
 
 
 def _partitions(arrow: ModuleType, messages: list[Message]) -> pa.Array:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from consumer_membership.clients.consumer import Consumer
+from consumer_membership.clients.pending import PendingCommit
 from consumer_membership.errors import CommitError, FatalGroupError, FencedError, SinkError, TransportError
 from consumer_membership.membership.states import MemberState
-from consumer_membership.spark.batches import formed
+from consumer_membership.spark.batches import Batch, formed
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import OffsetRange, SinkContext
 from consumer_membership.spark.fence import Fence
@@ -45,9 +47,26 @@ class Held:
     member's view is no measure of that: it hears of an assignment only after the records may come.
     """
 
-    records: Sequence[Message]
+    records: list[Message]
     ranges: tuple[OffsetRange, ...]
     finished: frozenset[Partition] = field(default_factory=frozenset)
+
+    @property
+    def topic(self) -> str | None:
+        """The topic that all of them are of; None: of several."""
+        topics = {one.topic for one in self.ranges}
+        return topics.pop() if len(topics) == 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Commit:
+    """One commit: its offsets, what they count, and the ends that are reached with it."""
+
+    offsets: list[TopicPartition]
+    ranges: tuple[OffsetRange, ...]
+    ended: Mapping[Partition, int]
+    began_at: float
+    ended_at: float
 
 
 class Handover:
@@ -66,23 +85,33 @@ class Handover:
         self._bounds = bounds
         self._confirmed_at = 0.0
         self._is_in_doubt = False
+        self._underway: tuple[_Commit, PendingCommit] | None = None
         self._has_committing_sink = bool(getattr(sink, "commits_offsets", False))
         self.records = 0
         self.batches = 0
 
     def give(self, held: Held) -> None:
-        """Have the sink take these records, and commit.
+        """Have the sink take these records, and begin to commit them.
+
+        The commit before is settled first: a sink is called by a member of which all that it did before is known.
 
         Raises:
             SinkError: the sink raised, as often as it may.
             FencedError: the member was replaced; or the sink says so.
         """
-        began_at = time.time()
         if held.ranges:
-            self._call(held, self._consumer.membership().member_epoch)
-            self.records += len(held.records)
+            # The epoch at which they were fetched.
+            epoch = self._consumer.membership().member_epoch
+            batch = formed(held.records, self._plan.batch_format, held.topic)
+            self.settle()
+            began_at = time.time()
+            self._call(batch, held, epoch)
+            self.records += sum(one.records for one in held.ranges)
             self.batches += 1
-        self._commit(held, began_at)
+        else:
+            self.settle()
+            began_at = time.time()
+        self._begin_commit(held, began_at)
 
     def prepare(self) -> None:
         """Have the sink do what it has to before anything is fetched; what it raises comes out of here."""
@@ -98,7 +127,7 @@ class Handover:
 
     # ---- the sink ----
 
-    def _call(self, held: Held, epoch: int) -> None:
+    def _call(self, batch: Batch, held: Held, epoch: int) -> None:
         ownership = _Asked(self._consumer, held.ranges, self._metadata_before)
         context = SinkContext(
             group=self._plan.group,
@@ -117,7 +146,6 @@ class Handover:
         if self._is_in_doubt or epoch <= 0 or time.monotonic() - heard_at > CONFIRMED_S:
             ownership.verify()
             self._confirmed_at, self._is_in_doubt = time.monotonic(), False
-        batch = formed(list(held.records), self._plan.batch_format)
         attempts = Retrying(
             stop=stop_after_attempt(self._plan.sink_attempts),
             wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
@@ -147,8 +175,41 @@ class Handover:
 
     # ---- the commit ----
 
-    def _commit(self, held: Held, began_at: float) -> None:
-        """Commit what the sink has taken: nothing was given up meanwhile, for that takes another poll."""
+    def settle(self) -> None:
+        """Wait for the answer to the last commit, and count what it says.
+
+        Raises:
+            FencedError: the member was replaced.
+        """
+        if self._underway is None:
+            return
+        (commit, pending), self._underway = self._underway, None
+        try:
+            done = pending.result()
+        except (CommitError, FatalGroupError) as failure:
+            self._refused(commit, failure)
+        else:
+            self._confirmed_at = time.monotonic()
+            self._note(commit, [one for one in done if one.error is not None])
+
+    def await_answer(self) -> None:
+        """Wait until the last commit is answered, before partitions go to another member; `settle` looks at it."""
+        if self._underway is not None:
+            with suppress(CommitError, FatalGroupError):
+                self._underway[1].result()
+
+    def _begin_commit(self, held: Held, began_at: float) -> None:
+        """Commit what the sink has taken, while the next batch is fetched; it is settled before that is given."""
+        commit = self._commit_of(held, began_at)
+        if not commit.offsets:
+            self._note(commit, [])
+            return
+        try:
+            self._underway = commit, self._consumer.begin_commit(commit.offsets)
+        except (CommitError, FatalGroupError) as failure:
+            self._refused(commit, failure)
+
+    def _commit_of(self, held: Held, began_at: float) -> _Commit:
         now = time.time()
         ended = {partition: self._bounds.end_of(partition) or 0 for partition in held.finished}
         counted = {one.place: one for one in held.ranges}
@@ -162,39 +223,36 @@ class Handover:
         if self._has_committing_sink:
             # It has committed up to its last record; only an end behind that is left to do.
             offsets = [one for one in offsets if (one.topic, one.partition) in ended]
-        refused = self._refused(offsets) if offsets else frozenset()
-        for place, one in counted.items():
-            if place not in refused:
+        return _Commit(offsets=offsets, ranges=held.ranges, ended=ended, began_at=began_at, ended_at=now)
+
+    def _note(self, commit: _Commit, failed: Sequence[TopicPartition]) -> None:
+        """Count what was committed; these failed."""
+        refused = {(partition.topic, partition.partition): partition.error for partition in failed}
+        for (topic, number), error in refused.items():
+            _log.warning("Task %s: %s[%s] is not committed: %s", self._instance, topic, number, error)
+        for one in commit.ranges:
+            if one.place not in refused:
                 if self._bounds.is_bounded:
-                    self._bounds.keep(place, one.first, one.records, began_at, now)
-                self._bounds.committed(place, max(one.next_offset, ended.get(place, 0)))
-        for place, end in ended.items():
+                    self._bounds.keep(one.place, one.first, one.records, commit.began_at, commit.ended_at)
+                self._bounds.committed(one.place, max(one.next_offset, commit.ended.get(one.place, 0)))
+        for place, end in commit.ended.items():
             if place not in refused:
                 self._bounds.committed(place, end)
 
-    def _refused(self, offsets: list[TopicPartition]) -> frozenset[Partition]:
-        """Commit; the partitions whose offsets the coordinator did not take."""
-        try:
-            done = self._consumer.commit(offsets=offsets, asynchronous=False) or []
-        except FatalGroupError as fenced:
-            raise FencedError(f"task {self._instance} was replaced, its commit is refused: {fenced}") from fenced
-        except CommitError as refused:
-            if self._consumer.membership().state is MemberState.FATAL:
-                raise FencedError(f"task {self._instance} was replaced, its commit is refused: {refused}") from refused
-            # Perhaps it was replaced, and has not heard of it: nothing is given to the sink before the coordinator
-            # has confirmed the member.
-            self._is_in_doubt = True
-            _log.warning(
-                "Task %s: not committed; whoever owns the partitions next gets the records again: %s",
-                self._instance,
-                refused,
-            )
-            return frozenset((one.topic, one.partition) for one in offsets)
-        self._confirmed_at = time.monotonic()
-        failed = [one for one in done if one.error is not None]
-        for one in failed:
-            _log.warning("Task %s: %s[%s] is not committed: %s", self._instance, one.topic, one.partition, one.error)
-        return frozenset((one.topic, one.partition) for one in failed)
+    def _refused(self, commit: _Commit, failure: CommitError | FatalGroupError) -> None:
+        """None of it was committed."""
+        is_final = isinstance(failure, FatalGroupError)
+        if is_final or self._consumer.membership().state is MemberState.FATAL:
+            raise FencedError(f"task {self._instance} was replaced, its commit is refused: {failure}") from failure
+        # Perhaps it was replaced, and has not heard of it: nothing is given to the sink before the coordinator has
+        # confirmed the member.
+        self._is_in_doubt = True
+        _log.warning(
+            "Task %s: not committed; whoever owns the partitions next gets the records again: %s: %s",
+            self._instance,
+            _said(commit.ranges),
+            failure,
+        )
 
     def _metadata(self, place: Partition, one: OffsetRange, began_at: float, now: float) -> str:
         if not self._bounds.is_bounded:

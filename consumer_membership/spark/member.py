@@ -95,10 +95,11 @@ class TaskMember:
             self._refuse_to_replace_a_later_attempt()
             self._handover.prepare()
             self._consumer.subscribe(
-                list(self._plan.topics), on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone
+                list(self._plan.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._gone
             )
             while self._goes_on():
                 self._turn()
+            self._handover.settle()
             self._report()
             is_over = True
         finally:
@@ -132,8 +133,10 @@ class TaskMember:
         if records or finished:
             self._moved_at = time.monotonic()
             self._give(records, finished)
-        if self._bounds.is_bounded and not (records and self._has_more()):
-            self._look_at_the_others()
+        if not (records and self._has_more()):
+            self._handover.settle()
+            if self._bounds.is_bounded:
+                self._look_at_the_others()
         if time.monotonic() - self._reported_at >= REPORT_S:
             self._report()
 
@@ -165,14 +168,15 @@ class TaskMember:
         self._reached |= held.finished
         self._handover.give(held)
         self._positions.update({one.place: one.next_offset for one in held.ranges})
-        if self._bounds.is_bounded:
-            done = [p for p in self._bounds.finished(self._positions.keys() | finished) if p in self._mine]
+        if held.finished:
             # What comes after the end is not part of this run, and need not be fetched.
-            self._consumer.pause([TopicPartition(*partition) for partition in done])
+            self._consumer.pause([TopicPartition(*partition) for partition in held.finished])
 
     def _has_more(self) -> bool:
-        """Whether a partition of its own is not done."""
-        return any(partition in self._mine for partition in self._bounds.left)
+        """Whether there may be more to come of a partition of its own."""
+        return not self._bounds.is_bounded or any(
+            partition in self._mine and partition not in self._reached for partition in self._bounds.left
+        )
 
     def _within_bounds(self, records: list[Message], finished: set[Partition]) -> Held:
         ranges = ranges_of(records, self._plan.topics)
@@ -196,6 +200,11 @@ class TaskMember:
         self._unread |= arrived
         self._moved_at = time.monotonic()
 
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # Their next owner begins at what is committed.
+        self._handover.await_answer()
+        self._gone(consumer, partitions)
+
     def _gone(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
             gone = (partition.topic, partition.partition)
@@ -208,6 +217,8 @@ class TaskMember:
         """Know what is done of the partitions that are new here, and who counted it."""
         if not (self._unread and self._bounds.is_bounded):
             return
+        # What is asked for now may have the last commit in it: it must not be counted again.
+        self._handover.settle()
         fresh, self._unread = sorted(self._unread), set()
         self._ask_committed(fresh)
         # A partition that was not in the topic when the run began has no end in it.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import groupby
 
 from confluent_kafka import Message
 
@@ -23,25 +24,29 @@ def ranges_of(records: Sequence[Message], topics: Sequence[str]) -> tuple[Offset
     if not records:
         return ()
     numbers: list[int] = list(map(_number, records))
-    keys: Sequence[Hashable] = numbers if len(topics) == 1 else list(zip(map(_topic, records), numbers, strict=True))
-    counts = Counter(keys)
-    # The last one of a key stays in a dict: so the first one, if they come in the other order.
-    last = dict(zip(keys, records, strict=True))
-    first = dict(zip(reversed(keys), reversed(records), strict=True))
-    return tuple(
-        sorted(
-            (
-                OffsetRange(
-                    topic=_text(message.topic()),
-                    partition=_whole(message.partition()),
-                    first=_whole(first[key].offset()),
-                    next_offset=_whole(message.offset()) + 1,
-                    records=counts[key],
-                )
-                for key, message in last.items()
-            ),
-            key=lambda one: one.place,
-        )
+    keys: Iterable[Hashable] = numbers if len(topics) == 1 else zip(map(_topic, records), numbers, strict=True)
+    firsts: dict[Hashable, Message] = {}
+    lasts: dict[Hashable, Message] = {}
+    counts: Counter[Hashable] = Counter()
+    at = 0
+    # They come in runs, a fetched partition at a time.
+    for key, run in groupby(keys):
+        length = len(list(run))
+        firsts.setdefault(key, records[at])
+        at += length
+        lasts[key] = records[at - 1]
+        counts[key] += length
+    found = [_range(firsts[key], last, counts[key]) for key, last in lasts.items()]
+    return tuple(sorted(found, key=lambda one: one.place))
+
+
+def _range(first: Message, last: Message, records: int) -> OffsetRange:
+    return OffsetRange(
+        topic=_text(last.topic()),
+        partition=_whole(last.partition()),
+        first=_whole(first.offset()),
+        next_offset=_whole(last.offset()) + 1,
+        records=records,
     )
 
 

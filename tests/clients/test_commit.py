@@ -294,6 +294,46 @@ def test_unanswered_commit_ends_with_a_timeout(
     assert caught.value.code == -185
 
 
+def test_begun_commit_is_answered_while_records_go_on(consumers: ConsumerFactory, topic: str) -> None:
+    """`begin_commit` returns at once; neither a poll nor on_commit is needed for its result, which may be had twice."""
+    reported: Reported = []
+    consumer = consuming(consumers, topic, on_commit=lambda error, partitions: reported.append((error, partitions)))
+    consumer.member.answers_commits = False
+    pending = consumer.begin_commit([Wanted(topic, 0, 1), Wanted(topic, 1)])
+    assert record(consumer).offset() == 1
+    consumer.member.answer_commit(consumer.member.of(CommitRequested)[0])
+    assert plain(pending.result()) == plain(pending.result()) == [(0, 1, None), (1, -1001, None)]
+    assert record(consumer).offset() == 2
+    assert reported == []
+
+
+def test_begun_commit_of_positions_is_of_what_was_consumed_then(consumers: ConsumerFactory, topic: str) -> None:
+    """Without arguments, as `commit`; and there has to be something."""
+    consumer = consuming(consumers, topic)
+    assert plain(consumer.begin_commit().result()) == [(0, 1, None)]
+    with pytest.raises(CommitError, match="No offset stored"):
+        consumer.begin_commit()
+
+
+def test_begun_commit_that_is_refused_says_so_each_time(consumers: ConsumerFactory, topic: str) -> None:
+    """In its result, with the broker's own code."""
+    consumer = consuming(consumers, topic)
+    consumer.member.commit_error = REFUSED
+    pending = consumer.begin_commit()
+    for _ in range(2):
+        with pytest.raises(KafkaException, match="not this epoch") as caught:
+            pending.result()
+        assert caught.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
+
+
+def test_begun_commit_outlives_its_consumer(consumers: ConsumerFactory, topic: str) -> None:
+    """`close` waits for what is on its way, and the answer is kept."""
+    consumer = consuming(consumers, topic)
+    pending = consumer.begin_commit()
+    consumer.close()
+    assert plain(pending.result()) == [(0, 1, None)]
+
+
 def test_unknown_keyword_is_refused(consumers: ConsumerFactory) -> None:
     """As any function would."""
     call: Callable[..., object] = consumers().commit

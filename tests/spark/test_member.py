@@ -173,6 +173,24 @@ def test_members_share_and_end_together(scene: Scene, recorder: Recorder) -> Non
     assert set(recorder.counts().values()) == {1}
 
 
+def test_batch_is_given_after_the_one_before_it_is_committed(scene: Scene) -> None:
+    """A commit goes on while the next batch is fetched, and no longer: the sink finds everything before committed."""
+    calls = 0
+
+    def look(_: list[Message], context: SinkContext) -> None:
+        nonlocal calls
+        calls += 1
+        committed = scene.committed()
+        assert {one.partition: committed.get(one.partition, 0) for one in context.ranges} == {
+            one.partition: one.first for one in context.ranges
+        }
+
+    done = scene.run(scene.plan(instances=1, sink_attempts=1), look)
+    assert (done.records, done.batches) == (400, calls)
+    assert calls >= 400 / 50
+    assert set(scene.committed().values()) == {100}
+
+
 def test_transactional_tail_is_committed_over(kafka: Broker, recorder: Recorder) -> None:
     """Behind the last record stand markers, and records of an aborted transaction: the end is reached all the same."""
     with a_scene(kafka, records=0) as scene:
