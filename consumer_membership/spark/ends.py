@@ -11,6 +11,8 @@ from consumer_membership.errors import ConfigurationError, DrainError, Transport
 from consumer_membership.spark.plan import Partition
 
 _TIMEOUT_S = 30.0
+#: ListOffsets' timestamp that asks for the end.
+_LATEST = -1
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - librdkafka's own codes
 
 
@@ -40,14 +42,16 @@ def end_offsets(consumer: Consumer, topics: Sequence[str]) -> dict[Partition, in
         ConfigurationError: there is no such topic.
         TransportError: no broker says.
     """
-    ends: dict[Partition, int] = {}
-    for partition in partitions_of(consumer, topics):
-        try:
-            watermarks = consumer.get_watermark_offsets(TopicPartition(*partition), _TIMEOUT_S)
-        except KafkaException as failed:
-            raise TransportError(f"{partition[0]}[{partition[1]}]: no end offset: {failed.args[0].str()}") from failed
-        ends[partition] = watermarks[1]
-    return ends
+    asked = [TopicPartition(*partition, _LATEST) for partition in partitions_of(consumer, topics)]
+    try:
+        # One request for each broker; watermarks would be one for each partition.
+        said = consumer.offsets_for_times(asked, _TIMEOUT_S)
+    except KafkaException as failed:
+        raise TransportError(f"{', '.join(topics)}: no end offsets: {failed.args[0].str()}") from failed
+    for one in said:
+        if one.error is not None:
+            raise TransportError(f"{one.topic}[{one.partition}]: no end offset: {one.error.str()}")
+    return {(one.topic, one.partition): one.offset for one in said}
 
 
 def check_ends(consumer: Consumer, ends: Mapping[Partition, int]) -> None:

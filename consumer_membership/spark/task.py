@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 from confluent_kafka import Message
 
@@ -22,13 +22,7 @@ from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import MemberPlan, Options, Wishes, bounded, planned
 
-if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
-
 RowT = TypeVar("RowT")
-
-#: What a task gives back, in Spark's words.
-SUMMARY_SCHEMA = "instance long, attempt long, records long, batches long, seconds double"
 
 
 def run_attempt(plan: MemberPlan, sink: object, instance: int, task_attempt_id: int) -> MemberSummary:
@@ -48,23 +42,13 @@ def run_attempt(plan: MemberPlan, sink: object, instance: int, task_attempt_id: 
             raise
 
 
-def arrow_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """The function for `mapInArrow` over a frame with one row in each partition; its rows are `SUMMARY_SCHEMA`."""
+def rdd_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[object]], Iterable[MemberSummary]]:
+    """The function for `mapPartitions` over an RDD whose partitions are the members, whatever is in them."""
 
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415 - only where Spark is
-
-        for _ in batches:
+    def task(rows: Iterable[object]) -> Iterator[MemberSummary]:
+        for _ in rows:
             pass
-        done = _in_this_task(plan, sink)
-        columns = {
-            "instance": [done.instance],
-            "attempt": [done.attempt],
-            "records": [done.records],
-            "batches": [done.batches],
-            "seconds": [done.seconds],
-        }
-        yield pa.RecordBatch.from_pydict(columns)
+        yield _in_this_task(plan, sink)
 
     return task
 

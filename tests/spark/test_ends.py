@@ -1,0 +1,32 @@
+"""Where a bounded run ends."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from consumer_membership.spark.ends import end_offsets
+from tests.support.kafka import create_topic, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+def test_ends_are_those_that_a_reader_can_reach(kafka: Broker) -> None:
+    """The last stable offset for who reads committed records only; 0 of an empty partition."""
+    config: dict[str, object] = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group")}
+    topic = create_topic(kafka.bootstrap_servers, unique("spark"), 2)
+
+    def ends(isolation: str) -> list[int]:
+        with Consumer({**config, "isolation.level": isolation}) as asking:
+            return [end for _, end in sorted(end_offsets(asking, [topic]).items())]
+
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("transaction")})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush()
+    assert (ends("read_committed"), ends("read_uncommitted")) == ([0, 0], [1, 0])
+    producer.abort_transaction()
+    assert (ends("read_committed"), ends("read_uncommitted")) == ([2, 0], [2, 0])
