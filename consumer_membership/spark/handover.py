@@ -79,7 +79,7 @@ class Handover:
         """
         began_at = time.time()
         if held.ranges:
-            self._call(held, self._consumer.membership().member_epoch)
+            self._call(held, self._consumer.membership().member_epoch, began_at)
             self.records += len(held.records)
             self.batches += 1
         self._commit(held, began_at)
@@ -98,8 +98,11 @@ class Handover:
 
     # ---- the sink ----
 
-    def _call(self, held: Held, epoch: int) -> None:
-        ownership = _Asked(self._consumer, held.ranges, self._metadata_before)
+    def _call(self, held: Held, epoch: int, began_at: float) -> None:
+        def counted(part: OffsetRange) -> str:
+            return self._metadata(part.place, part, began_at, time.time())
+
+        ownership = _Asked(self._consumer, held.ranges, self._metadata_before, counted)
         context = SinkContext(
             group=self._plan.group,
             pipeline=self._plan.pipeline,
@@ -208,10 +211,17 @@ class Handover:
 class _Asked:
     """The coordinator's word on a member, for one batch."""
 
-    def __init__(self, consumer: Consumer, ranges: Sequence[OffsetRange], metadata: Callable[[Partition], str]) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        ranges: Sequence[OffsetRange],
+        metadata: Callable[[Partition], str],
+        counted: Callable[[OffsetRange], str],
+    ) -> None:
         self._consumer = consumer
         self._ranges = ranges
         self._metadata = metadata
+        self._counted = counted
 
     def verify(self) -> None:
         """Commit what is committed already: the coordinator refuses it from a member that was replaced."""
@@ -228,6 +238,10 @@ class _Asked:
     def group_metadata(self) -> bytes:
         """What a transactional producer tells the coordinator of the member."""
         return self._consumer.consumer_group_metadata()
+
+    def commit_metadata(self, part: OffsetRange) -> str:
+        """What a transactional producer commits beside the offset behind these records: a drain's account of them."""
+        return self._counted(part)
 
 
 def _may_pass(raised: BaseException) -> bool:

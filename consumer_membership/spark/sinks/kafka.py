@@ -173,7 +173,7 @@ class KafkaSink:
             for message in batch:
                 for record in self._transform(message):
                     _produce(producer, record)
-            offsets = [TopicPartition(part.topic, part.partition, part.next_offset) for part in context.ranges]
+            offsets = context.offsets()
             # Right before it is used: the epoch in it moves.
             metadata = _membership(context)
             _insist(lambda: producer.send_offsets_to_transaction(offsets, metadata, _CALL_S))
