@@ -99,10 +99,16 @@ class SinkContext:
 
         A drain's account of its records is in their metadata, and is committed by whoever commits the offsets.
         """
-        return [
-            TopicPartition(*part.place, part.next_offset, metadata=self.ownership.commit_metadata(part) or None)
-            for part in self.ranges
-        ]
+        found = []
+        for part in self.ranges:
+            note = self.ownership.commit_metadata(part)
+            # Left out where there is nothing to note: confluent-kafka takes no None, and commits a NUL for "".
+            found.append(
+                TopicPartition(*part.place, part.next_offset, metadata=note)
+                if note
+                else TopicPartition(*part.place, part.next_offset)
+            )
+        return found
 
 
 BatchT_contra = TypeVar("BatchT_contra", contravariant=True)

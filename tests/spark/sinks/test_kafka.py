@@ -77,6 +77,11 @@ class Ground:
         reader.close()
         return found
 
+    def notes(self) -> list[tuple[int, str]]:
+        """The offsets of the group with their metadata, as they are."""
+        found = GroupAdmin({"bootstrap.servers": self.servers}).committed(self.group)
+        return [(at.offset, at.metadata) for _, at in sorted(found.items()) if isinstance(at, OffsetAndMetadata)]
+
     def origins(self, per_partition: int = RECORDS // PARTITIONS) -> Counter[str]:
         """What is in the in topic."""
         return Counter(f"{p}:{offset}" for p in range(PARTITIONS) for offset in range(per_partition))
@@ -97,6 +102,7 @@ def test_records_and_offsets_are_one_transaction(ground: Ground) -> None:
             sink(*task.take(RECORDS // 2))
         assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
     sink.close()
+    assert ground.notes() == [(RECORDS // PARTITIONS, "")] * PARTITIONS
     assert ground.read() == ground.origins()
 
 
@@ -106,13 +112,12 @@ def test_account_of_a_drain_is_in_the_transaction(ground: Ground) -> None:
     account = Bounds(run, dict.fromkeys(((ground.topic, number) for number in range(PARTITIONS)), RECORDS))
     with ground.task(account=account) as task:
         sink(*task.take(RECORDS))
+        # Answered when the transaction is over for the coordinator of the group, too.
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
     sink.close()
     each = RECORDS // PARTITIONS
     whole = Tally(run=run, first=0, records=each, began_at=1.0, ended_at=2.0)
-    found = GroupAdmin({"bootstrap.servers": ground.servers}).committed(ground.group)
-    assert [(at.offset, tally_in(at.metadata, run)) for at in found.values() if isinstance(at, OffsetAndMetadata)] == [
-        (each, whole)
-    ] * PARTITIONS
+    assert [(offset, tally_in(note, run)) for offset, note in ground.notes()] == [(each, whole)] * PARTITIONS
 
 
 def test_transform_that_raises_leaves_nothing(ground: Ground) -> None:
