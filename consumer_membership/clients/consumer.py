@@ -19,7 +19,7 @@ from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.faults import CommitFailedError, PicklingError, at_the_door
 from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
-from consumer_membership.clients.outcomes import outcome, overall_error, tell
+from consumer_membership.clients.outcomes import found, outcome, overall_error, tell
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.data_plane import domain_offset
@@ -264,7 +264,7 @@ class Consumer:
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """The group's committed offsets of these partitions; -1001: none."""
         given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
-        return self._use().partitions.ask(lambda handle, s: handle.committed(given, s), left)
+        return found(self._use().partitions.committed(given, left), given)
 
     @at_the_door
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
