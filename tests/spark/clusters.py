@@ -156,8 +156,6 @@ def _serve(asked: Connection, master: str, settings: Mapping[str, str]) -> None:
             asked.send((True, function(spark, *words, **named)))
         except Exception as failed:  # noqa: BLE001 - whoever asked shall read it, whatever it is
             asked.send((False, f"{type(failed).__name__}: {failed}"))
-    for handle in _runs.values():
-        handle.cancel()
     spark.stop()
 
 
@@ -167,14 +165,14 @@ _runs: dict[str, RunHandle] = {}
 
 
 def drained(
-    spark: SparkSession, config: Mapping[str, object], topic: str, group: str, sink: object, **options: object
+    spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, **options: object
 ) -> DrainResult:
     """By two tasks."""
     return drain(spark, config, [topic], group, sink, 2, **options)  # type: ignore[arg-type]  # the test's words
 
 
 def given_by_partition(
-    spark: SparkSession, config: Mapping[str, object], topic: str, group: str, sink: object, members: int
+    spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, members: int
 ) -> None:
     """By the plain form."""
     task = member_task(config, [topic], sink, group=group)
@@ -182,17 +180,34 @@ def given_by_partition(
 
 
 def started(
-    spark: SparkSession, config: Mapping[str, object], topic: str, group: str, sink: object, **options: object
+    spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, **options: object
 ) -> None:
     """A run of two tasks, by its group's name."""
     _runs[group] = run(spark, config, [topic], group, sink, 2, **options)  # type: ignore[arg-type]  # the test's words
 
 
-def reported(_: SparkSession, group: str) -> tuple[MemberProgress, ...]:
+def cancelled(_: SparkSession, /, group: str) -> None:
+    """A run ends at once, unless it has ended."""
+    handle = _runs.pop(group)
+    if handle.is_running:
+        handle.cancel()
+
+
+def reported(_: SparkSession, /, group: str) -> tuple[MemberProgress, ...]:
     """What the members of a run said last."""
     return _runs[group].progress()
 
 
-def stopped(_: SparkSession, group: str) -> RunResult | None:
+def stopped(_: SparkSession, /, group: str) -> RunResult | None:
     """What a run did that is stopped now."""
     return _runs[group].stop(PATIENCE_S)
+
+
+@contextmanager
+def a_run(session: SessionProcess, ground: Ground, sink: object, **options: object) -> Iterator[None]:
+    """A run that ends with the block, whatever becomes of it there."""
+    session.ask(started, ground.config, ground.topic, ground.group, sink, **options)
+    try:
+        yield
+    finally:
+        session.ask(cancelled, ground.group)

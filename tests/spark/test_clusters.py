@@ -20,12 +20,12 @@ from tests.spark.clusters import (
     ROOT,
     Ground,
     SessionProcess,
+    a_run,
     a_session,
     a_standalone_cluster,
     drained,
     given_by_partition,
     reported,
-    started,
     stopped,
 )
 from tests.spark.recorders import Killer, Recorder
@@ -81,12 +81,12 @@ def test_run_goes_on_until_it_is_stopped(cluster: SessionProcess, ground: Ground
     def given() -> int:
         return sum(member.records for member in cluster.ask(reported, ground.group))
 
-    cluster.ask(started, ground.config, ground.topic, ground.group, recorder)
-    until(lambda: given() == RECORDS)
-    until(lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2])
-    produce(ground.bootstrap, ground.topic, 400)
-    until(lambda: given() == RECORDS + 400)
-    result = cluster.ask(stopped, ground.group)
+    with a_run(cluster, ground, recorder):
+        until(lambda: given() == RECORDS)
+        until(lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2])
+        produce(ground.bootstrap, ground.topic, 400)
+        until(lambda: given() == RECORDS + 400)
+        result = cluster.ask(stopped, ground.group)
     assert result is not None
     assert (result.records, len({call.pid for call in recorder.given()})) == (RECORDS + 400, 2)
     counts = recorder.counts()
