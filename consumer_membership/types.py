@@ -147,6 +147,9 @@ class BrokerError:
         return f"{self.name}: {self.message}" if self.message else self.name
 
 
+#: What a group has committed of each partition that was asked for: None is nothing, an error that it is not known.
+CommittedOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | BrokerError | None]
+
 #: Kafka's error codes that the core itself distinguishes.
 INCONSISTENT_PROTOCOL_CODE = 23
 UNKNOWN_MEMBER_CODE = 25

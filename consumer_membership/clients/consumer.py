@@ -20,7 +20,7 @@ from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.faults import PicklingError, at_the_door
 from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
-from consumer_membership.clients.outcomes import tell
+from consumer_membership.clients.outcomes import found, tell
 from consumer_membership.clients.pending import PendingCommit, domain_offsets
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.membership.view import MembershipView
@@ -276,7 +276,7 @@ class Consumer:
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """The group's committed offsets of these partitions; -1001: none."""
         given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
-        return self._use().partitions.ask(lambda handle, s: handle.committed(given, s), left)
+        return found(self._use().partitions.committed(given, left), given)
 
     @at_the_door
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:

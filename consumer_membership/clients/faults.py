@@ -17,16 +17,19 @@ from consumer_membership.errors import (
     CommitError,
     ConfigurationError,
     FatalGroupError,
+    GroupError,
     MembershipError,
+    TransportError,
     UseError,
 )
-from consumer_membership.runtime.refusals import ClosedError, ForkedError, StateError
+from consumer_membership.runtime.refusals import ClosedError, ForkedError, RefusedError, StateError, UnansweredError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _INVALID_ARG = KafkaError._INVALID_ARG  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 _FATAL = KafkaError._FATAL  # noqa: SLF001
+_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
 
 
 class ConfigurationRefusedError(ConfigurationError, KafkaException):
@@ -76,6 +79,21 @@ class CommitFailedError(CommitError, KafkaException):
         self.args = (KafkaError(code, message),)
 
 
+class RequestRefusedError(GroupError, KafkaException):
+    """A question that a broker refused; `args[0]` is the KafkaError with the broker's code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message, code)
+        self.args = (KafkaError(code, message),)
+
+
+class RequestTimedOutError(TransportError, KafkaException):
+    """A question that nobody answered in time; `args[0]` is a KafkaError with _TIMED_OUT."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(KafkaError(_TIMED_OUT, message))
+
+
 class FatalMemberError(FatalGroupError, KafkaException):
     """A call of a member that was refused for good; `args[0]` is a fatal KafkaError whose text names the cause."""
 
@@ -91,18 +109,25 @@ def fault_of(error: MembershipError) -> MembershipError:
             return GroupIdMissingError(error.key, error.value, error.remedy)
         case ConfigurationError():
             return ConfigurationRefusedError(error.key, error.value, error.remedy)
-        case ClosedError():
-            return ClosedConsumerError(*error.args)
-        case ForkedError():
-            return ForkedConsumerError(*error.args)
+        case ClosedError() | ForkedError():
+            kind = ClosedConsumerError if isinstance(error, ClosedError) else ForkedConsumerError
+            return kind(*error.args)
         case StateError():
             return InvalidCallError(str(error), error.code)
+        case RefusedError() | UnansweredError():
+            return _fault_of_question(error)
         case FatalGroupError():
             return FatalMemberError(str(error), error.code)
         case CommitError():
             return CommitFailedError(str(error), error.code)
         case _:
             return error
+
+
+def _fault_of_question(error: RefusedError | UnansweredError) -> MembershipError:
+    if isinstance(error, RefusedError):
+        return RequestRefusedError(str(error), error.code)
+    return RequestTimedOutError(str(error))
 
 
 def at_the_door(method: Callable[P, R]) -> Callable[P, R]:

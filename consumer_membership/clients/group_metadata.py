@@ -13,6 +13,7 @@ from consumer_membership.errors import InternalError, UseError
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID
 
 _MAGIC = b"CGMDv2:"
+_EPOCH = struct.Struct("=i")
 _NO_INSTANCE, _INSTANCE = b"\1", b"\0"
 
 
@@ -27,8 +28,20 @@ def pack_group_metadata(group_id: str, member_epoch: int, member_id: str, instan
             raise UseError(
                 f"{name}={text!r}: transactions need an id of printable ASCII characters; choose another {name}"
             )
-    packed = _MAGIC + struct.pack("=i", member_epoch) + group_id.encode() + b"\0" + member_id.encode() + b"\0"
+    packed = _MAGIC + _EPOCH.pack(member_epoch) + group_id.encode() + b"\0" + member_id.encode() + b"\0"
     return packed + (_NO_INSTANCE if instance_id is None else _INSTANCE + instance_id.encode() + b"\0")
+
+
+def epoch_in(metadata: bytes) -> int:
+    """The member epoch that `pack_group_metadata` was given; below 0: of no member.
+
+    Raises:
+        UseError: these are no group metadata.
+    """
+    if not metadata.startswith(_MAGIC) or len(metadata) < len(_MAGIC) + _EPOCH.size:
+        raise UseError(f"{metadata!r} is no group metadata; pass what consumer_group_metadata() gave")
+    epoch: int = _EPOCH.unpack_from(metadata, len(_MAGIC))[0]
+    return epoch
 
 
 def check_layout(group_id: str, produced: bytes) -> None:

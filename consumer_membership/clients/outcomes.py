@@ -1,4 +1,4 @@
-"""What became of a commit, as confluent-kafka tells it: partitions with their errors."""
+"""What became of a commit, and what is committed, as confluent-kafka tells it: partitions with their errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from consumer_membership.runtime.data_plane import placed
 from consumer_membership.runtime.fetcher import key_of
 from consumer_membership.runtime.notices import kafka_error
 from consumer_membership.runtime.open_commits import NO_OFFSET_CODE
-from consumer_membership.types import BrokerError, Offsets
+from consumer_membership.types import BrokerError, CommittedOffsets, OffsetAndMetadata, Offsets
 from consumer_membership.types import TopicPartition as Partition
 
 Errors = Mapping[Partition, BrokerError | None]
@@ -75,6 +75,13 @@ def _one(partition: Partition, offsets: Offsets, errors: Errors) -> TopicPartiti
     failed = placed(FailedPartition, partition, offsets.get(partition))
     failed.blame(kafka_error(error))
     return failed
+
+
+def found(committed: CommittedOffsets, asked: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """The partitions that were asked for with what is committed of them, or their errors; offset -1001 for nothing."""
+    errors = {partition: at for partition, at in committed.items() if isinstance(at, BrokerError)}
+    offsets = {partition: at for partition, at in committed.items() if isinstance(at, OffsetAndMetadata)}
+    return outcome(offsets, errors, asked)
 
 
 def tell(on_commit: OnCommit, completed: CommitCompleted) -> None:

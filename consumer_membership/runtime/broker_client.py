@@ -7,7 +7,7 @@ happened as events and do not raise for what a broker or the network does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -27,10 +27,19 @@ from consumer_membership.runtime.cluster_client import BrokerRefusal, negotiated
 from consumer_membership.runtime.connections import Purpose
 from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.group_client import GroupClient
-from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
+from consumer_membership.runtime.transport import BrokerConnection
+from consumer_membership.types import (
+    NO_MEMBER_ID,
+    BrokerAddress,
+    BrokerError,
+    CommittedOffsets,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from consumer_membership.wire import requests, responses
 from consumer_membership.wire.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
-from consumer_membership.wire.verdicts import FetchVerdict, broker_error, fetch_verdict
+from consumer_membership.wire.frames import Call
+from consumer_membership.wire.verdicts import FetchVerdict, broker_error, fetch_verdict, is_retriable
 
 __all__ = [
     "BrokerClient",
@@ -132,23 +141,50 @@ class BrokerClient(GroupClient):
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
         connection = await self._connections.get(Purpose.GROUP, coordinator, timeout_s)
-        call = negotiated(
-            connection,
-            lambda versions: requests.offset_fetch(
-                versions,
-                group_id,
-                asked,
-                member_id=member_id,
-                member_epoch=member_epoch,
-                require_stable=require_stable,
-            ),
-        )
+        call = _offset_fetch(connection, group_id, asked, member_id, member_epoch, require_stable=require_stable)
         fetched = responses.offset_fetch(await connection.request(call, deadline - clock()), group_id, asked)
         if isinstance(fetched, BrokerError):
             verdict = fetch_verdict(fetched.code)
             raise BrokerRefusal(
                 fetched, retriable=verdict is not FetchVerdict.FINAL, rediscover=verdict is FetchVerdict.REDISCOVER
             )
+        return fetched
+
+    async def committed_by_partition(
+        self,
+        coordinator: BrokerAddress,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        member_id: str,
+        member_epoch: int,
+        require_stable: bool,  # noqa: FBT001  # KIP-447
+        timeout_s: float,
+    ) -> CommittedOffsets:
+        """As `fetch_committed`, for an application: each partition has its own answer.
+
+        An answer that does not come in time ends the connection, as a heartbeat's does: who asks as nobody's member
+        has no heartbeats that would.
+
+        Raises:
+            BrokerRefusal: the coordinator refused all of it; or a partition has an open transaction, and waiting helps.
+            TransportError: no answer.
+        """
+        asked = tuple(partitions)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_s
+        connection = await self._connections.get(Purpose.GROUP, coordinator, timeout_s)
+        call = _offset_fetch(connection, group_id, asked, member_id, member_epoch, require_stable=require_stable)
+        entity = await self._ask(connection, call, deadline - clock())
+        fetched = responses.offset_fetch_by_partition(entity, group_id, asked)
+        if isinstance(fetched, BrokerError):
+            # A member's heartbeat says what becomes of it, and then it asks again; who is no member hears of nothing.
+            is_passing = is_retriable(fetched.code) or (
+                member_id != NO_MEMBER_ID and fetch_verdict(fetched.code) is not FetchVerdict.FINAL
+            )
+            raise BrokerRefusal(fetched, retriable=is_passing)
+        for found in fetched.values():
+            if isinstance(found, BrokerError) and found.code == ErrorCode.unstable_offset_commit:
+                raise BrokerRefusal(found, retriable=True)
         return fetched
 
     def _connection_lost(
@@ -165,3 +201,25 @@ class BrokerClient(GroupClient):
         logger.info("Connection to the group coordinator %s lost: %s", broker, error)
         if self._on_coordinator_lost is not None and not had_waiters:
             self._on_coordinator_lost(broker, str(error))
+
+
+def _offset_fetch(
+    connection: BrokerConnection,
+    group_id: str,
+    partitions: Sequence[TopicPartition],
+    member_id: str,
+    member_epoch: int,
+    *,
+    require_stable: bool,
+) -> Call[requests.OffsetFetchResponse]:
+    return negotiated(
+        connection,
+        lambda versions: requests.offset_fetch(
+            versions,
+            group_id,
+            partitions,
+            member_id=member_id,
+            member_epoch=member_epoch,
+            require_stable=require_stable,
+        ),
+    )

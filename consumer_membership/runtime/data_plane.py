@@ -8,6 +8,9 @@ go on working, although only the difference arrives.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from math import inf
 from time import monotonic
 from typing import TypeVar
 
@@ -18,10 +21,11 @@ from consumer_membership.membership.events import AssignedByHand
 from consumer_membership.runtime.book import OffsetBook
 from consumer_membership.runtime.fetcher import Fetcher, in_slices, key_of
 from consumer_membership.runtime.life import Life
-from consumer_membership.runtime.refusals import StateError
+from consumer_membership.runtime.open_commits import GRACE_S
+from consumer_membership.runtime.refusals import StateError, UnansweredError
 from consumer_membership.runtime.steps import Steps
 from consumer_membership.runtime.turnstile import Turnstile
-from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 WantedT = TypeVar("WantedT", bound=Wanted)
@@ -43,6 +47,7 @@ class DataPlane:
         *,
         announce: Callable[[AssignedByHand], None],
         commit_by_hand: Callable[[], None],
+        fetch_committed: Callable[[frozenset[TopicPartition], float], Future[CommittedOffsets]],
     ) -> None:
         self._fetcher = fetcher
         self._book = book
@@ -51,6 +56,7 @@ class DataPlane:
         self._life = life
         self._announce = announce
         self._commit_by_hand = commit_by_hand
+        self._fetch_committed = fetch_committed
         #: Whether the application asked for topics: partitions then come from the group.
         self.is_subscribed = False
 
@@ -210,6 +216,32 @@ class DataPlane:
 
         return in_slices(one_slice, timeout_s, monotonic, REQUEST_SLICE_S)
 
+    def committed(self, partitions: list[Wanted], timeout_s: float) -> CommittedOffsets:
+        """What the group has committed of these, as its coordinator tells the member; negative: wait for ever.
+
+        It needs neither the handle nor another thread that polls. librdkafka's own answer would do but for the texts:
+        they have no end in it (`rd_kafka_topic_partition_list_update` copies them without the zero), and what stands
+        behind them in memory is read along.
+
+        Raises:
+            RefusedError: the coordinator refused for good.
+            UnansweredError: no answer in time.
+        """
+        self._life.check()
+        limit_s = inf if timeout_s < 0 else timeout_s
+        answer = self._fetch_committed(frozenset(key_of(partition) for partition in partitions), limit_s)
+        deadline = monotonic() + limit_s + GRACE_S
+        try:
+            while monotonic() < deadline:
+                with suppress(TimeoutError):
+                    return answer.result(REQUEST_SLICE_S)
+                self._life.check()
+        except CancelledError:
+            self._life.check()
+        finally:
+            answer.cancel()
+        raise UnansweredError("Failed to get committed offsets: Local: Timed out (the membership thread has ended)")
+
 
 def domain_offset(offset: Wanted) -> OffsetAndMetadata | None:
     """The offset to commit that a front end's TopicPartition carries; None where it carries none."""
@@ -227,8 +259,10 @@ def placed(kind: type[WantedT], partition: TopicPartition, at: OffsetAndMetadata
     topic, number = partition
     if at is None:
         return kind(topic, number, OFFSET_INVALID)
+    # confluent-kafka commits a text with C's terminating zero, an empty one too; where nothing stands there was none.
+    text = at.metadata.partition("\0")[0] if at.metadata else None
     if at.leader_epoch is None:
-        return kind(topic, number, at.offset, at.metadata) if at.metadata else kind(topic, number, at.offset)
-    if not at.metadata:
+        return kind(topic, number, at.offset) if text is None else kind(topic, number, at.offset, text)
+    if text is None:
         return kind(topic, number, at.offset, leader_epoch=at.leader_epoch)
-    return kind(topic, number, at.offset, metadata=at.metadata, leader_epoch=at.leader_epoch)
+    return kind(topic, number, at.offset, metadata=text, leader_epoch=at.leader_epoch)

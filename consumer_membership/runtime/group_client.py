@@ -58,10 +58,12 @@ class GroupClient(ClusterClient):
         what: str,
         timeout_s: float,
         ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]],
+        lookup_s: float | None = None,
     ) -> AnswerT:
         """What `ask(coordinator, seconds left)` answers, asked again with backoff while that may help.
 
-        The coordinator is looked up before each attempt: it may have moved, and the lookup costs a round trip.
+        The coordinator is looked up before each attempt: it may have moved, and the lookup costs a round trip. A broker
+        that does not name it within `lookup_s` (None: socket.timeout.ms) is asked on a new connection.
 
         Raises:
             BrokerRefusal: a refusal for good, or the last one within `timeout_s`.
@@ -71,7 +73,7 @@ class GroupClient(ClusterClient):
         deadline = clock() + timeout_s
 
         async def attempt() -> AnswerT:
-            coordinator = await self.find_coordinator(group_id)
+            coordinator = await self.find_coordinator(group_id, lookup_s)
             return await ask(coordinator, deadline - clock())
 
         return await self._persist(what, timeout_s, attempt)

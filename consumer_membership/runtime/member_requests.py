@@ -1,9 +1,12 @@
-"""What a member orders of the network: each order is tried once, or until it succeeds, and answered with an event."""
+"""What a member orders of the network: each order is tried once, or until it succeeds, and answered with an event.
+
+Beside that, what the application asks on the member's connections and the core has no part in.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias, assert_never
 
 from kio.schema.errors import ErrorCode
@@ -46,14 +49,19 @@ from consumer_membership.membership.events import (
     StartOffsetsFetched,
     TopicIdsResolved,
 )
+from consumer_membership.membership.states import SILENT
 from consumer_membership.runtime.broker_client import BrokerRefusal
 from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.classic_requests import REQUEST_TIMEOUT_S, ClassicRequests
+from consumer_membership.runtime.refusals import RefusedError, UnansweredError
 from consumer_membership.types import (
+    JOIN_EPOCH,
     NO_EPOCH,
     NO_MEMBER_ID,
     TRANSPORT_CODE,
+    BrokerAddress,
     BrokerError,
+    CommittedOffsets,
     GroupProtocol,
     Holder,
     TopicPartition,
@@ -73,6 +81,8 @@ _LATEST, _EARLIEST = -1, -2
 _NO_OFFSET = -1001
 #: librdkafka's number for a broker that lacks a feature.
 UNSUPPORTED_CODE = -165
+#: confluent-kafka's words.
+_NOT_FETCHED = "Failed to get committed offsets"
 
 
 class MemberRequests:
@@ -225,6 +235,41 @@ class MemberRequests:
             fault = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error))
             return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=True, rediscover=True)
         return StartOffsetsFetched(attempt=effect.attempt, offsets=offsets)
+
+    async def committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> CommittedOffsets:
+        """What the group has committed of these partitions, for the application; asked again while that may help.
+
+        No order of the core, which neither asks nor hears of it. A member of the consumer protocol asks as itself, with
+        the epoch of that moment: an answer that finds another one outdated is followed by another attempt.
+
+        Raises:
+            RefusedError: the coordinator refused for good.
+            UnansweredError: no answer within `timeout_s`.
+        """
+
+        def ask(coordinator: BrokerAddress, _: float) -> Awaitable[CommittedOffsets]:
+            member_id, epoch = self._asker()
+            return self._client.committed_by_partition(
+                coordinator, group_id, partitions, member_id, epoch, self._start.read_committed, REQUEST_TIMEOUT_S
+            )
+
+        group_id = self._member.settings.group_id
+        try:
+            return await self._client.with_coordinator(group_id, "committed offsets", timeout_s, ask, REQUEST_TIMEOUT_S)
+        except BrokerRefusal as refusal:
+            if refusal.retriable:
+                raise UnansweredError(f"{_NOT_FETCHED}: Local: Timed out ({refusal})") from refusal
+            raise RefusedError(f"{_NOT_FETCHED}: {refusal}", refusal.error.code) from refusal
+        except TransportError as failure:
+            raise UnansweredError(f"{_NOT_FETCHED}: Local: Timed out ({failure})") from failure
+
+    def _asker(self) -> tuple[str, int]:
+        """Member id and epoch of whoever asks now; a classic member asks as nobody, as in `_fetch_committed`."""
+        view = self._member.view()
+        is_counted = view.member_epoch > JOIN_EPOCH and view.state not in SILENT
+        if view.protocol is GroupProtocol.CONSUMER and is_counted:
+            return view.member_id, view.member_epoch
+        return NO_MEMBER_ID, NO_EPOCH
 
     async def _reset(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         """Where partitions without committed offset start (`auto.offset.reset`), as numbers.

@@ -14,8 +14,10 @@ import random
 import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from consumer_membership.config import ConnectionSettings, StartSettings
+from consumer_membership.errors import MembershipError
 from consumer_membership.membership.choice import GroupEffect, GroupMember, ProtocolChosen, ProtocolSettings
 from consumer_membership.membership.classic.member import AnyEvent
 from consumer_membership.membership.effects import (
@@ -40,7 +42,7 @@ from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.runtime.observer import Observer
-from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError
+from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, CommittedOffsets, TopicPartition
 
 _LOG = logging.getLogger("consumer_membership.network")
 
@@ -83,6 +85,7 @@ class NetworkThread:
         self._inbox: Mailbox[Event] = Mailbox(self._ring)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._starting = threading.RLock()
         self._client: ClassicClient | None = None
         self._requests: MemberRequests | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -98,18 +101,37 @@ class NetworkThread:
         return self._view
 
     def start(self) -> None:
-        """Start the thread, if it does not run yet; nothing connects before an event needs it."""
-        if self._thread is not None:
-            return
-        self._loop = asyncio.new_event_loop()
-        name = f"membership {self._member.settings.group_id}"
-        self._thread = threading.Thread(target=self._run, args=(self._loop,), name=name, daemon=True)
-        self._thread.start()
+        """Start the thread, if it does not run yet; nothing connects before an event or a question needs it."""
+        self._started_loop()
+
+    def _started_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the thread, which is started if it does not run yet: by one of several callers."""
+        with self._starting:
+            if self._loop is not None:
+                return self._loop
+            loop = self._loop = asyncio.new_event_loop()
+            name = f"membership {self._member.settings.group_id}"
+            self._thread = threading.Thread(target=self._run, args=(loop,), name=name, daemon=True)
+            self._thread.start()
         self._ring()
+        return loop
 
     def post(self, *events: Event) -> None:
         """Give the member these events, from any thread; they wait until the thread is started."""
         self._inbox.put(*events)
+
+    def fetch_committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> Future[CommittedOffsets]:
+        """Ask what the group has committed of these partitions (`MemberRequests.committed`), from any thread.
+
+        A question of the application alone: the core neither asks nor hears of it. Once the member knows its
+        coordinator the question goes out behind the commits that were posted before it, on their connection.
+        """
+        answer: Future[CommittedOffsets] = Future()
+        try:
+            self._started_loop().call_soon_threadsafe(self._ask_committed, answer, partitions, timeout_s)
+        except RuntimeError:  # the loop is closed
+            answer.cancel()
+        return answer
 
     def stop(self, timeout_s: float) -> None:
         """End the thread and close its connections; what the member had not said yet stays unsaid."""
@@ -231,6 +253,30 @@ class NetworkThread:
     async def _request(self, effect: NetworkOrder) -> None:
         if self._requests is not None:
             self._feed(await self._requests.answer_to(effect))
+
+    def _ask_committed(
+        self, answer: Future[CommittedOffsets], partitions: frozenset[TopicPartition], timeout_s: float
+    ) -> None:
+        loop = self._running_loop
+        task = loop.create_task(self._answer(answer, partitions, timeout_s))
+        self._tasks.add(task)
+        task.add_done_callback(self._request_ended)
+        # Nobody waits for an answer any more that its asker has cancelled.
+        answer.add_done_callback(lambda given: given.cancelled() and loop.call_soon_threadsafe(task.cancel))
+
+    async def _answer(
+        self, answer: Future[CommittedOffsets], partitions: frozenset[TopicPartition], timeout_s: float
+    ) -> None:
+        try:
+            if self._requests is not None:
+                found = await self._requests.committed(partitions, timeout_s)
+                if answer.set_running_or_notify_cancel():
+                    answer.set_result(found)
+        except MembershipError as error:
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(error)
+        finally:
+            answer.cancel()  # where neither came: the thread ends
 
     def _request_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

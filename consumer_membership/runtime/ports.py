@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Protocol
 
 from consumer_membership.config import ConnectionSettings, StartSettings
@@ -12,6 +13,7 @@ from consumer_membership.membership.events import Event
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.mailbox import Mailbox
+from consumer_membership.types import CommittedOffsets, TopicPartition
 
 
 class MemberPort(Protocol):
@@ -22,6 +24,13 @@ class MemberPort(Protocol):
 
     def post(self, *events: Event) -> None:
         """Give the member these events, from any thread; returns at once."""
+
+    def fetch_committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> Future[CommittedOffsets]:
+        """Ask what the group has committed of these partitions, from any thread; starts the member's thread.
+
+        The answer fails with `RefusedError` or `UnansweredError`, the latter after `timeout_s`. It is cancelled where
+        the thread ends first, or never comes where the thread has just ended. Cancelling it ends the question.
+        """
 
     @property
     def view(self) -> MembershipView:

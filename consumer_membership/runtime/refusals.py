@@ -1,8 +1,11 @@
-"""Calls that a session cannot take in its present condition; front ends translate them into their users' exceptions."""
+"""Calls that a session cannot take in its present condition, and questions without an answer.
+
+Front ends translate them into their users' exceptions.
+"""
 
 from __future__ import annotations
 
-from consumer_membership.errors import UseError
+from consumer_membership.errors import GroupError, TransportError, UseError
 
 
 class ClosedError(UseError):
@@ -19,3 +22,11 @@ class StateError(UseError):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
+
+
+class RefusedError(GroupError):
+    """A broker refused what the application asked; `code` is Kafka's."""
+
+
+class UnansweredError(TransportError):
+    """Nobody answered what the application asked within its time; the text says why, as far as that is known."""

@@ -78,10 +78,18 @@ class Session:
         self._commits = OpenCommits(self._post_to_thread, connection.socket_timeout_s)
         self.mailroom = Mailroom(self._take_commit)
         self.life = Life(handle, self.mailroom.mailbox)
+        self._port = port_factory(
+            member=self._settings,
+            protocols=config.protocol_settings(),
+            connection=connection,
+            start=config.start_settings(),
+            to_application=self.mailroom.mailbox,
+            progress=self.deliveries.progress,
+        )
         self._fetcher = Fetcher(handle, self.deliveries)
         self._book = OffsetBook(self._fetcher, stores_by_itself=config.enable_auto_offset_store)
         self._steps = Steps(
-            self._fetcher, self._book, self._turnstile, auto_commit=self._settings.auto_commit, post=self._post
+            self._fetcher, self._book, self._turnstile, auto_commit=self._settings.auto_commit, post=self._port.post
         )
         self.partitions = DataPlane(
             self._fetcher,
@@ -91,17 +99,10 @@ class Session:
             self.life,
             announce=self._announce_by_hand,
             commit_by_hand=self._commit_by_hand,
+            fetch_committed=self._port.fetch_committed,
         )
         self._performer = Performer(
-            self.mailroom, self._steps, self._book, self._turnstile, post=self._post, on_commit=on_commit
-        )
-        self._port = port_factory(
-            member=self._settings,
-            protocols=config.protocol_settings(),
-            connection=connection,
-            start=config.start_settings(),
-            to_application=self.mailroom.mailbox,
-            progress=self.deliveries.progress,
+            self.mailroom, self._steps, self._book, self._turnstile, post=self._port.post, on_commit=on_commit
         )
         self._is_started = False
         self._announced: MembershipView | None = None
@@ -117,9 +118,6 @@ class Session:
     def view(self) -> MembershipView:
         """The member's latest picture."""
         return self._port.view
-
-    def _post(self, *events: Event) -> None:
-        self._port.post(*events)
 
     def _post_to_thread(self, *events: Event) -> None:
         """Post something that is worth connecting for."""
@@ -142,14 +140,14 @@ class Session:
             self._fetcher.warm(subscription.topics)
         self._steps.listener = listener
         self.partitions.is_subscribed = True
-        self._post(Subscribed(subscription=subscription))
+        self._port.post(Subscribed(subscription=subscription))
         self._announced = None
 
     def unsubscribe(self, option: LeaveOption) -> None:
         """Leave the group; on_revoke is called by the next polls, or by close."""
         self.life.check()
         self.partitions.is_subscribed = False
-        self._post(LeaveRequested(option=option))
+        self._port.post(LeaveRequested(option=option))
 
     # ---- polling ----
 
@@ -387,7 +385,7 @@ class Session:
         # A leave would overtake commits on their way, and the coordinator refuses those of a member that is gone.
         self._perform_until(lambda: not self._commits.has_outstanding, errors, self._settings.leave_timeout_s / 2)
         leaves = self._performer.leaves
-        self._post(LeaveRequested(option=self._leave_option))
+        self._port.post(LeaveRequested(option=self._leave_option))
         if not self._perform_until(lambda: self._performer.leaves > leaves, errors, self._patience_s):
             _LOG.error("The member did not confirm its leave in time; the session's end removes it from the group")
 

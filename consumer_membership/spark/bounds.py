@@ -43,7 +43,8 @@ class Tally:
 def tally_in(metadata: str | None, run: str) -> Tally | None:
     """The tally of this run in a commit's metadata; None: somebody else committed."""
     try:
-        read = json.loads(metadata or "")
+        # confluent-kafka counts the NUL behind it as part of the metadata that a transaction commits.
+        read = json.loads((metadata or "").rstrip("\0"))
         tally = Tally(
             run=str(read["run"]),
             first=int(read["first"]),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
+from confluent_kafka import TopicPartition
+
 from consumer_membership.spark.fence import Fence
 
 
@@ -50,6 +52,10 @@ class Ownership(Protocol):
         """What `Producer.send_offsets_to_transaction` wants."""
         ...
 
+    def commit_metadata(self, part: OffsetRange) -> str:
+        """What the run notes beside the offset that follows these records; "" for nothing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:
@@ -87,6 +93,22 @@ class SinkContext:
     def group_metadata(self) -> bytes:
         """The member as `Producer.send_offsets_to_transaction` wants it (KIP-447)."""
         return self.ownership.group_metadata()
+
+    def offsets(self) -> list[TopicPartition]:
+        """The group's offsets behind this batch as `Producer.send_offsets_to_transaction` wants them.
+
+        A drain's account of its records is in their metadata, and is committed by whoever commits the offsets.
+        """
+        found = []
+        for part in self.ranges:
+            note = self.ownership.commit_metadata(part)
+            # Left out where there is nothing to note: confluent-kafka takes no None, and commits a NUL for "".
+            found.append(
+                TopicPartition(*part.place, part.next_offset, metadata=note)
+                if note
+                else TopicPartition(*part.place, part.next_offset)
+            )
+        return found
 
 
 BatchT_contra = TypeVar("BatchT_contra", contravariant=True)

@@ -105,7 +105,7 @@ class Handover:
             batch = formed(held.records, self._plan.batch_format, held.topic)
             self.settle()
             began_at = time.time()
-            self._call(batch, held, epoch)
+            self._call(batch, held, epoch, began_at)
             self.records += sum(one.records for one in held.ranges)
             self.batches += 1
         else:
@@ -127,8 +127,11 @@ class Handover:
 
     # ---- the sink ----
 
-    def _call(self, batch: Batch, held: Held, epoch: int) -> None:
-        ownership = _Asked(self._consumer, held.ranges, self._metadata_before)
+    def _call(self, batch: Batch, held: Held, epoch: int, began_at: float) -> None:
+        def counted(part: OffsetRange) -> str:
+            return self._metadata(part.place, part, began_at, time.time())
+
+        ownership = _Asked(self._consumer, held.ranges, self._metadata_before, counted)
         context = SinkContext(
             group=self._plan.group,
             pipeline=self._plan.pipeline,
@@ -266,10 +269,17 @@ class Handover:
 class _Asked:
     """The coordinator's word on a member, for one batch."""
 
-    def __init__(self, consumer: Consumer, ranges: Sequence[OffsetRange], metadata: Callable[[Partition], str]) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        ranges: Sequence[OffsetRange],
+        metadata: Callable[[Partition], str],
+        counted: Callable[[OffsetRange], str],
+    ) -> None:
         self._consumer = consumer
         self._ranges = ranges
         self._metadata = metadata
+        self._counted = counted
 
     def verify(self) -> None:
         """Commit what is committed already: the coordinator refuses it from a member that was replaced."""
@@ -286,6 +296,10 @@ class _Asked:
     def group_metadata(self) -> bytes:
         """What a transactional producer tells the coordinator of the member."""
         return self._consumer.consumer_group_metadata()
+
+    def commit_metadata(self, part: OffsetRange) -> str:
+        """What a transactional producer commits beside the offset behind these records: a drain's account of them."""
+        return self._counted(part)
 
 
 def _may_pass(raised: BaseException) -> bool:

@@ -17,6 +17,7 @@ from consumer_membership.types import (
     Assignment,
     BrokerAddress,
     BrokerError,
+    CommittedOffsets,
     OffsetAndMetadata,
     TopicIdPartition,
     TopicPartition,
@@ -120,6 +121,25 @@ def offset_fetch(
         if int(found.error_code) != _SUCCESS:
             return group_error(int(found.error_code), f"{partition.topic} [{partition.partition}]", group_id)
         offsets[partition] = committed(found)
+    return offsets
+
+
+def offset_fetch_by_partition(
+    entity: OffsetFetchResponse, group_id: str, partitions: Iterable[TopicPartition]
+) -> CommittedOffsets | BrokerError:
+    """As `offset_fetch`, each partition's error in its place; or the error of the whole group."""
+    answered = fetched(entity, group_id)
+    if isinstance(answered, BrokerError):
+        return answered
+    offsets: dict[TopicPartition, OffsetAndMetadata | BrokerError | None] = {}
+    for partition in partitions:
+        found = answered.get(partition)
+        if found is None:
+            offsets[partition] = _LEFT_OUT
+        elif int(found.error_code) != _SUCCESS:
+            offsets[partition] = group_error(int(found.error_code), None, group_id)
+        else:
+            offsets[partition] = committed(found)
     return offsets
 
 

@@ -67,6 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
             is_quick=asked.quick,
             rounds=asked.rounds,
             seed=asked.seed if asked.seed is not None else secrets.randbelow(10**6),
+            cells=tuple(asked.cell),
         )
         run = report.circumstances(broker=broker, subject=bench.subject, is_quick=bench.is_quick, seed=bench.seed)
         figures: list[Figure] = []
@@ -115,6 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", type=_name, help=which)
     parser.add_argument("--quick", action="store_true", help="few rounds, little data: about fifteen minutes")
     parser.add_argument("--rounds", type=int, help="rounds of each figure, instead of its own number")
+    cells = f"only this cell of {spark_recovery.NAME}; may be given again"
+    parser.add_argument("--cell", action="append", default=[], choices=list(spark_recovery.CELLS), help=cells)
     parser.add_argument("--seed", type=int, help="of random phases and choices")
     parser.add_argument("--bootstrap", help="an existing broker, instead of one that is started")
     parser.add_argument("--version", help="the version of the broker that is started")

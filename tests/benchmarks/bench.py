@@ -69,6 +69,7 @@ class Bench:
         is_quick: Whether to take few rounds and little data.
         rounds: How many rounds to take instead of each figure's own number.
         seed: Of all random phases and choices.
+        cells: Which cells of a figure that has cells, by name; none: all of them.
     """
 
     bootstrap: str
@@ -76,6 +77,7 @@ class Bench:
     is_quick: bool
     rounds: int | None
     seed: int
+    cells: tuple[str, ...] = ()
     chance: random.Random = field(init=False)
 
     def __post_init__(self) -> None:

@@ -10,7 +10,17 @@ from tests.benchmarks import __main__ as runner
 from tests.benchmarks.builders import bench
 from tests.benchmarks.figures import spark, spark_growth
 from tests.benchmarks.figures.spark import CONTESTS, Contestant
-from tests.benchmarks.figures.spark_recovery import SCENARIOS, WORKER, Audit, audit, latest, replacement
+from tests.benchmarks.figures.spark_recovery import (
+    CELLS,
+    WORKER,
+    Audit,
+    Counted,
+    audit,
+    checks,
+    chosen,
+    latest,
+    replacement,
+)
 from tests.benchmarks.samples import Verdict
 from tests.benchmarks.workers.spark_marks import Mark
 from tests.benchmarks.workers.spark_turns import Turn
@@ -84,9 +94,62 @@ def test_replacement_is_the_next_attempt_of_the_same_member() -> None:
 
 def test_victim_of_a_scenario() -> None:
     """The Python worker, or the executor above it."""
-    assert [scenario.pid(mark(0, 1)) for scenario in SCENARIOS] == [
-        10 if scenario.victim == WORKER else 5 for scenario in SCENARIOS
+    assert [scenario.pid(mark(0, 1)) for scenario in CELLS.values()] == [
+        10 if scenario.victim == WORKER else 5 for scenario in CELLS.values()
     ]
+
+
+def test_cells_are_every_victim_with_every_sink() -> None:
+    """All of them, or those that are asked for, in the order of the table."""
+    assert list(CELLS) == [
+        f"{victim}-{sink}" for victim in ("worker", "executor") for sink in ("parquet", "postgresql", "kafka")
+    ]
+    assert chosen([]) == list(CELLS.values())
+    assert chosen(["executor-kafka", "worker-parquet"]) == [CELLS["worker-parquet"], CELLS["executor-kafka"]]
+
+
+def counted(recovery: list[float], lost: int | None = 0, twice: int | None = 0) -> Counted:
+    """What a cell measured."""
+    made = Counted.of(CELLS["executor-kafka"])
+    for number, seconds in enumerate(recovery):
+        made.recovery.add(seconds, round=number)
+    for series, found in ((made.lost, lost), (made.twice, twice)):
+        if found is not None:
+            series.add(found)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (counted([0.5, 2.0, 0.25]), "3 kills, 0 lost, 0 twice, recovery worst 2 s, median 0.500 s: PASS"),
+        (counted([0.5, 2.01]), "2 kills, 0 lost, 0 twice, recovery worst 2.01 s, median 1.25 s: FAIL"),
+        (counted([0.5], lost=1), "1 kills, 1 lost, 0 twice, recovery worst 0.500 s, median 0.500 s: FAIL"),
+        (counted([0.5], twice=2), "1 kills, 0 lost, 2 twice, recovery worst 0.500 s, median 0.500 s: FAIL"),
+        (counted([0.5], lost=None, twice=None), "1 kills, ? lost, ? twice, recovery worst"),
+        (counted([], lost=None, twice=None), "0 kills, ? lost, ? twice, no recovery: FAIL"),
+    ],
+)
+def test_cell_in_one_line(cell: Counted, words: str) -> None:
+    """The worst recovery counts, and what was not measured holds no bound."""
+    assert str(cell).startswith(f"executor killed, Kafka: {words}")
+
+
+def test_failed_cell_fails_its_bounds() -> None:
+    """Whatever it had measured before."""
+    cell = counted([0.5])
+    assert {check.verdict for check in checks(cell, 1)} == {Verdict.PASS}
+    for series in cell.series:
+        series.fail("because")
+    assert {check.verdict for check in checks(cell, 1)} == {Verdict.FAIL}
+    assert str(cell).endswith("FAIL")
+
+
+def test_cell_is_asked_for_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is not there is refused with the names of those that are."""
+    with pytest.raises(SystemExit):
+        runner.main(["spark-recovery", "--cell", "driver-kafka"])
+    assert "executor-kafka" in capsys.readouterr().err
 
 
 def test_growth_goes_to_sixteen_times() -> None:

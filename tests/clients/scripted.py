@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from consumer_membership import Consumer
@@ -27,13 +28,28 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.mailbox import Mailbox
-from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
+from consumer_membership.types import (
+    BrokerError,
+    CommittedOffsets,
+    GroupProtocol,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 
 EventT = TypeVar("EventT", bound=Event)
 
 #: A bound against hanging, not a measurement.
 PATIENCE_S = 20.0
 MEMBER_ID = "abcdefghijklmnopqrstuv"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the application asked: what is committed."""
+
+    partitions: frozenset[TopicPartition]
+    timeout_s: float
+    answer: Future[CommittedOffsets]
 
 
 class ScriptedMember:
@@ -60,6 +76,10 @@ class ScriptedMember:
         self.confirms_leaves = True
         self.commit_error: BrokerError | None = None
         self.answers_commits = True
+        #: What the group has committed, and what was asked of it.
+        self.committed: dict[TopicPartition, OffsetAndMetadata | BrokerError] = {}
+        self.questions: list[Question] = []
+        self.answers_questions = True
         #: What a leave orders before it is confirmed.
         self.farewell: list[ApplicationEffect] = []
         self.attempt = 0
@@ -107,6 +127,13 @@ class ScriptedMember:
                 case LeaveRequested() if self.confirms_leaves:
                     self.order(*self.farewell, LeaveCompleted())
 
+    def fetch_committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> Future[CommittedOffsets]:
+        answer: Future[CommittedOffsets] = Future()
+        self.questions.append(Question(partitions=partitions, timeout_s=timeout_s, answer=answer))
+        if self.answers_questions:
+            answer.set_result({partition: self.committed.get(partition) for partition in partitions})
+        return answer
+
     # ---- the test's side ----
 
     def order(self, *effects: ApplicationEffect) -> None:
@@ -116,6 +143,8 @@ class ScriptedMember:
     def answer_commit(self, request: CommitRequested, error: BrokerError | None = None) -> None:
         """Say that this commit is over."""
         errors = dict.fromkeys(request.offsets, error)
+        if error is None:
+            self.committed.update(request.offsets)
         self.order(CommitCompleted(commit_id=request.commit_id, offsets=request.offsets, errors=errors))
 
     def assign(self, offsets: dict[TopicPartition, int], epoch: int = 2) -> int:

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership import InternalError, UseError
-from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
+from consumer_membership.clients.group_metadata import check_layout, epoch_in, pack_group_metadata
 from consumer_membership.types import TopicPartition
 from tests.clients.application import record, subscribed
 from tests.clients.conftest import ConsumerFactory
@@ -21,6 +21,19 @@ def test_bytes_are_librdkafkas() -> None:
     """The magic, a native int32, strings with NUL, and a flag that says that no instance id follows."""
     assert pack_group_metadata("g", 7, "m", None) == b"CGMDv2:" + struct.pack("=i", 7) + b"g\0m\0\1"
     assert pack_group_metadata("g", -1, "m", "i") == b"CGMDv2:" + struct.pack("=i", -1) + b"g\0m\0\0i\0"
+
+
+@pytest.mark.parametrize("epoch", [7, 0, -1, 2**31 - 1])
+def test_epoch_is_read_back(epoch: int) -> None:
+    """Whatever the ids are: it stands before them."""
+    assert epoch_in(pack_group_metadata("g", epoch, "m", "i")) == epoch
+
+
+@pytest.mark.parametrize("metadata", [b"", b"CGMDv2:", b"CGMDv3:\0\0\0\0g\0m\0\1"])
+def test_epoch_of_other_bytes_is_refused(metadata: bytes) -> None:
+    """An epoch that was never written would pass for one."""
+    with pytest.raises(UseError, match="is no group metadata"):
+        epoch_in(metadata)
 
 
 @pytest.mark.parametrize(("group", "instance"), [("grüppe", None), ("g\n", None), ("g", "ï")])

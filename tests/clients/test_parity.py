@@ -14,6 +14,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership import Consumer
+from consumer_membership.types import BrokerError
+from consumer_membership.types import TopicPartition as Partition
 from tests.clients.conftest import ConsumerFactory
 from tests.support.mock_cluster import MockCluster
 
@@ -200,7 +202,8 @@ CALLS: dict[str, Call] = {
     "commit tuple": lambda c: c.commit(offsets=(TP("records", 0, 1),)),
     "commit numbers": lambda c: c.commit(offsets=[3]),
     "commit message with an error": lambda c: c.commit(ERROR_MESSAGE),
-    "committed": lambda c: c.committed([TP("records", 2), TP("nowhere", 1)], 20),
+    "committed": lambda c: c.committed([TP("nowhere", 1, 5, "note", 3), TP("nowhere", 1)], 20),
+    "committed of nothing": lambda c: c.committed([], 20),
     "committed text": lambda c: c.committed("x"),
     "store": lambda c: c.store_offsets(RECORD),
     "store offsets": lambda c: c.store_offsets(offsets=[TP("records", 0, 3)]),
@@ -293,6 +296,8 @@ def test_calls_have_the_results_and_exceptions_of_confluent_kafka(
         }
     )
     ours = consumers(group_id="ours", enable_auto_commit=False)
+    # The mock cluster's word; a real broker's is compared in `tests/integration/test_committed.py`.
+    ours.member.committed[Partition("nowhere", 1)] = BrokerError(code=3, name="UNKNOWN_TOPIC_OR_PARTITION")
     for consumer in (theirs, ours):
         assert consumer.assign([TP(topic, 0, 0), TP(topic, 1, 50)]) is None
     problems = []

@@ -21,9 +21,10 @@ from consumer_membership.membership.events import (
     Verdict,
 )
 from consumer_membership.runtime.broker_client import BrokerClient, BrokerRefusal, HeartbeatOutcome
-from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
+from consumer_membership.types import BrokerAddress, BrokerError, CommittedOffsets, OffsetAndMetadata, TopicPartition
 from tests.runtime.clients import (
     COMMIT,
+    FETCH,
     FIND,
     HEARTBEAT,
     METADATA,
@@ -299,6 +300,63 @@ def test_unanswered_fetch_is_never_no_offset() -> None:
 def test_fetch_of_nothing_asks_nobody() -> None:
     """No partitions, no request."""
     assert fetched(answers()) == {}
+
+
+def asked_by_partition(script: Script, member_id: str, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
+    """What committed_by_partition gives of two partitions."""
+    with ScriptedBroker(script) as broker:
+        return with_client(
+            broker.servers,
+            lambda client: client.committed_by_partition(
+                node(broker), "g", (T0, T1), member_id, 5, require_stable=True, timeout_s=timeout_s
+            ),
+        )
+
+
+def test_one_partition_s_error_leaves_the_others_their_offsets() -> None:
+    """An application is told of each."""
+    found = asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 29)})), "m")
+    assert found[T0] == OffsetAndMetadata(offset=17, leader_epoch=3)
+    assert found[T1] == BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed.")
+
+
+@pytest.mark.parametrize(
+    ("code", "as_member", "as_nobody"),
+    [(14, True, True), (16, True, True), (25, True, False), (69, True, False), (113, True, False), (30, False, False)],
+)
+def test_only_a_member_may_hope_that_its_identity_mends(code: int, as_member: bool, as_nobody: bool) -> None:  # noqa: FBT001
+    """Its heartbeats bring another epoch, or another membership; whoever is no member would ask for ever."""
+    for member_id, expected in (("m", as_member), ("", as_nobody)):
+        with pytest.raises(BrokerRefusal) as caught:
+            asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({}, code)), member_id)
+        assert caught.value.retriable is expected
+
+
+def test_open_transaction_is_waited_for() -> None:
+    """KIP-447: UNSTABLE_OFFSET_COMMIT stands at a partition, and its end decides which offset counts."""
+    with pytest.raises(BrokerRefusal, match="UNSTABLE_OFFSET_COMMIT") as caught:
+        asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 88)})), "")
+    assert caught.value.retriable
+
+
+def test_question_without_an_answer_ends_its_connection() -> None:
+    """Who has no heartbeats would ask on a dead connection again and again."""
+
+    def first_connection_is_dead(request: Received) -> Answer:
+        if request.api_key != FETCH:
+            return None
+        asked.append(request.connection)
+        return DROP if request.connection == asked[0] else fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
+
+    async def act(client: BrokerClient) -> CommittedOffsets:
+        with pytest.raises(TransportError):
+            await client.committed_by_partition(node(broker), "g", (T0, T1), "", -1, True, 0.05)
+        return await client.committed_by_partition(node(broker), "g", (T0, T1), "", -1, True, PATIENCE_S)
+
+    asked: list[int] = []
+    with ScriptedBroker(first_connection_is_dead) as broker:
+        assert with_client(broker.servers, act)[T1] is None
+    assert len(set(asked)) == 2
 
 
 # ---- the end ---------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -35,8 +36,22 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.network_thread import NetworkThread
 from consumer_membership.runtime.observer import LogObserver
-from consumer_membership.types import ConflictPolicy, OffsetAndMetadata, Subscription, TopicPartition
-from tests.support.coordinator_script import DESCRIBE, HEARTBEAT, OFFSET_COMMIT, VERSIONS, CoordinatorScript
+from consumer_membership.runtime.refusals import RefusedError, UnansweredError
+from consumer_membership.types import (
+    CommittedOffsets,
+    ConflictPolicy,
+    OffsetAndMetadata,
+    Subscription,
+    TopicPartition,
+)
+from tests.support.coordinator_script import (
+    DESCRIBE,
+    HEARTBEAT,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    VERSIONS,
+    CoordinatorScript,
+)
 from tests.support.protocols import CONSUMER_ONLY
 from tests.support.scripted_broker import DISCONNECT, DROP, Received, ScriptedBroker
 
@@ -125,10 +140,10 @@ def broker(script: CoordinatorScript) -> Iterator[ScriptedBroker]:
 
 @pytest.fixture
 def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
-    """Makes a member that subscribes and polls once."""
+    """Makes a member that subscribes and polls once, or one that does nothing yet."""
     made: list[Application] = []
 
-    def member(**settings: object) -> Application:
+    def member(*, subscribes: bool = True, **settings: object) -> Application:
         mailbox: Mailbox[ApplicationEffect] = Mailbox()
         application: Application | None = None
         port = NetworkThread(
@@ -142,8 +157,9 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
         )
         application = Application(mailbox, port)
         made.append(application)
-        port.start()
-        port.post(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
+        if subscribes:
+            port.start()
+            port.post(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
         return application
 
     yield member
@@ -303,6 +319,132 @@ def test_commit_without_an_answer_is_sent_again(
     until(lambda: bool(one.commits), one)
     assert one.commits[0].errors == {TopicPartition(TOPIC, 0): None}
     assert len(broker.requests(OFFSET_COMMIT)) == 2
+
+
+def committed(application: Application, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
+    """What the application is told that the group has committed of the first two partitions."""
+    asked = frozenset(TopicPartition(TOPIC, number) for number in (0, 1))
+    return application.port.fetch_committed(asked, timeout_s).result(2 * PATIENCE_S)
+
+
+def committed_5(application: Application) -> None:
+    """Have the group commit something of the first partition."""
+    offsets = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5)}
+    application.port.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
+
+
+FIVE = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5), TopicPartition(TOPIC, 1): None}
+
+
+def askers(broker: ScriptedBroker) -> list[tuple[str | None, int]]:
+    """Who asked for committed offsets: member id and epoch."""
+    return [(g.member_id, g.member_epoch) for r in broker.requests(OFFSET_FETCH) for g in r.entity.groups]
+
+
+def test_application_asks_as_the_member_and_behind_its_commits(
+    broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """KIP-848: with member id and epoch, on the connection on which the commit went out before."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    committed_5(one)
+    assert committed(one) == FIVE
+    assert askers(broker)[-1] == (one.port.view.member_id, one.port.view.member_epoch)
+    last = broker.requests(OFFSET_FETCH)[-1].connection
+    assert {request.connection for request in broker.requests(OFFSET_COMMIT)} == {last}
+
+
+def test_who_is_no_member_asks_as_nobody(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
+    """Before a subscription, or with partitions assigned by hand: the question starts the thread."""
+    one, two = join(), join(subscribes=False)
+    until(lambda: one.owns(6), one)
+    committed_5(one)
+    until(lambda: bool(one.commits), one)
+    assert committed(two) == FIVE
+    assert askers(broker)[-1] == (None, -1)
+    assert two.state is MemberState.UNSUBSCRIBED
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.stale_member_epoch, ErrorCode.unknown_member_id, ErrorCode.unstable_offset_commit]
+)
+def test_refusal_that_passes_is_followed_by_another_question(
+    script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application], code: ErrorCode
+) -> None:
+    """The member's epoch moved on meanwhile, or a transaction is open: neither is the application's affair."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    committed_5(one)
+    before = len(askers(broker))
+    script.once(OFFSET_FETCH, lambda request: refused_fetch(request, code))
+    assert committed(one) == FIVE
+    assert len(askers(broker)) == before + 2
+
+
+def refused_fetch(request: Received, code: ErrorCode) -> object:
+    """This code for the whole group."""
+    module = sys.modules[request.response.__module__]
+    group = module.OffsetFetchResponseGroup(group_id="group", topics=(), error_code=code)
+    return request.response(throttle_time=timedelta(0), groups=(group,))
+
+
+def test_right_that_is_missing_is_told_at_once(script: CoordinatorScript, join: Callable[..., Application]) -> None:
+    """With Kafka's code; waiting would not help."""
+    one = join(subscribes=False)
+    script.once(OFFSET_FETCH, lambda request: refused_fetch(request, ErrorCode.group_authorization_failed))
+    with pytest.raises(RefusedError, match="Failed to get committed offsets: GROUP_AUTHORIZATION_FAILED") as told:
+        committed(one)
+    assert told.value.code == ErrorCode.group_authorization_failed
+
+
+def test_question_follows_the_coordinator(
+    script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """S01: it moved, and loads; the first question that it answers counts."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    committed_5(one)
+    until(lambda: bool(one.commits), one)
+    script.move(broker, 2, loading_s=0.3)
+    assert committed(one) == FIVE
+    assert broker.requests(OFFSET_FETCH)[-1].node_id == 2
+
+
+@pytest.mark.parametrize("silence", [DROP, DISCONNECT])
+def test_question_ends_with_its_time(
+    script: CoordinatorScript, join: Callable[..., Application], silence: object
+) -> None:
+    """A coordinator that does not answer: the application hears of it, and is not kept."""
+    one = join(subscribes=False)
+    script.faults.append(lambda request: silence if request.api_key == OFFSET_FETCH else None)
+    with pytest.raises(UnansweredError, match=r"Failed to get committed offsets: Local: Timed out \("):
+        committed(one, 0.3)
+
+
+def test_question_that_is_given_up_is_asked_no_more(
+    script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """A Ctrl-C in a call that would wait for ever."""
+    one = join(subscribes=False)
+    script.faults.append(lambda request: DISCONNECT if request.api_key == OFFSET_FETCH else None)
+    answer = one.port.fetch_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
+    broker.wait_for(OFFSET_FETCH)
+    assert answer.cancel()
+    until(lambda: not one.port._tasks)
+
+
+def test_end_of_the_thread_is_the_end_of_its_questions(
+    script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """Those that are under way, and those that come later."""
+    one = join(subscribes=False)
+    script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
+    answer = one.port.fetch_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
+    broker.wait_for(OFFSET_FETCH)
+    one.port.stop(PATIENCE_S)
+    assert answer.cancelled()
+    with pytest.raises(CancelledError):
+        committed(one)
 
 
 def test_leave_without_an_answer_ends_in_time(script: CoordinatorScript, join: Callable[..., Application]) -> None:

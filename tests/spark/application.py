@@ -1,49 +1,26 @@
-"""A Spark application for tests that need a cluster, or a driver that may be interrupted or killed.
+"""A Spark application for tests of a driver that is interrupted or killed.
 
-    python -m tests.spark.application MASTER BOOTSTRAP TOPIC GROUP FOLDER drain|run VICTIM
+    python -m tests.spark.application BOOTSTRAP TOPIC GROUP FOLDER
 
-It prints `ready` when records come, and what it did as JSON at its end. VICTIM: worker, executor, or nobody.
+It prints `ready` when records come, and that it was stopped as JSON at its end.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-from consumer_membership.spark import RunHandle, drain, run
-from tests.spark.recorders import Killer, Recorder
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from consumer_membership.spark import RunHandle, run
+from tests.spark.clusters import session_of
+from tests.spark.recorders import Recorder
 
 
 def main() -> None:
-    """Drain, or run until it is told to stop."""
-    master, bootstrap, topic, group, folder, mode, victim = sys.argv[1:]
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(ROOT)
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
-        .config("spark.executorEnv.PYTHONPATH", str(ROOT))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
-    recorder = Recorder(Path(folder))
-    sink = recorder if victim == "nobody" else Killer(recorder, victim=victim)
-    config = {"bootstrap.servers": bootstrap}
-    if mode == "drain":
-        result = drain(spark, config, [topic], group, sink, 2, batch_size=200)
-        print(json.dumps({"records": result.records}), flush=True)
-    else:
-        watch(run(spark, config, [topic], group, sink, 2, batch_size=200))
+    """Run until it is told to stop."""
+    bootstrap, topic, group, folder = sys.argv[1:]
+    spark = session_of("local[2]", {})
+    watch(run(spark, {"bootstrap.servers": bootstrap}, [topic], group, Recorder(Path(folder)), 2, batch_size=200))
     spark.stop()
 
 

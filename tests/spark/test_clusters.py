@@ -1,44 +1,119 @@
-"""Drivers of their own: executors that die, Ctrl-C, a driver that is killed; local-cluster and standalone."""
+"""Executors in processes of a cluster, and drivers of their own: what is lost, interrupted or killed there."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-import pyspark
 import pytest
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
-from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from consumer_membership.types import OffsetAndMetadata
-from tests.spark.recorders import Recorder
-from tests.support.kafka import create_topic, produce, unique
+from tests.spark.clusters import (
+    PATIENCE_S,
+    ROOT,
+    Ground,
+    SessionProcess,
+    a_run,
+    a_session,
+    a_standalone_cluster,
+    drained,
+    given_by_partition,
+    reported,
+    stopped,
+)
+from tests.spark.recorders import Killer, Recorder
+from tests.support.kafka import produce
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_S = 100.0
 PARTITIONS, RECORDS = 4, 4000
 
 
-class Application:
-    """A driver in a process of its own."""
+@pytest.fixture
+def ground(kafka: Broker) -> Ground:
+    """4,000 records in 4 partitions."""
+    return Ground(kafka, PARTITIONS, RECORDS)
 
-    def __init__(self, broker: Broker, folder: Path, master: str, mode: str, victim: str) -> None:
-        self.config: dict[str, object] = {"bootstrap.servers": broker.bootstrap_servers}
-        self.topic = create_topic(broker.bootstrap_servers, unique("spark"), PARTITIONS)
-        self.group = unique("group")
-        self.recorder = Recorder(folder)
-        produce(broker.bootstrap_servers, self.topic, RECORDS)
-        words = [master, broker.bootstrap_servers, self.topic, self.group, str(folder), mode, victim]
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    """Where it stands what the sinks were given."""
+    return Recorder(tmp_path)
+
+
+def until(is_so: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
+    """Return when it is so."""
+    Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.05), retry=retry_if_not_result(bool))(is_so)
+
+
+# ---- clusters --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["local-cluster", "standalone"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionProcess]:
+    """A session with two executors of one core each, in JVMs of their own."""
+    with ExitStack() as stack:
+        master = "local-cluster[2,1,1024]"
+        if request.param == "standalone":
+            folder = tmp_path_factory.mktemp("cluster")
+            master = stack.enter_context(a_standalone_cluster(folder, ["127.0.0.1"] * 2))
+        yield stack.enter_context(a_session(master))
+
+
+def test_foreach_partition_gives_everything_once(cluster: SessionProcess, ground: Ground, recorder: Recorder) -> None:
+    """The plain form ends when everything is committed, and nobody stays in the group."""
+    cluster.ask(given_by_partition, ground.config, ground.topic, ground.group, recorder, 2)
+    counts = recorder.counts()
+    assert (len(counts), set(counts.values()), ground.committed()) == (RECORDS, {1}, [1000] * PARTITIONS)
+    assert ground.members() == []
+
+
+def test_run_goes_on_until_it_is_stopped(cluster: SessionProcess, ground: Ground, recorder: Recorder) -> None:
+    """Both executors work, what comes later is taken, and nobody and nothing uncommitted is left."""
+
+    def given() -> int:
+        return sum(member.records for member in cluster.ask(reported, ground.group))
+
+    with a_run(cluster, ground, recorder):
+        until(lambda: given() == RECORDS)
+        until(lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2])
+        produce(ground.bootstrap, ground.topic, 400)
+        until(lambda: given() == RECORDS + 400)
+        result = cluster.ask(stopped, ground.group)
+    assert result is not None
+    assert (result.records, len({call.pid for call in recorder.given()})) == (RECORDS + 400, 2)
+    counts = recorder.counts()
+    assert (len(counts), set(counts.values()), ground.committed()) == (RECORDS + 400, {1}, [1100] * PARTITIONS)
+    assert ground.members() == []
+
+
+@pytest.mark.parametrize("victim", ["worker", "executor"])
+def test_lost_process_is_replaced(cluster: SessionProcess, ground: Ground, recorder: Recorder, victim: str) -> None:
+    """Kill -9 of a task's Python, or of an executor's JVM: nothing is lost, only batches in hand come twice."""
+    sink = Killer(recorder, victim=victim)
+    result = cluster.ask(drained, ground.config, ground.topic, ground.group, sink, batch_size=200)
+    counts = recorder.counts()
+    assert (recorder.folder / "killed").exists()
+    assert (result.records, len(counts), ground.committed()) == (RECORDS, RECORDS, [1000] * PARTITIONS)
+    assert sum(counts.values()) - RECORDS <= 2 * 200
+    assert ground.members() == []
+
+
+# ---- drivers ---------------------------------------------------------------------------------------------------------
+
+
+class Application:
+    """A driver in a process of its own, with a run that goes on."""
+
+    def __init__(self, ground: Ground, folder: Path) -> None:
+        words = [ground.bootstrap, ground.topic, ground.group, str(folder)]
         self._errors = (folder / "stderr").open("w")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.application", *words],
@@ -59,15 +134,6 @@ class Application:
         """Its exit code."""
         return self.process.wait(PATIENCE_S)
 
-    def committed(self) -> list[int]:
-        """What the group committed, by partition."""
-        said = GroupAdmin(self.config).committed(self.group)
-        return [at.offset for _, at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)]
-
-    def is_alone(self) -> bool:
-        """Whether nobody is left in the group."""
-        return not GroupAdmin(self.config).describe(self.group).group.members
-
     def close(self) -> None:
         """End whatever is left of it."""
         if self.process.poll() is None:
@@ -78,95 +144,28 @@ class Application:
         self._errors.close()
 
 
-def until_alone(application: Application) -> None:
+def until_nobody_is_left(ground: Ground) -> None:
     """Return when nobody is left in the group: long before a session of 45 s ends."""
-    Retrying(stop=stop_after_delay(20), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(application.is_alone)
+    until(lambda: not ground.members(), 20)
 
 
-def test_lost_executor_is_replaced(kafka: Broker, tmp_path: Path) -> None:
-    """Kill -9 of an executor's JVM, with all its tasks: nothing is lost, and only batches in hand come twice."""
-    with closing(Application(kafka, tmp_path, "local-cluster[2,1,512]", "drain", "executor")) as application:
-        assert json.loads(application.line()) == {"records": RECORDS}
-        assert application.ended() == 0
-        counts = application.recorder.counts()
-        assert (tmp_path / "killed").exists()
-        assert (len(counts), application.committed()) == (RECORDS, [1000] * PARTITIONS)
-        assert sum(counts.values()) - RECORDS <= 2 * 200
-        assert application.is_alone()
-
-
-def test_interrupt_finishes_the_batch_and_leaves(kafka: Broker, tmp_path: Path) -> None:
+def test_interrupt_finishes_the_batch_and_leaves(ground: Ground, recorder: Recorder) -> None:
     """Ctrl-C at the driver's terminal: what the sinks have taken is committed, and nobody stays in the group."""
-    with closing(Application(kafka, tmp_path, "local[2]", "run", "nobody")) as application:
+    with closing(Application(ground, recorder.folder)) as application:
         assert application.line() == "ready"
         os.killpg(application.process.pid, signal.SIGINT)
         assert json.loads(application.line()) == {"stopped": True}
         application.ended()
-        until_alone(application)
-        assert set(application.recorder.counts().values()) == {1}
-        assert sum(application.committed()) == len(application.recorder.counts())
+        until_nobody_is_left(ground)
+        assert set(recorder.counts().values()) == {1}
+        assert sum(ground.committed()) == len(recorder.counts())
 
 
-def test_killed_driver_leaves_nobody_behind(kafka: Broker, tmp_path: Path) -> None:
+def test_killed_driver_leaves_nobody_behind(ground: Ground, recorder: Recorder) -> None:
     """Kill -9 of the driver: its tasks hear of it, finish their batch, commit and leave."""
-    with closing(Application(kafka, tmp_path, "local[2]", "run", "nobody")) as application:
+    with closing(Application(ground, recorder.folder)) as application:
         assert application.line() == "ready"
         application.process.kill()
         application.ended()
-        until_alone(application)
-        assert sum(application.committed()) == len(application.recorder.counts())
-
-
-def free_port() -> int:
-    """One that nobody has at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
-@contextmanager
-def a_standalone_cluster(folder: Path) -> Iterator[str]:
-    """A master and two workers, each a process; the master's address."""
-    home = Path(pyspark.__file__).parent
-    port = free_port()
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(folder / "work")}
-    common = ["--host", "127.0.0.1", "--webui-port", "0"]
-    words = [
-        ["org.apache.spark.deploy.master.Master", *common, "--port", str(port)],
-        *[
-            [
-                "org.apache.spark.deploy.worker.Worker",
-                *common,
-                "--cores",
-                "1",
-                "--memory",
-                "1g",
-                f"spark://127.0.0.1:{port}",
-            ]
-        ]
-        * 2,
-    ]
-    with ExitStack() as stack:
-        for number, one in enumerate(words):
-            log = stack.enter_context((folder / f"daemon-{number}").open("w"))
-            process = subprocess.Popen(
-                [str(home / "bin" / "spark-class"), *one],
-                env=environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-            stack.callback(process.wait)
-            stack.callback(os.killpg, process.pid, signal.SIGTERM)
-        yield f"spark://127.0.0.1:{port}"
-
-
-def test_standalone_cluster(kafka: Broker, tmp_path: Path) -> None:
-    """Executors in processes of a cluster manager; a worker process is killed meanwhile."""
-    with (
-        a_standalone_cluster(tmp_path) as master,
-        closing(Application(kafka, tmp_path, master, "drain", "worker")) as application,
-    ):
-        assert json.loads(application.line()) == {"records": RECORDS}
-        assert application.ended() == 0
-        assert (len(application.recorder.counts()), application.committed()) == (RECORDS, [1000] * PARTITIONS)
-        assert application.is_alone()
+        until_nobody_is_left(ground)
+        assert sum(ground.committed()) == len(recorder.counts())

@@ -25,6 +25,13 @@ from consumer_membership.errors import ConfigurationError, FencedError, GroupErr
 from consumer_membership.spark.group_read import GroupRead, read_group
 from consumer_membership.spark.slices import LEAST_OFFSETS
 from tests.integration.test_refusals import AUTHORIZER, forbid
+from tests.support.compaction import (
+    EAGER_CLEANER,
+    create_compacted_topic,
+    offsets_left,
+    produce_segments,
+    until_compacted,
+)
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 
 if TYPE_CHECKING:
@@ -38,8 +45,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 MOMENT_MS = 1_700_000_000_123
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
-#: The cleaner looks every quarter of a minute by itself.
-EAGER_CLEANER = {"log.cleaner.backoff.ms": "100"}
 
 
 def committed(kafka: Broker, group: str, topic: str, partitions: int = 1) -> list[int | None]:
@@ -271,22 +276,11 @@ def test_range_that_ends_with_a_marker_is_read_to_its_end(kafka: Broker, spark: 
 def test_compacted_partition_is_read_to_its_end(kafka_broker: BrokerFactory, spark: SparkSession) -> None:
     """Offsets without records, at the start, between and before the end, are passed over."""
     kafka = kafka_broker(properties=EAGER_CLEANER)
-    topic, group = unique("topic"), unique("group")
-    create_topic(
-        kafka.bootstrap_servers,
-        topic,
-        config={"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.001"},
-    )
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for number, (key, timestamp) in enumerate([(b"a", 0), (b"b", 0), (b"a", 0), (b"a", 60_000), (b"c", 120_000)]):
-        producer.produce(topic, str(number).encode(), key, timestamp=MOMENT_MS + timestamp)
-        assert producer.flush(20) == 0
-
-    def offsets() -> list[int]:
-        with read_group(spark, config(kafka), [topic], unique("group")) as frame:
-            return sorted(row.offset for row in frame.select("offset").collect())
-
-    wait_for(lambda: offsets() == [1, 3, 4])
+    topic, group = create_compacted_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
+    produce_segments(kafka.bootstrap_servers, topic, 0, [["a", "b", "a"], ["a"], ["c"]], MOMENT_MS)
+    until_compacted(lambda: offsets_left(kafka.bootstrap_servers, topic) == [1, 3, 4])
+    with read_group(spark, config(kafka), [topic], unique("group")) as frame:
+        assert sorted(row.offset for row in frame.select("offset").collect()) == [1, 3, 4]
     with read_group(spark, config(kafka), [topic], group, until={(topic, 0): 3}) as frame:
         assert [row.offset for row in frame.collect()] == [1]
     assert committed(kafka, group, topic) == [3]

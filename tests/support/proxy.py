@@ -19,7 +19,7 @@ from typing import Self
 from tests.benchmarks.proxy import with_address
 
 #: Api keys.
-OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT = 8, 10, 68
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, HEARTBEAT = 8, 9, 10, 68
 
 _PATIENCE_S = 30.0
 _SIZE = struct.Struct(">i")

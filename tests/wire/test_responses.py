@@ -198,6 +198,21 @@ def test_committed_offsets(answer: Any) -> None:  # noqa: ANN401
 
 
 @both_forms
+def test_each_partition_has_its_own_answer(answer: Any) -> None:  # noqa: ANN401
+    """For an application: an offset, None, or the error of this partition; one that is missing has an error too."""
+    entity = answer({T0: (17, 0), T1: (-1, 29)})
+    found = responses.offset_fetch_by_partition(entity, "g", [T0, T1, U0])
+    assert found == {
+        T0: OffsetAndMetadata(offset=17, leader_epoch=3),
+        T1: BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed."),
+        U0: BrokerError(code=-1, name="UNKNOWN_SERVER_ERROR", message="the broker's answer leaves this partition out"),
+    }
+    assert responses.offset_fetch_by_partition(answer({}, 30), "g", [T0]) == BrokerError(
+        code=30, name="GROUP_AUTHORIZATION_FAILED", message="Not authorized to access group: g"
+    )
+
+
+@both_forms
 @pytest.mark.parametrize("code", [14, 16, 25, 88, 113])
 def test_failed_fetch_is_never_no_offset(answer: Any, code: int) -> None:  # noqa: ANN401
     """An error of the group, of one partition, or a partition that is missing: the whole fetch failed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark.batches import after
 from consumer_membership.spark.context import BatchFormat, SinkContext
@@ -60,8 +60,6 @@ _MEMBER_FENCED = frozenset(
         KafkaError.STALE_MEMBER_EPOCH,
     }
 )
-#: What `clients/group_metadata.py` puts before the epoch, and the epoch.
-_EPOCH = struct.Struct("=7xi")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +173,7 @@ class KafkaSink:
             for message in batch:
                 for record in self._transform(message):
                     _produce(producer, record)
-            offsets = [TopicPartition(part.topic, part.partition, part.next_offset) for part in context.ranges]
+            offsets = context.offsets()
             # Right before it is used: the epoch in it moves.
             metadata = _membership(context)
             _insist(lambda: producer.send_offsets_to_transaction(offsets, metadata, _CALL_S))
@@ -292,8 +290,7 @@ def _membership(context: SinkContext) -> bytes:
         FencedError: it is none any more. The coordinator of a group without members would take such offsets.
     """
     metadata = context.group_metadata()
-    (epoch,) = _EPOCH.unpack_from(metadata)
-    if epoch < 0:
+    if epoch_in(metadata) < 0:
         raise FencedError(
             f"{context.instance_id!r} is no member of group {context.group!r} any more, so somebody else may own its"
             f" partitions; nothing was written of {said(context)}"

@@ -7,8 +7,6 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,15 +17,14 @@ from tests.benchmarks.bench import Figure, counted_in, tell
 from tests.benchmarks.figures.crash import most
 from tests.benchmarks.figures.spark import START_TIMEOUT_S
 from tests.benchmarks.processes import Worker, WorkerFailedError
-from tests.benchmarks.samples import Check, Series, at_most
-from tests.benchmarks.workers.member import NUMBER_AND_TIME
+from tests.benchmarks.samples import Check, Series, Verdict, amount, at_most
+from tests.benchmarks.spark_stores import Store, store_of
 from tests.benchmarks.workers.spark_marks import Mark, marks
-from tests.benchmarks.workers.spark_run import PARQUET, POSTGRES, Job
-from tests.support.kafka import unique
+from tests.benchmarks.workers.spark_run import EXECUTOR_FLAGS, KAFKA, PARQUET, POSTGRES, Job
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tests.benchmarks.bench import Bench
 
@@ -61,11 +58,13 @@ class Scenario:
 
 
 WORKER, EXECUTOR = "worker", "executor"
-SCENARIOS = (
-    Scenario(victim=WORKER, master="local[2,100]", sink=PARQUET),
-    Scenario(victim=WORKER, master="local[2,100]", sink=POSTGRES),
-    Scenario(victim=EXECUTOR, master=f"local-cluster[{INSTANCES},1,512]", sink=PARQUET),
-)
+MASTERS = {WORKER: "local[2,100]", EXECUTOR: f"local-cluster[{INSTANCES},1,512]"}
+CELLS = {
+    f"{victim}-{sink.lower()}": Scenario(victim=victim, master=master, sink=sink)
+    for victim, master in MASTERS.items()
+    for sink in (PARQUET, POSTGRES, KAFKA)
+}
+"""Every victim with every sink, by the name that `--cell` takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +96,23 @@ class Counted:
     def series(self) -> tuple[Series, ...]:
         """All of them."""
         return (self.recovery, self.outage, self.lost, self.twice)
+
+    def __str__(self) -> str:
+        """In one line: kills, lost, twice, the worst and the median recovery, the verdict."""
+        summary = self.recovery.summary
+        kills = len(self.recovery.values)
+        holds = all(check.verdict is Verdict.PASS for check in checks(self, kills))
+        words = [
+            f"{kills} kills",
+            *(
+                f"{'?' if found is None else int(found)} {what}"
+                for found, what in ((most(self.lost), "lost"), (most(self.twice), "twice"))
+            ),
+            "no recovery"
+            if summary is None
+            else f"recovery worst {amount(summary.most, 's')}, median {amount(summary.median, 's')}",
+        ]
+        return f"{self.scenario}: {', '.join(words)}: {(Verdict.PASS if holds else Verdict.FAIL).value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,20 +146,28 @@ def latest(found: Iterable[Mark]) -> dict[int, Mark]:
     return {mark.instance: mark for mark in sorted(found, key=lambda mark: mark.attempt)}
 
 
+def chosen(names: Sequence[str]) -> list[Scenario]:
+    """The cells of these names, in the order of the table; of none: all."""
+    return [scenario for name, scenario in CELLS.items() if not names or name in names]
+
+
 def run(bench: Bench) -> Figure:
     """Kill and wait for the replacement, again and again; then compare the sink with what was written."""
     began_load = os.getloadavg()[0]
     rounds = bench.count(10, 2)
-    counted = [Counted.of(scenario) for scenario in SCENARIOS]
+    # The same for each cell: its victims and the pauses before their ends.
+    seed = bench.chance.random()
+    counted = [Counted.of(scenario) for scenario in chosen(bench.cells)]
     notes: list[str] = []
     for one in counted:
-        with counted_in(*one.series), _sink_of(one.scenario) as sink:
-            notes.append(_kill(bench, one, sink, rounds))
+        with counted_in(*one.series), store_of(one.scenario.sink, bench.bootstrap, PARTITIONS) as store:
+            notes.append(_kill(bench, one, store, rounds, bench.chance_of_own(seed)))
+        tell(f"{NAME}: {one}")
     return Figure(
         name=NAME,
         title=f"Spark: {rounds} x kill -9 of a task's Python worker, and of an executor, under load",
         series=tuple(series for one in counted for series in one.series),
-        checks=tuple(check for one in counted for check in _checks(one, rounds)),
+        checks=tuple(check for one in counted for check in checks(one, rounds)),
         notes=(
             (
                 "the replacement's start: when its function begins in the task, which unpickles the sink first; Spark"
@@ -154,60 +178,16 @@ def run(bench: Bench) -> Figure:
                 f" {_PAUSE_S[0]} to {_PAUSE_S[1]} s after the last replacement's first record"
             ),
             "rows in the sink are compared with the producer's numbers, each of which is to be there once",
+            f"executors' JVMs have {EXECUTOR_FLAGS}, which shortens the time from the kill to the replacement's start",
+            "every cell has the same load, and the same victims with the same pauses",
+            *(str(one) for one in counted),
             *notes,
         ),
         began_load=began_load,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
-    """Where a sink writes, and how to read its records' numbers back."""
-
-    place: str
-    conninfo: str
-    numbers: Callable[[], list[int]]
-
-
-@contextmanager
-def _sink_of(scenario: Scenario) -> Iterator[Store]:
-    if scenario.sink == PARQUET:
-        with tempfile.TemporaryDirectory(prefix="bench-parquet-") as folder:
-            yield Store(place=folder, conninfo="", numbers=lambda: _numbers_in_folder(folder))
-        return
-    from tests.support.postgres import postgres  # noqa: PLC0415 - needs an extra
-
-    with ExitStack() as stack:
-        try:
-            conninfo = stack.enter_context(postgres())
-        except RuntimeError as missing:
-            raise WorkerFailedError(str(missing)) from missing
-        yield _table(conninfo)
-
-
-def _numbers_in_folder(folder: str) -> list[int]:
-    from pyarrow import dataset  # noqa: PLC0415 - an extra
-
-    values = dataset.dataset(folder, format="parquet").to_table(columns=["value"])["value"].to_pylist()
-    return [NUMBER_AND_TIME.unpack_from(value)[0] for value in values]
-
-
-def _table(conninfo: str) -> Store:
-    """A new table without a key, which would hide what is there twice."""
-    import psycopg  # noqa: PLC0415 - an extra
-
-    name = unique("numbers").replace("-", "_")
-    with psycopg.connect(conninfo, autocommit=True) as connection:
-        connection.execute(f"CREATE TABLE {name} (number bigint)")
-
-    def numbers() -> list[int]:
-        with psycopg.connect(conninfo) as connection:
-            return [number for (number,) in connection.execute(f"SELECT number FROM {name}").fetchall()]  # noqa: S608
-
-    return Store(place=name, conninfo=conninfo, numbers=numbers)
-
-
-def _kill(bench: Bench, counted: Counted, store: Store, rounds: int) -> str:
+def _kill(bench: Bench, counted: Counted, store: Store, rounds: int, chance: random.Random) -> str:
     scenario = counted.scenario
     topic = bench.topic("spark-recovery", PARTITIONS)
     group = bench.group(bench.ours())
@@ -227,7 +207,6 @@ def _kill(bench: Bench, counted: Counted, store: Store, rounds: int) -> str:
             worker.expect("running", START_TIMEOUT_S)
             with bench.streaming(topic, BEATS_PER_S, partitions=PARTITIONS) as stream:
                 _until(lambda: len(latest(marks(Path(folder)))) == INSTANCES, worker, "records at all members")
-                chance = bench.chance_of_own(bench.chance.random())
                 for number in range(1, rounds + 1):
                     _round(counted, Path(folder), worker, chance, number)
                 time.sleep(chance.uniform(*_PAUSE_S))
@@ -276,7 +255,8 @@ def _committed(bootstrap: str, group: str) -> int:
     return sum(at.offset for at in said.values() if isinstance(at, OffsetAndMetadata))
 
 
-def _checks(counted: Counted, rounds: int) -> tuple[Check, ...]:
+def checks(counted: Counted, rounds: int) -> tuple[Check, ...]:
+    """The bounds of one cell."""
     what = f"{counted.scenario}, {rounds} times"
     return (
         at_most(f"{what}: 0 lost", most(counted.lost), 0, "records", [counted.lost]),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from consumer_membership.spark import SinkContext
+    from consumer_membership.spark import OutRecord, SinkContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,17 @@ class Marked:
         self.__dict__.update(state)
         self._began_at = began_at
 
+    @property
+    def commits_offsets(self) -> bool:
+        """As what is inside."""
+        return bool(getattr(self._sink, "commits_offsets", False))
+
+    def prepare(self, instance: int, instance_id: str) -> None:
+        """Prepare what is inside."""
+        prepare = getattr(self._sink, "prepare", None)
+        if callable(prepare):
+            prepare(instance, instance_id)
+
     def __call__(self, batch: list[Message], context: SinkContext) -> None:
         """Leave a mark before the first batch is written."""
         if not self._is_marked:
@@ -89,6 +100,19 @@ class Marked:
 def _parent(pid: int) -> int:
     """Above a worker is its daemon, and above that the executor."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """Makes of each record one for another topic, into the same partition."""
+
+    topic: str
+
+    def __call__(self, message: Message) -> list[OutRecord]:
+        """The same value."""
+        from consumer_membership.spark import OutRecord  # noqa: PLC0415 - in a task, once the package is there
+
+        return [OutRecord(topic=self.topic, value=message.value(), partition=message.partition())]
 
 
 def number_of(message: Message) -> tuple[int]:

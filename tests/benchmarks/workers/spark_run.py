@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.workers.spark_marks import Marked, number_of
+from tests.benchmarks.workers.spark_marks import Copied, Marked, number_of
 from tests.benchmarks.workers.spark_session import session
 from tests.benchmarks.workers.wiring import END, job_of, next_order, say
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
     from consumer_membership.spark import SinkContext
 
-PARQUET, POSTGRES = "Parquet", "PostgreSQL"
+PARQUET, POSTGRES, KAFKA = "Parquet", "PostgreSQL", "Kafka"
+
+EXECUTOR_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For executors that are killed soon: their cold start, which is Spark's, takes about half of the processor time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +33,8 @@ class Job:
         topic: What is consumed.
         group: By whom.
         instances: How many members.
-        sink: `PARQUET` or `POSTGRES`.
-        place: The folder, or the table, of the sink.
+        sink: `PARQUET`, `POSTGRES` or `KAFKA`.
+        place: The folder, the table or the topic of the sink.
         conninfo: Of PostgreSQL.
         marks: The folder that the attempts leave their marks in.
     """
@@ -47,16 +51,19 @@ class Job:
 
 
 def _sink(job: Job) -> Callable[[list[Message], SinkContext], None]:
-    from consumer_membership.spark import ParquetSink, PostgresSink  # noqa: PLC0415 - an extra
+    from consumer_membership.spark import KafkaSink, ParquetSink, PostgresSink  # noqa: PLC0415 - an extra
 
     if job.sink == PARQUET:
         return ParquetSink(job.place)
+    if job.sink == KAFKA:
+        return KafkaSink({"bootstrap.servers": job.bootstrap}, Copied(topic=job.place))
     return PostgresSink.rows(job.conninfo, job.place, ["number"], number_of)
 
 
 def main() -> None:
     """Run until told to end."""
     job = job_of(Job)
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f'--conf "spark.executor.extraJavaOptions={EXECUTOR_FLAGS}" pyspark-shell'
     spark = session(job.master)
     from consumer_membership.spark import run  # noqa: PLC0415 - an extra
 

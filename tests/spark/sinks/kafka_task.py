@@ -19,7 +19,8 @@ from confluent_kafka import Message, Producer, TopicPartition
 
 from consumer_membership import Consumer
 from consumer_membership.errors import FencedError, MembershipError
-from consumer_membership.spark import BatchFormat, Fence, SinkContext
+from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
+from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.ranges import ranges_of
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, kafka
 from tests.integration.worker import PATIENCE_S
@@ -33,7 +34,9 @@ _PR_SET_PDEATHSIG = 1
 class Task:
     """A member and what the coordinator says of it; left without a goodbye, as a task that is lost."""
 
-    def __init__(self, servers: str, group: str, topic: str, *, attempt: int = 1) -> None:
+    def __init__(
+        self, servers: str, group: str, topic: str, *, attempt: int = 1, account: Bounds | None = None
+    ) -> None:
         self.consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -46,6 +49,7 @@ class Task:
             }
         )
         self._group, self._topic, self._attempt = group, topic, attempt
+        self._account = account
         self._context: SinkContext | None = None
 
     def __enter__(self) -> Self:
@@ -110,6 +114,10 @@ class Task:
     def group_metadata(self) -> bytes:
         """As `SinkContext.group_metadata`."""
         return self.consumer.consumer_group_metadata()
+
+    def commit_metadata(self, part: OffsetRange) -> str:
+        """As `Ownership.commit_metadata`."""
+        return self._account.counted(part.place, part.first, part.records, 1.0, 2.0) if self._account else ""
 
 
 Transform: TypeAlias = Callable[[Message], Iterator[OutRecord]]

@@ -12,11 +12,15 @@ import pytest
 from confluent_kafka import Consumer as Reader
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import FencedError, SinkError
+from consumer_membership.spark import OffsetRange
+from consumer_membership.spark.bounds import Bounds, Tally, tally_in
 from consumer_membership.spark.sinks import KafkaSink, OutRecord
 from consumer_membership.spark.sinks import kafka as kafka_sink
+from consumer_membership.types import OffsetAndMetadata
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until
 from tests.spark.sinks import kafka_task
@@ -43,9 +47,9 @@ class Ground:
         """A sink that copies."""
         return KafkaSink({"bootstrap.servers": self.servers, **config}, functools.partial(copied, out=self.out))
 
-    def task(self, attempt: int = 1) -> Task:
+    def task(self, attempt: int = 1, account: Bounds | None = None) -> Task:
         """A task of the group."""
-        return Task(self.servers, self.group, self.topic, attempt=attempt)
+        return Task(self.servers, self.group, self.topic, attempt=attempt, account=account)
 
     def stopped(self, point: str) -> AbstractContextManager[Zombie]:
         """A task that stands still at a point."""
@@ -73,6 +77,11 @@ class Ground:
         reader.close()
         return found
 
+    def notes(self) -> list[tuple[int, str]]:
+        """The offsets of the group with their metadata, as they are."""
+        found = GroupAdmin({"bootstrap.servers": self.servers}).committed(self.group)
+        return [(at.offset, at.metadata) for _, at in sorted(found.items()) if isinstance(at, OffsetAndMetadata)]
+
     def origins(self, per_partition: int = RECORDS // PARTITIONS) -> Counter[str]:
         """What is in the in topic."""
         return Counter(f"{p}:{offset}" for p in range(PARTITIONS) for offset in range(per_partition))
@@ -93,7 +102,22 @@ def test_records_and_offsets_are_one_transaction(ground: Ground) -> None:
             sink(*task.take(RECORDS // 2))
         assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
     sink.close()
+    assert ground.notes() == [(RECORDS // PARTITIONS, "")] * PARTITIONS
     assert ground.read() == ground.origins()
+
+
+def test_account_of_a_drain_is_in_the_transaction(ground: Ground) -> None:
+    """As committed as the offsets, and read as what was written, whatever the producer's library puts behind it."""
+    sink, run = ground.sink(), "run@1"
+    account = Bounds(run, dict.fromkeys(((ground.topic, number) for number in range(PARTITIONS)), RECORDS))
+    with ground.task(account=account) as task:
+        sink(*task.take(RECORDS))
+        # Answered when the transaction is over for the coordinator of the group, too.
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
+    sink.close()
+    each = RECORDS // PARTITIONS
+    whole = Tally(run=run, first=0, records=each, began_at=1.0, ended_at=2.0)
+    assert [(offset, tally_in(note, run)) for offset, note in ground.notes()] == [(each, whole)] * PARTITIONS
 
 
 def test_transform_that_raises_leaves_nothing(ground: Ground) -> None:
@@ -175,6 +199,9 @@ def test_epoch_that_moves_in_between_is_asked_for_again(ground: Ground) -> None:
             consumer = self.task.consumer
             late = pack_group_metadata(ground.group, consumer.generation() - 1, consumer.memberid(), INSTANCE_ID)
             return late if self.asked == 1 else self.task.group_metadata()
+
+        def commit_metadata(self, part: OffsetRange) -> str:
+            return self.task.commit_metadata(part)
 
     sink = ground.sink()
     with ground.task() as task:

@@ -1,0 +1,112 @@
+"""Where the fenced sinks of a Spark figure write, and what is found there afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer as Reader
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tests.benchmarks.processes import WorkerFailedError
+from tests.benchmarks.workers.member import NUMBER_AND_TIME
+from tests.benchmarks.workers.spark_run import KAFKA, PARQUET
+from tests.support.kafka import create_topic, unique
+
+_READ_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """Where a sink writes, and how to read its records' numbers back."""
+
+    place: str
+    conninfo: str
+    numbers: Callable[[], list[int]]
+
+
+@contextmanager
+def store_of(sink: str, bootstrap: str, partitions: int) -> Iterator[Store]:
+    """A new one: a folder, a table, or a topic with so many partitions.
+
+    Raises:
+        WorkerFailedError: It cannot be had.
+    """
+    if sink == PARQUET:
+        with tempfile.TemporaryDirectory(prefix="bench-parquet-") as folder:
+            yield Store(place=folder, conninfo="", numbers=lambda: _numbers_in_folder(folder))
+        return
+    if sink == KAFKA:
+        topic = create_topic(bootstrap, unique("bench-out"), partitions)
+        yield Store(place=topic, conninfo="", numbers=lambda: _numbers_in_topic(bootstrap, topic, partitions))
+        return
+    from tests.support.postgres import postgres  # noqa: PLC0415 - needs an extra
+
+    with ExitStack() as stack:
+        try:
+            conninfo = stack.enter_context(postgres())
+        except RuntimeError as missing:
+            raise WorkerFailedError(str(missing)) from missing
+        yield _table(conninfo)
+
+
+def _numbers_in_folder(folder: str) -> list[int]:
+    from pyarrow import dataset  # noqa: PLC0415 - an extra
+
+    values = dataset.dataset(folder, format="parquet").to_table(columns=["value"])["value"].to_pylist()
+    return [_number(value) for value in values]
+
+
+def _numbers_in_topic(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """Of the committed records, read by confluent-kafka; whatever an open transaction keeps back is not there."""
+    reader = Reader(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": unique("bench-reader"),
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    numbers: list[int] = []
+    unread = set(range(partitions))
+    give_up_at = time.monotonic() + _READ_S
+    try:
+        reader.assign([TopicPartition(topic, partition, 0) for partition in unread])
+        while unread:
+            if time.monotonic() > give_up_at:
+                raise WorkerFailedError(f"{topic} is not read within {_READ_S:.0f} s: {sorted(unread)} are left")
+            for message in reader.consume(1000, 0.2):
+                error = message.error()
+                if error is None:
+                    numbers.append(_number(message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard(message.partition())
+                else:
+                    raise WorkerFailedError(f"{topic} cannot be read: {error}") from KafkaException(error)
+    finally:
+        reader.close()
+    return numbers
+
+
+def _table(conninfo: str) -> Store:
+    """A new table without a key, which would hide what is there twice."""
+    import psycopg  # noqa: PLC0415 - an extra
+
+    name = unique("numbers").replace("-", "_")
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {name} (number bigint)")
+
+    def numbers() -> list[int]:
+        with psycopg.connect(conninfo) as connection:
+            return [number for (number,) in connection.execute(f"SELECT number FROM {name}").fetchall()]  # noqa: S608
+
+    return Store(place=name, conninfo=conninfo, numbers=numbers)
+
+
+def _number(value: bytes | None) -> int:
+    number: int = NUMBER_AND_TIME.unpack_from(value or b"")[0]
+    return number

@@ -1,0 +1,141 @@
+"""`committed()`: what the group has committed, asked of the member and shown as confluent-kafka shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership import Consumer, GroupError, TransportError
+from consumer_membership.runtime.refusals import RefusedError, UnansweredError
+from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
+from tests.clients.application import subscribed
+from tests.clients.conftest import ConsumerFactory
+from tests.clients.scripted import Question, ScriptedConsumer, Thread
+
+P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
+
+
+def told(consumer: Consumer, *partitions: TopicPartition) -> list[tuple[int, str | None, int | None]]:
+    """Offset, text and leader epoch of each."""
+    found = consumer.committed([Wanted(*partition) for partition in partitions], 10)
+    return [(one.offset, one.metadata, one.leader_epoch) for one in found]
+
+
+def question(consumer: ScriptedConsumer) -> Question:
+    """The only question so far, as soon as it is asked."""
+    while not consumer.member.questions:
+        pass
+    return consumer.member.questions[0]
+
+
+def test_each_partition_is_answered_in_the_order_of_the_question(consumers: ConsumerFactory) -> None:
+    """One that is named twice too; -1001 where nothing is committed, whatever offset the question had."""
+    consumer = consumers()
+    consumer.member.committed = {P1: OffsetAndMetadata(offset=7, leader_epoch=3, metadata="note")}
+    found = consumer.committed([Wanted("t", 1, 99, "asked"), Wanted("t", 0, 99, "asked"), Wanted("t", 1)])
+    assert [(one.partition, one.offset, one.metadata, one.leader_epoch, one.error) for one in found] == [
+        (1, 7, "note", 3, None),
+        (0, -1001, None, None, None),
+        (1, 7, "note", 3, None),
+    ]
+    assert consumer.member.questions[0].timeout_s == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", None),
+        ("\0", ""),
+        ("note\0", "note"),
+        ("note\0more", "note"),
+        ("größer ✓", "größer ✓"),
+        ("x" * 24, "x" * 24),
+    ],
+)
+@pytest.mark.parametrize("epoch", [None, 0, 4])
+def test_text_is_what_was_committed(
+    consumers: ConsumerFactory, text: str, shown: str | None, epoch: int | None
+) -> None:
+    """confluent-kafka commits C's terminating zero along, and an empty text with nothing else; none at all is None."""
+    consumer = consumers()
+    consumer.member.committed = {P0: OffsetAndMetadata(offset=7, leader_epoch=epoch, metadata=text)}
+    assert told(consumer, P0) == [(7, shown, epoch)]
+
+
+def test_error_of_a_partition_stands_at_the_partition(consumers: ConsumerFactory) -> None:
+    """The others have their offsets."""
+    consumer = consumers()
+    consumer.member.committed = {
+        P0: BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed."),
+        P1: OffsetAndMetadata(offset=7),
+    }
+    refused, good = consumer.committed([Wanted(*P0), Wanted(*P1)])
+    assert refused.error is not None
+    assert (refused.offset, refused.error.code(), good.offset, good.error) == (-1001, 29, 7, None)
+
+
+def test_refusal_and_silence_are_exceptions_of_both_packages(consumers: ConsumerFactory) -> None:
+    """KafkaException for a program of confluent-kafka's, and this package's own that say whose fault it is."""
+    consumer = consumers()
+    consumer.member.answers_questions = False
+    asking = Thread(lambda: consumer.committed([Wanted(*P0)], 10))
+    question(consumer).answer.set_exception(RefusedError("Failed to get committed offsets: no right", 30))
+    with pytest.raises(GroupError) as refused:
+        asking.outcome()
+    assert isinstance(refused.value, KafkaException)
+    assert (refused.value.code, refused.value.args[0].code()) == (30, KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+    consumer.member.questions.clear()
+    asking = Thread(lambda: consumer.committed([Wanted(*P0)], 10))
+    question(consumer).answer.set_exception(UnansweredError("Failed to get committed offsets: Local: Timed out (...)"))
+    with pytest.raises(TransportError) as unanswered:
+        asking.outcome()
+    assert isinstance(unanswered.value, KafkaException)
+    assert unanswered.value.args[0].code() == KafkaError._TIMED_OUT
+    assert "Failed to get committed offsets: Local: Timed out" in unanswered.value.args[0].str()
+
+
+@pytest.mark.parametrize("called", ["assign", "revoke", "lost"])
+def test_callbacks_may_ask(consumers: ConsumerFactory, topic: str, called: str) -> None:
+    """Nobody else has to poll for that."""
+    answers: list[object] = []
+
+    def ask(name: str, given: Consumer) -> None:
+        if name == called:
+            answers.append(told(given, P2))
+
+    consumer = subscribed(consumers, topic, [], ask)
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    consumer.poll(0)
+    if called == "lost":
+        consumer.member.lose()
+    if called == "revoke":
+        consumer.member.pause(None)
+        consumer.member.revoke(None)
+    consumer.poll(0)
+    assert answers == [[(-1001, None, None)]]
+
+
+def cancelled(asked: Question) -> None:
+    """The member's thread ended first."""
+    asked.answer.cancel()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", [cancelled, lambda _: None], ids=["told", "not told"])
+def test_close_ends_a_question(consumers: ConsumerFactory, then: Callable[[Question], None]) -> None:
+    """Another thread closes: as with any call of a closed consumer, even if the answer never comes."""
+    consumer = consumers()
+    consumer.member.answers_questions = False
+    asking = Thread(lambda: consumer.committed([Wanted(*P0)]))
+    asked = question(consumer)
+    consumer.close()
+    then(asked)
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        asking.outcome()
+    with pytest.raises(CancelledError):
+        asked.answer.result(0)

@@ -1,0 +1,213 @@
+"""Spark clusters for the tests, and sessions in processes of their own: pytest's process has the local one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar, cast
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker
+from consumer_membership.spark import DrainResult, RunHandle, RunResult, drain, member_task, run
+from consumer_membership.spark.link import MemberProgress
+from consumer_membership.types import OffsetAndMetadata
+from tests.support.kafka import create_topic, produce, unique
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PATIENCE_S = 100.0
+
+AskedT = ParamSpec("AskedT")
+AnswerT = TypeVar("AnswerT")
+
+
+class Ground:
+    """A topic with records, and a group."""
+
+    def __init__(self, broker: Broker, partitions: int, records: int) -> None:
+        self.config: dict[str, object] = {"bootstrap.servers": broker.bootstrap_servers}
+        self.bootstrap = broker.bootstrap_servers
+        self.topic = create_topic(broker.bootstrap_servers, unique("spark"), partitions)
+        self.group = unique("group")
+        produce(broker.bootstrap_servers, self.topic, records)
+
+    def committed(self) -> list[int]:
+        """What the group committed, by partition."""
+        said = GroupAdmin(self.config).committed(self.group)
+        return [at.offset for _, at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)]
+
+    def members(self) -> list[str | None]:
+        """The instance ids in the group."""
+        return sorted(member.instance_id for member in GroupAdmin(self.config).describe(self.group).group.members)
+
+
+# ---- clusters --------------------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    """One that nobody has at the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def a_standalone_cluster(folder: Path, hosts: Sequence[str], cores: int = 1) -> Iterator[str]:
+    """A master, and a worker on each of these hosts, each a process; the master's address."""
+    home = Path(pyspark.__file__).parent
+    master = f"spark://127.0.0.1:{(port := free_port())}"
+    words = [["master.Master", "--host", "127.0.0.1", "--webui-port", "0", "--port", str(port)]]
+    sized = ["--webui-port", "0", "--cores", str(cores), "--memory", "1g"]
+    words += [["worker.Worker", "--host", host, *sized, master] for host in hosts]
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(folder / "work")}
+    with ExitStack() as stack:
+        for number, (name, *rest) in enumerate(words):
+            log = stack.enter_context((folder / f"daemon-{number}").open("w"))
+            process = subprocess.Popen(
+                [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *rest],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            stack.callback(process.wait)
+            stack.callback(os.killpg, process.pid, signal.SIGTERM)
+        yield master
+
+
+# ---- a session in its own process ------------------------------------------------------------------------------------
+
+
+class SessionProcess:
+    """A driver in a process of its own that calls what it is asked to; it ends with this one."""
+
+    def __init__(self, master: str, settings: Mapping[str, str]) -> None:
+        context = get_context("spawn")
+        self._here, there = context.Pipe()
+        self._process = context.Process(target=_serve, args=(there, master, dict(settings)), daemon=True)
+        self._process.start()
+        there.close()
+
+    def ask(
+        self,
+        function: Callable[Concatenate[SparkSession, AskedT], AnswerT],
+        *asked: AskedT.args,
+        **named: AskedT.kwargs,
+    ) -> AnswerT:
+        """What the function of a module says there, called with the session and these."""
+        self._here.send((function, asked, named))
+        assert self._here.poll(PATIENCE_S), f"no answer to {function.__name__}"
+        is_good, answer = self._here.recv()
+        assert is_good, answer
+        return cast("AnswerT", answer)
+
+    def close(self) -> None:
+        """End it, with whatever still runs there."""
+        self._here.close()
+        self._process.join(PATIENCE_S)
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+
+
+@contextmanager
+def a_session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[SessionProcess]:
+    """A session on a cluster, with the settings that all tests share and these."""
+    with closing(SessionProcess(master, settings or {})) as process:
+        yield process
+
+
+def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
+    """This process's session; its workers run this interpreter and find the package and the tests."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(ROOT)
+    builder = (
+        SparkSession.builder.master(master)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.executor.memory", "512m")
+        .config("spark.executorEnv.PYTHONPATH", str(ROOT))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "OFF")
+    )
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _serve(asked: Connection, master: str, settings: Mapping[str, str]) -> None:
+    spark = session_of(master, settings)
+    while True:
+        try:
+            function, words, named = asked.recv()
+        except EOFError:
+            break
+        try:
+            asked.send((True, function(spark, *words, **named)))
+        except Exception as failed:  # noqa: BLE001 - whoever asked shall read it, whatever it is
+            asked.send((False, f"{type(failed).__name__}: {failed}"))
+    spark.stop()
+
+
+# ---- what such a session is asked ------------------------------------------------------------------------------------
+
+_runs: dict[str, RunHandle] = {}
+
+
+def drained(
+    spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, **options: object
+) -> DrainResult:
+    """By two tasks."""
+    return drain(spark, config, [topic], group, sink, 2, **options)  # type: ignore[arg-type]  # the test's words
+
+
+def given_by_partition(
+    spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, members: int
+) -> None:
+    """By the plain form."""
+    task = member_task(config, [topic], sink, group=group)
+    spark.range(members).repartition(members).foreachPartition(task)
+
+
+def started(
+    spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, sink: object, **options: object
+) -> None:
+    """A run of two tasks, by its group's name."""
+    _runs[group] = run(spark, config, [topic], group, sink, 2, **options)  # type: ignore[arg-type]  # the test's words
+
+
+def cancelled(_: SparkSession, /, group: str) -> None:
+    """A run ends at once, unless it has ended."""
+    handle = _runs.pop(group)
+    if handle.is_running:
+        handle.cancel()
+
+
+def reported(_: SparkSession, /, group: str) -> tuple[MemberProgress, ...]:
+    """What the members of a run said last."""
+    return _runs[group].progress()
+
+
+def stopped(_: SparkSession, /, group: str) -> RunResult | None:
+    """What a run did that is stopped now."""
+    return _runs[group].stop(PATIENCE_S)
+
+
+@contextmanager
+def a_run(session: SessionProcess, ground: Ground, sink: object, **options: object) -> Iterator[None]:
+    """A run that ends with the block, whatever becomes of it there."""
+    session.ask(started, ground.config, ground.topic, ground.group, sink, **options)
+    try:
+        yield
+    finally:
+        session.ask(cancelled, ground.group)

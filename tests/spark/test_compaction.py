@@ -1,0 +1,85 @@
+"""Drains of partitions whose offsets have no records any more: the log cleaner has removed them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import SparkSession
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.spark import DrainResult, drain
+from consumer_membership.types import OffsetAndMetadata
+from tests.spark.recorders import Recorder
+from tests.support.compaction import (
+    EAGER_CLEANER,
+    create_compacted_topic,
+    offset_since,
+    offsets_left,
+    produce_segments,
+    produce_transactions,
+    until_compacted,
+)
+from tests.support.kafka import unique
+
+if TYPE_CHECKING:
+    from tests.conftest import BrokerFactory
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+GAPS, NO_TAIL, NOTHING = range(3)
+
+
+def a_compacted_topic(bootstrap: str) -> str:
+    """Three partitions that the cleaner has been at.
+
+    GAPS: 1 and 3 are left of 0 to 3. NO_TAIL: 0 is left of 0 to 2. NOTHING: of a committed record at 0 and its
+    transaction's marker at 1 neither is left, nor a batch without records in their place.
+    """
+    topic = create_compacted_topic(bootstrap, unique("topic"), 3)
+    now_ms = time.time_ns() // 1_000_000
+    produce_segments(bootstrap, topic, GAPS, [["a", "b", "a"], ["a"], ["c"]], now_ms)
+    produce_segments(bootstrap, topic, NO_TAIL, [["b", "a", "a"], ["a"], ["c"]], now_ms)
+    produce_transactions(bootstrap, topic, NOTHING, "a", [now_ms - 10_000, now_ms + 20_000])
+    next_ms = produce_segments(bootstrap, topic, NOTHING, [["n"], ["n"]], now_ms + 60_000)
+
+    def is_without_marker() -> bool:
+        # A marker is removed at the cleaner's second visit at the earliest, and it comes where something is new.
+        nonlocal next_ms
+        next_ms = produce_segments(bootstrap, topic, NOTHING, [["n"]], next_ms)
+        return offset_since(bootstrap, topic, NOTHING, now_ms - 10_000) == 2
+
+    until_compacted(is_without_marker)
+    until_compacted(lambda: offsets_left(bootstrap, topic, GAPS) == [1, 3, 4])
+    until_compacted(lambda: offsets_left(bootstrap, topic, NO_TAIL) == [0, 3, 4])
+    # The second transaction's record, the last one but one, and the last one, whose segment is never cleaned.
+    until_compacted(lambda: len(offsets_left(bootstrap, topic, NOTHING)) == 3)
+    return topic
+
+
+def account(result: DrainResult) -> list[tuple[int, int, int, int]]:
+    """What was done by partition: from, to before, records."""
+    return [(one.partition, one.first, one.next_offset, one.records) for one in result.partitions]
+
+
+def test_drain_reaches_ends_behind_what_compaction_removed(
+    kafka_broker: BrokerFactory, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its account has the records that there really were; the next drain goes on from the ends."""
+    bootstrap = kafka_broker(properties=EAGER_CLEANER).bootstrap_servers
+    topic, group = a_compacted_topic(bootstrap), unique("group")
+    (_, last_but_one, last) = offsets_left(bootstrap, topic, NOTHING)
+    config, recorder = {"bootstrap.servers": bootstrap}, Recorder(tmp_path)
+    ends = {(topic, GAPS): 4, (topic, NO_TAIL): 3, (topic, NOTHING): 2}
+    result = drain(spark, config, [topic], group, recorder, 2, until=ends)
+    assert account(result) == [(GAPS, 1, 4, 2), (NO_TAIL, 0, 3, 1), (NOTHING, 2, 2, 0)]
+    said = GroupAdmin(config).committed(group)
+    assert [at.offset for _, at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)] == [4, 3, 2]
+    rest = drain(spark, config, [topic], group, recorder, 2)
+    assert account(rest) == [(GAPS, 4, 5, 1), (NO_TAIL, 3, 5, 2), (NOTHING, 2, last + 1, 3)]
+    expected = {GAPS: [1, 3, 4], NO_TAIL: [0, 3, 4], NOTHING: [2, last_but_one, last]}
+    assert sorted(recorder.counts().items()) == [
+        ((topic, number, offset), 1) for number, offsets in expected.items() for offset in offsets
+    ]

@@ -1,0 +1,224 @@
+"""Copies of tasks that Spark itself starts beside those that it takes for slow, on a cluster of two hosts.
+
+Nothing ends early in a stage of members, so that Spark's usual measure, a multiple of what others took, finds nothing:
+here copies come by `spark.speculation.task.duration.threshold`. A copy goes to a host that never had the task, so there
+is at most one of each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message
+from pyarrow import parquet  # type: ignore[import-untyped]  # ships no types
+from pyspark import TaskContext
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from consumer_membership.devbroker import Broker
+from consumer_membership.errors import FencedError
+from consumer_membership.spark import ParquetSink, SinkContext
+from tests.spark.clusters import (
+    PATIENCE_S,
+    Ground,
+    SessionProcess,
+    a_run,
+    a_session,
+    a_standalone_cluster,
+    drained,
+    stopped,
+)
+from tests.support.kafka import produce
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
+
+PARTITIONS, RECORDS = 4, 2000
+EAGER = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.task.duration.threshold": "1s",
+    # The threshold is for stages that one executor could hold.
+    "spark.executor.cores": "2",
+}
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Return when it is so."""
+    Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.05), retry=retry_if_not_result(bool))(is_so)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of the sink; `number` is Spark's of the attempt, 0 for the original, and `attempt` the fence's."""
+
+    kind: str
+    pid: int
+    instance: int
+    number: int
+    attempt: int
+    epoch: int
+    partitions: tuple[int, ...]
+
+
+class Plot(StrEnum):
+    """What an original waits for within its sink, and a copy before it has its sink."""
+
+    #: The original waits until others have written what it holds, the copy until an original holds something.
+    OVERTAKEN = "overtaken"
+    #: The original waits for ever, the copy as before.
+    STUCK = "stuck"
+    #: The original waits for its copy, the copy for ever.
+    FIRST = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Writes files and tells of it; an original is slow, and its copy comes when it is time."""
+
+    folder: Path
+    plot: Plot
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A task has its sink before it calls the driver or the group: until then a copy is not there."""
+        return (_sent, (self.folder, self.plot))
+
+    def __call__(self, batch: list[Message], context: SinkContext) -> None:
+        """Perhaps wait; write; tell."""
+        number = _attempt_number()
+        if number == 0:
+            self._tell("held", number, context)
+            match self.plot:
+                case Plot.OVERTAKEN:
+                    until(lambda: {one.partition for one in context.ranges} <= self._written_by_others(context))
+                case Plot.STUCK:
+                    signal.pause()
+                case Plot.FIRST:
+                    until(self.mark(context.instance).exists)
+        try:
+            ParquetSink(self.files)(batch, context)
+        except FencedError:
+            self._tell("fenced", number, context)
+            raise
+        self._tell("written", number, context)
+
+    def mark(self, instance: int) -> Path:
+        """There when this task has a copy; its process is in it."""
+        return self.folder / f"copy-{instance}"
+
+    @property
+    def files(self) -> Path:
+        """Where the records are."""
+        return self.folder / "files"
+
+    def calls(self, kind: str) -> list[Call]:
+        """Those that came to this."""
+        words = [json.loads(line) for file in self.folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+        calls = [Call(**{**one, "partitions": tuple(one["partitions"])}) for one in words]
+        return [call for call in calls if call.kind == kind]
+
+    def offsets(self) -> Counter[tuple[int, int]]:
+        """How often each record is in the files, by partition and offset."""
+        read = (parquet.read_table(file, columns=["partition", "offset"]) for file in self.files.glob("part-*"))
+        return Counter((row["partition"], row["offset"]) for table in read for row in table.to_pylist())
+
+    def _written_by_others(self, context: SinkContext) -> set[int]:
+        return {
+            number for call in self.calls("written") if call.attempt != context.attempt for number in call.partitions
+        }
+
+    def _tell(self, kind: str, number: int, context: SinkContext) -> None:
+        call = Call(
+            kind=kind,
+            pid=os.getpid(),
+            instance=context.instance,
+            number=number,
+            attempt=context.attempt,
+            epoch=max(fence.epoch for fence in context.fences),
+            partitions=tuple(one.partition for one in context.ranges),
+        )
+        with (self.folder / f"{os.getpid()}.jsonl").open("a") as file:
+            file.write(json.dumps(asdict(call)) + "\n")
+
+
+def _attempt_number() -> int:
+    running = TaskContext.get()
+    return running.attemptNumber() if running is not None else 0
+
+
+def _sent(folder: Path, plot: Plot) -> Slow:
+    sink, running = Slow(folder, plot), TaskContext.get()
+    if running is not None and running.attemptNumber() > 0:
+        sink.mark(running.partitionId()).write_text(str(os.getpid()))
+        if plot is Plot.FIRST:
+            signal.pause()
+        until(lambda: bool(sink.calls("held")))
+    return sink
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionProcess]:
+    """Two hosts with two cores each, and a session that starts copies."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with (
+        a_standalone_cluster(folder, ["127.0.0.1", "127.0.0.2"], cores=2) as master,
+        a_session(master, EAGER) as session,
+    ):
+        yield session
+
+
+@pytest.fixture
+def ground(kafka: Broker) -> Ground:
+    """2,000 records in 4 partitions."""
+    return Ground(kafka, PARTITIONS, RECORDS)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def is_over(pid: int) -> bool:
+    """Whether there is no such process any more."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_copies_take_over_and_the_originals_write_nothing(
+    cluster: SessionProcess, ground: Ground, tmp_path: Path
+) -> None:
+    """A run goes on in the copies; an original that wakes in its sink is refused, and each record is there once."""
+    sink = Slow(tmp_path, Plot.OVERTAKEN)
+    with a_run(cluster, ground, sink, allow_speculation=True):
+        until(lambda: len(sink.offsets()) == RECORDS)
+        until(lambda: len(sink.calls("fenced")) == len(sink.calls("held")) > 0)
+        produce(ground.bootstrap, ground.topic, 400)
+        until(lambda: len(sink.offsets()) == RECORDS + 400)
+        assert cluster.ask(stopped, ground.group) is not None
+    assert ({call.number for call in sink.calls("written")}, set(sink.offsets().values())) == ({1}, {1})
+    assert (ground.committed(), ground.members()) == ([600] * PARTITIONS, [])
+
+
+def test_copy_that_is_done_first_ends_the_original(cluster: SessionProcess, ground: Ground, tmp_path: Path) -> None:
+    """Spark kills the original in its sink; the drain has its account, and nobody stays in the group."""
+    sink = Slow(tmp_path, Plot.STUCK)
+    result = cluster.ask(drained, ground.config, ground.topic, ground.group, sink, allow_speculation=True)
+    assert (result.records, len(sink.offsets()), set(sink.offsets().values())) == (RECORDS, RECORDS, {1})
+    assert {call.number for call in sink.calls("written")} == {1}
+    assert (ground.committed(), ground.members()) == ([500] * PARTITIONS, [])
+    until(lambda: all(is_over(call.pid) for call in sink.calls("held")))
+
+
+def test_original_that_is_done_first_ends_the_copy(cluster: SessionProcess, ground: Ground, tmp_path: Path) -> None:
+    """Spark kills the copy before it had a part in anything."""
+    sink = Slow(tmp_path, Plot.FIRST)
+    result = cluster.ask(drained, ground.config, ground.topic, ground.group, sink, allow_speculation=True)
+    assert (result.records, len(sink.offsets()), set(sink.offsets().values())) == (RECORDS, RECORDS, {1})
+    assert {call.number for call in sink.calls("written")} == {0}
+    assert (ground.committed(), ground.members()) == ([500] * PARTITIONS, [])
+    until(lambda: all(is_over(int(mark.read_text())) for mark in tmp_path.glob("copy-*")))

@@ -1,0 +1,100 @@
+"""Partitions from which the broker's log cleaner has really removed records, seen by a plain consumer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from tests.support.kafka import create_topic, unique
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: Properties of a broker: the cleaner looks every quarter of a minute by itself.
+EAGER_CLEANER = {"log.cleaner.backoff.ms": "100"}
+#: Of a topic: a segment for each second of the records' own times, cleaned as soon as it is not the last one.
+_CLEANED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "1000",
+    "min.cleanable.dirty.ratio": "0.001",
+    "delete.retention.ms": "100",
+}
+_BETWEEN_SEGMENTS_MS = 2000
+_TIMEOUT_S = 20.0
+
+
+def create_compacted_topic(bootstrap_servers: str, name: str, partitions: int = 1) -> str:
+    """Create a topic that is compacted as soon as it can be, and return its name."""
+    return create_topic(bootstrap_servers, name, partitions, _CLEANED)
+
+
+def produce_segments(
+    bootstrap_servers: str, topic: str, partition: int, segments: Sequence[Sequence[str]], first_ms: int
+) -> int:
+    """Write records with these keys, each inner list to a segment of its own; the last one is never cleaned.
+
+    Returns:
+        The time of the segment that would be next; the first one's is `first_ms`.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number, keys in enumerate(segments):
+        for key in keys:
+            time = first_ms + number * _BETWEEN_SEGMENTS_MS
+            producer.produce(topic, b"of " + key.encode(), key.encode(), partition, timestamp=time)
+        # A batch has one segment.
+        assert producer.flush(_TIMEOUT_S) == 0
+    return first_ms + len(segments) * _BETWEEN_SEGMENTS_MS
+
+
+def offsets_left(bootstrap_servers: str, topic: str, partition: int = 0) -> list[int]:
+    """The offsets at which there still are records."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "of-nobody",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    found: list[int] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+        while (message := consumer.poll(_TIMEOUT_S)) is not None:
+            error = message.error()
+            if error is None:
+                found.append(message.offset() or 0)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return found
+    finally:
+        consumer.close()
+    raise AssertionError(f"{topic}[{partition}] has no end")
+
+
+def until_compacted(is_so: Callable[[], bool]) -> None:
+    """Return when the cleaner has come so far."""
+    Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(60))(is_so)
+
+
+def offset_since(bootstrap_servers: str, topic: str, partition: int, time_ms: int) -> int:
+    """The offset of the first thing since this time, a transaction's marker included, which no consumer is given."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "of-nobody"})
+    try:
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, time_ms)], _TIMEOUT_S)
+    finally:
+        consumer.close()
+    return int(found.offset)
+
+
+def produce_transactions(bootstrap_servers: str, topic: str, partition: int, key: str, times_ms: Sequence[int]) -> None:
+    """Write a record with this key in a transaction at each of these times; the markers have the time of now.
+
+    By one producer: what is left of its last transaction stays as long as the broker remembers it, without records.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique("transaction")})
+    producer.init_transactions(_TIMEOUT_S)
+    for time_ms in times_ms:
+        producer.begin_transaction()
+        producer.produce(topic, b"of " + key.encode(), key.encode(), partition, timestamp=time_ms)
+        producer.commit_transaction(_TIMEOUT_S)
