@@ -47,9 +47,9 @@ class Ground:
         said = GroupAdmin(self.config).committed(self.group)
         return [at.offset for _, at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)]
 
-    def members(self) -> list[str | None]:
+    def members(self) -> list[str]:
         """The instance ids in the group."""
-        return sorted(member.instance_id for member in GroupAdmin(self.config).describe(self.group).group.members)
+        return sorted(member.instance_id or "" for member in GroupAdmin(self.config).describe(self.group).group.members)
 
 
 # ---- clusters --------------------------------------------------------------------------------------------------------
