@@ -274,7 +274,7 @@ class Consumer:
 
     @at_the_door
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """The group's committed offsets of these partitions; -1001: none."""
+        """The group's committed offsets of these partitions (-1001: none), as its coordinator tells this member."""
         given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
         return found(self._use().partitions.committed(given, left), given)
 

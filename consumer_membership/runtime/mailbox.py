@@ -1,6 +1,7 @@
 """The two queues that cross the line between the application's threads and the membership thread.
 
-Nothing else crosses it. Items are immutable values, so neither side needs a lock of the other's.
+Nothing else crosses it, but for a question of the application's in which the core has no part, and its answer
+(`MemberPort.fetch_committed`). Items are immutable values, so neither side needs a lock of the other's.
 """
 
 from __future__ import annotations

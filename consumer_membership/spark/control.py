@@ -163,6 +163,7 @@ class ControlServer:
         self._latest: dict[int, int] = {}
         self._progress: dict[int, MemberProgress] = {}
         self._failures: list[Failure] = []
+        self._has_replacements = False
         self._order: Order | None = None
         self._thread = threading.Thread(target=self._accept, name="consumer-membership-driver", daemon=True)
         self._thread.start()
@@ -181,6 +182,12 @@ class ControlServer:
         """The latest attempt of each instance that called."""
         with self._lock:
             return dict(self._latest)
+
+    @property
+    def has_replacements(self) -> bool:
+        """Whether any instance had more than one attempt that called."""
+        with self._lock:
+            return self._has_replacements
 
     def stop(self) -> None:
         """Order every task to stop, those too that call later."""
@@ -235,6 +242,7 @@ class ControlServer:
         """The latest attempt is the one at work; an older one hears of it, whichever called first."""
         with self._lock:
             latest = self._latest.get(instance, -1)
+            self._has_replacements = self._has_replacements or instance in self._latest
             is_latest = line.attempt >= latest
             replaced = self._lines.get(instance) if is_latest else line
             if is_latest:

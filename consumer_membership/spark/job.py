@@ -137,7 +137,8 @@ class MemberJob:
                 self._context.cancelJobGroup(self.plan.run)
         self._submitter.join()
         self._ended_at = time.monotonic()
-        if self._error is not None:
+        # A replacement that found nothing left to do has not joined, and not taken over what a lost task left.
+        if self._error is not None or self._server.has_replacements:
             self._clear_away()
         self._server.close()
         self._over.set()

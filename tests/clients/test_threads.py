@@ -69,7 +69,7 @@ def test_call_gets_through_while_another_thread_polls(consumers: ConsumerFactory
     assert taken < PROMPT_S
 
 
-@pytest.mark.parametrize("name", ["commit", "commit positions", "pause", "seek", "position"])
+@pytest.mark.parametrize("name", ["commit", "commit positions", "committed", "pause", "seek", "position"])
 def test_callback_may_wait_for_a_worker_that_calls_the_consumer(
     consumers: ConsumerFactory, topic: str, name: str
 ) -> None:
@@ -88,7 +88,7 @@ def test_callback_may_wait_for_a_worker_that_calls_the_consumer(
     assert consumer.member.steps[-1].failed is False
 
 
-@pytest.mark.parametrize("name", ["commit", "commit positions", "pause", "seek", "position", "assignment"])
+@pytest.mark.parametrize("name", ["commit", "commit positions", "committed", "pause", "seek", "position", "assignment"])
 def test_call_in_a_signal_handler_that_interrupts_a_poll(consumers: ConsumerFactory, topic: str, name: str) -> None:
     """The handler runs on the very thread that polls, and must not wait for it."""
     consumer = consumers()

@@ -25,7 +25,8 @@ from consumer_membership.types import OffsetAndMetadata
 from tests.support.kafka import create_topic, produce, unique
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_S = 100.0
+#: A session takes a minute to start on a busy machine.
+PATIENCE_S = 150.0
 
 AskedT = ParamSpec("AskedT")
 AnswerT = TypeVar("AnswerT")
@@ -46,9 +47,9 @@ class Ground:
         said = GroupAdmin(self.config).committed(self.group)
         return [at.offset for _, at in sorted(said.items()) if isinstance(at, OffsetAndMetadata)]
 
-    def members(self) -> list[str | None]:
+    def members(self) -> list[str]:
         """The instance ids in the group."""
-        return sorted(member.instance_id for member in GroupAdmin(self.config).describe(self.group).group.members)
+        return sorted(member.instance_id or "" for member in GroupAdmin(self.config).describe(self.group).group.members)
 
 
 # ---- clusters --------------------------------------------------------------------------------------------------------
@@ -198,9 +199,9 @@ def reported(_: SparkSession, /, group: str) -> tuple[MemberProgress, ...]:
     return _runs[group].progress()
 
 
-def stopped(_: SparkSession, /, group: str) -> RunResult | None:
-    """What a run did that is stopped now."""
-    return _runs[group].stop(PATIENCE_S)
+def stopped(_: SparkSession, /, group: str, timeout_s: float = PATIENCE_S) -> RunResult | None:
+    """What a run did that is stopped now; None if that takes longer."""
+    return _runs[group].stop(timeout_s)
 
 
 @contextmanager

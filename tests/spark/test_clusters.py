@@ -9,12 +9,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Message
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker import Broker
+from consumer_membership.spark import SinkContext
 from tests.spark.clusters import (
     PATIENCE_S,
     ROOT,
@@ -103,6 +106,34 @@ def test_lost_process_is_replaced(cluster: SessionProcess, ground: Ground, recor
     assert (recorder.folder / "killed").exists()
     assert (result.records, len(counts), ground.committed()) == (RECORDS, RECORDS, [1000] * PARTITIONS)
     assert sum(counts.values()) - RECORDS <= 2 * 200
+    assert ground.members() == []
+
+
+@dataclass(frozen=True, slots=True)
+class DiesLate:
+    """Its first process is held in the sink until the run is being stopped, and is no more then."""
+
+    folder: Path
+
+    def __call__(self, _: list[Message], __: SinkContext) -> None:
+        """Wait and die, or do nothing."""
+        try:
+            (self.folder / "waits").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        until((self.folder / "stopping").exists)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_task_that_dies_while_its_run_is_stopped_leaves_nobody(
+    cluster: SessionProcess, ground: Ground, tmp_path: Path
+) -> None:
+    """Its replacement is told to stop before it joins; what the dead one left in the group is cleared away."""
+    with a_run(cluster, ground, DiesLate(tmp_path)):
+        until((tmp_path / "waits").exists)
+        assert cluster.ask(stopped, ground.group, 0.1) is None
+        (tmp_path / "stopping").touch()
+        assert cluster.ask(stopped, ground.group) is not None
     assert ground.members() == []
 
 

@@ -74,6 +74,7 @@ def test_later_attempt_replaces_an_earlier_one(server: ControlServer) -> None:
     """Whichever calls first; the earlier one's reports count no more."""
     with closing(ControlLink(server.address, 0, 2)) as second:
         until(lambda: server.attempts() == {0: 2})
+        assert not server.has_replacements
         with closing(ControlLink(server.address, 0, 1)) as first, closing(ControlLink(server.address, 0, 3)) as third:
             until(lambda: first.order is Order.SUPERSEDED)
             until(lambda: second.order is Order.SUPERSEDED)
@@ -82,7 +83,7 @@ def test_later_attempt_replaces_an_earlier_one(server: ControlServer) -> None:
             second.report(progress(0, 2, 20))
             second.fail("SinkError", "words")
             until(lambda: len(server.failures()) == 1)
-            assert server.progress() == (progress(0, 3, 30),)
+            assert (server.progress(), server.has_replacements) == ((progress(0, 3, 30),), True)
             assert third.order is None
 
 

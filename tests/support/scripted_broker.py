@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -126,8 +128,11 @@ class Topic:
 class _Node:
     node_id: int
     port: int = 0
-    server: asyncio.Server | None = None
-    writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    #: Bound to the port and never listening: nobody else gets it while the node is stopped, nor a client that calls it
+    #: the same one for its own end of the connection.
+    place: socket.socket | None = None
+    listener: socket.socket | None = None
+    connections: set[socket.socket] = field(default_factory=set)
 
 
 class ScriptedBroker:
@@ -225,21 +230,25 @@ class ScriptedBroker:
         return [request for request in self._requests if request.api_key == api_key]
 
     async def _open_node(self, node: _Node) -> None:
-        node.server = await asyncio.start_server(
-            lambda reader, writer: self._serve(node, reader, writer), "127.0.0.1", node.port
-        )
-        node.port = node.server.sockets[0].getsockname()[1]
+        if node.place is None:
+            node.place = _bound(0)
+            node.port = node.place.getsockname()[1]
+        node.listener = _bound(node.port)
+        node.listener.setblocking(False)
+        node.listener.listen()
+        self._loop.add_reader(node.listener, self._accept, node, node.listener)
 
     async def _close_node(self, node: _Node) -> None:
-        if node.server is not None:
-            node.server.close()
+        if node.listener is not None:
+            self._loop.remove_reader(node.listener)
+            node.listener.close()
+            node.listener = None
             await self._drop_connections(node)
-            await node.server.wait_closed()
-            node.server = None
 
     async def _drop_connections(self, node: _Node) -> None:
-        for writer in node.writers.copy():
-            writer.close()
+        for connection in node.connections:
+            with suppress(OSError):  # its other end was faster
+                connection.shutdown(socket.SHUT_RDWR)
 
     async def _close(self) -> None:
         for node in self._nodes.values():
@@ -247,25 +256,48 @@ class ScriptedBroker:
         for handler in self._handlers.copy():
             handler.cancel()
         await asyncio.gather(*self._handlers, return_exceptions=True)
+        for node in self._nodes.values():
+            for connection in node.connections:  # of handlers that were cancelled before they began
+                connection.close()
+            if node.place is not None:
+                node.place.close()
 
-    async def _serve(self, node: _Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
-        connection = self._connections
-        node.writers.add(writer)
-        task = asyncio.current_task()
-        assert task is not None
-        self._handlers.add(task)
+    def _accept(self, node: _Node, listener: socket.socket) -> None:
+        """Serve one more client.
+
+        Not by `asyncio.start_server`: a connection that it has accepted when it is closed, and not handed on yet, stays
+        open and silent, and its client waits for connection.setup.timeout.
+        """
         try:
+            connection, _ = listener.accept()
+        except OSError:  # its other end was faster
+            return
+        connection.setblocking(False)
+        node.connections.add(connection)
+        handler = self._loop.create_task(self._serve(node, connection))
+        self._handlers.add(handler)
+        handler.add_done_callback(self._ended)
+
+    def _ended(self, handler: asyncio.Task[None]) -> None:
+        self._handlers.discard(handler)
+        if not handler.cancelled() and (error := handler.exception()) is not None:
+            self._failures.append(error)
+
+    async def _serve(self, node: _Node, connection: socket.socket) -> None:
+        self._connections += 1
+        number = self._connections
+        writer: asyncio.StreamWriter | None = None
+        try:
+            reader, writer = await asyncio.open_connection(sock=connection)
             while not writer.is_closing():
                 size = int.from_bytes(await reader.readexactly(SIZE_BYTES), "big")
-                await self._answer(_parse(node.node_id, connection, await reader.readexactly(size)), writer)
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            # A cancelled handler would be reported by asyncio's stream callback; it ends here.
+                await self._answer(_parse(node.node_id, number, await reader.readexactly(size)), writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            node.writers.discard(writer)
-            self._handlers.discard(task)
-            writer.close()
+            node.connections.discard(connection)
+            if writer is not None:
+                writer.close()
 
     async def _answer(self, request: Received, writer: asyncio.StreamWriter) -> None:
         with self._changed:
@@ -357,6 +389,14 @@ class ScriptedBroker:
                 for key in request.entity.coordinator_keys
             ),
         )
+
+
+def _bound(port: int) -> socket.socket:
+    """A socket on this loopback port (0: any), which may share it with one that does not listen."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
+    return bound
 
 
 def _topic(module: Any, name: str, topic: Topic) -> Any:

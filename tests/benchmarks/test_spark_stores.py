@@ -1,0 +1,35 @@
+"""What the Spark figures find in a topic that a transactional sink has written."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from consumer_membership.devbroker import Broker
+from tests.benchmarks.spark_stores import store_of
+from tests.benchmarks.workers.member import NUMBER_AND_TIME
+from tests.benchmarks.workers.spark_run import KAFKA
+from tests.support.kafka import unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+PATIENCE_S, PARTITIONS = 30.0, 2
+
+
+def test_only_committed_records_are_found_and_each_of_them(kafka: Broker) -> None:
+    """One that is there twice comes twice; what was aborted does not come, nor what an open transaction holds."""
+    with store_of(KAFKA, kafka.bootstrap_servers, PARTITIONS) as store:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("t")})
+        producer.init_transactions(PATIENCE_S)
+        for numbers, end in (
+            ([0, 1, 1], producer.commit_transaction),
+            ([2, 0], producer.abort_transaction),
+            ([3], producer.commit_transaction),
+            ([4], producer.flush),
+        ):
+            producer.begin_transaction()
+            for number in numbers:
+                producer.produce(store.place, NUMBER_AND_TIME.pack(number, 0.0), partition=number % PARTITIONS)
+            end(PATIENCE_S)
+        assert sorted(store.numbers()) == [0, 1, 1, 3]
+        producer.abort_transaction(PATIENCE_S)
+        assert sorted(store.numbers()) == [0, 1, 1, 3]

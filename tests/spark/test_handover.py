@@ -1,0 +1,164 @@
+"""A batch on its way to the sink: what the coordinator's silence means, and what the member's view may not yet show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Message
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from consumer_membership.errors import FencedError, TransportError
+from consumer_membership.membership.effects import AssignPartitions
+from consumer_membership.spark.bounds import Bounds
+from consumer_membership.spark.context import SinkContext
+from consumer_membership.spark.handover import CONFIRMED_S, Handover, Held
+from consumer_membership.spark.plan import MemberPlan, Wishes, member_config, planned
+from consumer_membership.spark.ranges import ranges_of
+from consumer_membership.types import BrokerError, TopicPartition
+from tests.clients.conftest import PARTITIONS, RECORDS, filled
+from tests.clients.scripted import ScriptedConsumer
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.mock_cluster import MockCluster
+from tests.support.proxy import HEARTBEAT, Proxy
+
+PATIENCE_S = 30.0
+TOPIC = "records"
+
+
+class Noting:
+    """A sink that notes what it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[int, int]] = []
+
+    def __call__(self, batch: list[Message], _: SinkContext) -> None:
+        self.given += [(message.partition() or 0, message.offset() or 0) for message in batch]
+
+
+def held(plan: MemberPlan, records: list[Message]) -> Held:
+    """These records as a member hands them over."""
+    assert [message.error() for message in records if message.error() is not None] == []
+    return Held(records=records, ranges=ranges_of(records, plan.topics))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Return when this holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# ---- the member played by the test: a real consumer on a mock cluster ------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mock_cluster() -> Iterator[MockCluster]:
+    """With records in each partition of a topic."""
+    with MockCluster.start(1) as cluster:
+        filled(cluster, TOPIC)
+        yield cluster
+
+
+@pytest.fixture
+def plan(mock_cluster: MockCluster) -> MemberPlan:
+    """One task that consumes the topic without an end."""
+    config = {"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}
+    return planned(config, [TOPIC], "group", Wishes())
+
+
+@pytest.fixture
+def consumer(plan: MemberPlan) -> Iterator[ScriptedConsumer]:
+    """The task's consumer, subscribed."""
+    with ScriptedConsumer(member_config(plan, 0, 1)) as consumer:
+        consumer.subscribe([TOPIC])
+        yield consumer
+
+
+def everything(consumer: ScriptedConsumer) -> list[Message]:
+    """All records of the topic, fetched."""
+    return consumer.consume(PARTITIONS * RECORDS, PATIENCE_S)
+
+
+STARTS = {TopicPartition(TOPIC, number): 0 for number in range(PARTITIONS)}
+
+
+@pytest.mark.slow
+def test_records_are_given_although_the_view_does_not_show_their_partition(
+    plan: MemberPlan, consumer: ScriptedConsumer
+) -> None:
+    """What the application was given is its own; the view shows that when the member has heard of it, which is later.
+
+    Left out of the batch they would be nobody's: they are not fetched again, and the next commit goes past them.
+    """
+    sink = Noting()
+    handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
+    # The order alone: the member has not heard yet that it was performed, and shows what was before.
+    consumer.member.order(AssignPartitions(attempt=1, offsets=STARTS, member_epoch=2))
+    records = everything(consumer)
+    assert consumer.membership().owned == {}
+    handover.give(held(plan, records))
+    assert sorted(sink.given) == [(number, offset) for number in range(PARTITIONS) for offset in range(RECORDS)]
+    assert {
+        (p.partition, at.offset) for p, at in consumer.member.committed.items() if not isinstance(at, BrokerError)
+    } == {(number, RECORDS) for number in range(PARTITIONS)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (BrokerError(code=-185, name="_TIMED_OUT"), TransportError),
+        (BrokerError(code=-195, name="_TRANSPORT"), TransportError),
+        (BrokerError(code=14, name="COORDINATOR_LOAD_IN_PROGRESS"), TransportError),
+        (BrokerError(code=113, name="STALE_MEMBER_EPOCH"), TransportError),
+        (BrokerError(code=82, name="FENCED_INSTANCE_ID"), FencedError),
+        (BrokerError(code=25, name="UNKNOWN_MEMBER_ID"), FencedError),
+    ],
+    ids=lambda given: given.name if isinstance(given, BrokerError) else given.__name__,
+)
+def test_only_a_coordinator_that_says_so_fences(
+    plan: MemberPlan, consumer: ScriptedConsumer, error: BrokerError, raised: type[Exception]
+) -> None:
+    """Either way the sink is not called: whoever has not been heard asks first, and Spark tries a silence again."""
+    sink = Noting()
+    handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
+    consumer.member.assign(STARTS)
+    records = everything(consumer)
+    consumer.member.commit_error = error
+    with pytest.raises(raised, match=r"the coordinator does not confirm the member: .*; nothing was written"):
+        handover.give(held(plan, records))
+    assert (sink.given, consumer.member.committed) == ([], {})
+
+
+# ---- a real coordinator behind a cable that is pulled ----------------------------------------------------------------
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_coordinator_that_is_away_between_fetch_and_sink_is_no_replacement(kafka: Broker) -> None:
+    """The cable is pulled when the records are there: the sink is not called, and the same member gives them later."""
+    topic, group, sink = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group"), Noting()
+    produce(kafka.bootstrap_servers, topic, 100)
+    with Proxy(kafka.bootstrap_servers) as proxy:
+        config: dict[str, object] = {"bootstrap.servers": proxy.address, "log_level": 0, "socket.timeout.ms": 1000}
+        plan = planned(config, [topic], group, Wishes())
+        with Consumer(member_config(plan, 0, 1)) as consumer:
+            handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
+            consumer.subscribe([topic])
+            batch = held(plan, consumer.consume(100, PATIENCE_S))
+            member_id = consumer.membership().member_id
+            proxy.hold_from(HEARTBEAT)
+            until(lambda: time.monotonic() - (consumer.membership().last_heartbeat_at or 0.0) > CONFIRMED_S)
+            proxy.wait(lambda: proxy.held[HEARTBEAT] > 0, "a heartbeat that does not get through")
+            with pytest.raises(TransportError, match=r"does not confirm the member: .*; nothing was written"):
+                handover.give(batch)
+            assert sink.given == []
+            proxy.heal()
+            until(lambda: consumer.poll(0) is None and consumer.membership().coordinator is not None)
+            handover.give(batch)
+            assert sink.given == [(0, offset) for offset in range(100)]
+            assert consumer.membership().member_id == member_id
