@@ -27,8 +27,6 @@ from consumer_membership.spark.handover import REPLACED, Handover, Held
 from consumer_membership.spark.link import Link, MemberProgress, Order
 from consumer_membership.spark.plan import MemberPlan, Partition, attempt_of, member_config
 from consumer_membership.spark.ranges import are_records, before, ranges_of
-from consumer_membership.types import BrokerError, OffsetAndMetadata
-from consumer_membership.types import TopicPartition as DomainPartition
 
 _log = logging.getLogger("consumer_membership.spark")
 
@@ -226,15 +224,12 @@ class TaskMember:
         self._consumer.pause(done)
 
     def _ask_committed(self, partitions: Sequence[Partition]) -> None:
-        said = self._admin.committed(self._plan.group)
-        for partition in partitions:
-            match said.get(DomainPartition(*partition)):
-                case OffsetAndMetadata(offset=offset, metadata=metadata):
-                    self._bounds.learn(partition, offset, metadata)
-                case None:
-                    self._bounds.learn(partition, 0, None)
-                case BrokerError() as refused:
-                    _log.warning("Task %s: %s is not known: %s", self._instance, partition, refused)
+        """Ask as a member does: offsets that a sink's transaction commits are waited for."""
+        for one in self._consumer.committed([TopicPartition(*partition) for partition in partitions], ANSWER_S):
+            if one.error is None:
+                self._bounds.learn((one.topic, one.partition), max(0, one.offset), one.metadata)
+            else:
+                _log.warning("Task %s: what is committed of %s is not known: %s", self._instance, one, one.error)
 
     def _look_at_the_others(self) -> None:
         """Nothing came: perhaps the others have done the rest, or there is nothing any more that could be done."""
