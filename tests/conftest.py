@@ -7,6 +7,7 @@ and `--no-docker` leave them out, and the summary says how many.
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 # No test is judged by its time, examples of hypothesis neither: a machine may be busy.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+#: Spark's processes live for seconds here; Java's second compiler takes more of those than it gives back.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+for of_process in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(of_process, QUICK_JAVA)
 
 _FLAGS = {
     # flag: (marker, what the tests would need)

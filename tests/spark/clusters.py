@@ -22,6 +22,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.spark import DrainResult, RunHandle, RunResult, drain, member_task, run
 from consumer_membership.spark.link import MemberProgress
 from consumer_membership.types import OffsetAndMetadata
+from tests.conftest import QUICK_JAVA
 from tests.support.kafka import create_topic, produce, unique
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -136,6 +137,7 @@ def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", QUICK_JAVA)
         .config("spark.executorEnv.PYTHONPATH", str(ROOT))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
