@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from itertools import islice
 
 from confluent_kafka import Message
 
@@ -58,7 +59,7 @@ class Deliveries:
         """At most this many records for the application."""
         batch: list[Message] = []
         with suppress(IndexError):
-            batch.extend(self.ready.popleft() for _ in range(limit))
+            batch.extend(islice(iter(self.ready.popleft, None), limit))
         return batch
 
     def park(self, partitions: Collection[TopicPartition]) -> None:

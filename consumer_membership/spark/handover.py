@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.clients.pending import PendingCommit
 from consumer_membership.errors import CommitError, FatalGroupError, FencedError, SinkError, TransportError
 from consumer_membership.membership.states import MemberState
-from consumer_membership.spark.batches import Batch, formed
+from consumer_membership.spark.batches import Batch
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import OffsetRange, SinkContext
 from consumer_membership.spark.fence import Fence
@@ -41,21 +41,15 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Records that were fetched, what they are of, and the partitions whose end has been reached with them.
+    """Records that were fetched, as the sink wants them, what they are of, and the partitions whose end is reached.
 
     All of partitions that the application has: it was given them, and has not been told that they are gone. The
     member's view is no measure of that: it hears of an assignment only after the records may come.
     """
 
-    records: list[Message]
-    ranges: tuple[OffsetRange, ...]
+    batch: Batch = field(default_factory=list)
+    ranges: tuple[OffsetRange, ...] = ()
     finished: frozenset[Partition] = field(default_factory=frozenset)
-
-    @property
-    def topic(self) -> str | None:
-        """The topic that all of them are of; None: of several."""
-        topics = {one.topic for one in self.ranges}
-        return topics.pop() if len(topics) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +93,14 @@ class Handover:
             SinkError: the sink raised, as often as it may.
             FencedError: the member was replaced; or the sink says so.
         """
+        # The epoch at which they were fetched.
+        epoch = self._consumer.membership().member_epoch
+        self.settle()
+        began_at = time.time()
         if held.ranges:
-            # The epoch at which they were fetched.
-            epoch = self._consumer.membership().member_epoch
-            batch = formed(held.records, self._plan.batch_format, held.topic)
-            self.settle()
-            began_at = time.time()
-            self._call(batch, held, epoch, began_at)
+            self._call(held, epoch, began_at)
             self.records += sum(one.records for one in held.ranges)
             self.batches += 1
-        else:
-            self.settle()
-            began_at = time.time()
         self._begin_commit(held, began_at)
 
     def prepare(self) -> None:
@@ -127,7 +117,7 @@ class Handover:
 
     # ---- the sink ----
 
-    def _call(self, batch: Batch, held: Held, epoch: int, began_at: float) -> None:
+    def _call(self, held: Held, epoch: int, began_at: float) -> None:
         def counted(part: OffsetRange) -> str:
             return self._metadata(part.place, part, began_at, time.time())
 
@@ -156,7 +146,7 @@ class Handover:
             reraise=True,
         )
         try:
-            attempts(self._sink, batch, context)
+            attempts(self._sink, held.batch, context)
         except FencedError:
             raise
         except Exception as raised:

@@ -21,6 +21,7 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import FencedError, GroupError, MembershipError
 from consumer_membership.membership.states import MemberState
+from consumer_membership.spark.batches import formed
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.ends import check_ends
 from consumer_membership.spark.handover import REPLACED, Handover, Held
@@ -125,18 +126,22 @@ class TaskMember:
 
     def _turn(self) -> None:
         with _without_collections():
-            messages = self._consumer.consume(self._plan.batch_size, self._plan.batch_wait_s)
-        self._read_what_is_committed()
-        records, finished = self._sorted_out(messages)
-        if records or finished:
+            held = self._gathered()
+        if held.ranges or held.finished:
             self._moved_at = time.monotonic()
-            self._give(records, finished)
-        if not (records and self._has_more()):
+            self._give(held)
+        if not (held.ranges and self._has_more()):
             self._handover.settle()
             if self._bounds.is_bounded:
                 self._look_at_the_others()
         if time.monotonic() - self._reported_at >= REPORT_S:
             self._report()
+
+    def _gathered(self) -> Held:
+        """The next batch, as the sink wants it; perhaps an empty one."""
+        messages = self._consumer.consume(self._plan.batch_size, self._plan.batch_wait_s)
+        self._read_what_is_committed()
+        return self._within_bounds(*self._sorted_out(messages))
 
     def _sorted_out(self, messages: list[Message]) -> tuple[list[Message], set[Partition]]:
         """The records, and the partitions whose end a message showed."""
@@ -161,8 +166,7 @@ class TaskMember:
         _log.warning("Task %s: %s", self._instance, error.str())
         return False
 
-    def _give(self, records: list[Message], finished: set[Partition]) -> None:
-        held = self._within_bounds(records, finished)
+    def _give(self, held: Held) -> None:
         self._reached |= held.finished
         self._handover.give(held)
         self._positions.update({one.place: one.next_offset for one in held.ranges})
@@ -178,14 +182,15 @@ class TaskMember:
 
     def _within_bounds(self, records: list[Message], finished: set[Partition]) -> Held:
         ranges = ranges_of(records, self._plan.topics)
-        if not self._bounds.is_bounded:
-            return Held(records=records, ranges=ranges)
-        reached = {one.place for one in ranges if one.next_offset >= self._end(one.place)}
-        if any(one.next_offset > self._end(one.place) for one in ranges):
-            records = before(records, {one.place: self._end(one.place) for one in ranges})
-            ranges = ranges_of(records, self._plan.topics)
+        if self._bounds.is_bounded:
+            finished |= {one.place for one in ranges if one.next_offset >= self._end(one.place)}
+            if any(one.next_offset > self._end(one.place) for one in ranges):
+                records = before(records, {one.place: self._end(one.place) for one in ranges})
+                ranges = ranges_of(records, self._plan.topics)
+        topics = {one.topic for one in ranges}
+        batch = formed(records, self._plan.batch_format, topics.pop() if len(topics) == 1 else None)
         # Behind the last record there may be markers of transactions, or what compaction removed: the end counts.
-        return Held(records=records, ranges=ranges, finished=frozenset((finished | reached) & self._mine))
+        return Held(batch=batch, ranges=ranges, finished=frozenset(finished & self._mine))
 
     def _end(self, partition: Partition) -> int:
         return self._bounds.end_of(partition) or 0
@@ -238,9 +243,9 @@ class TaskMember:
             return
         self._asked_at = now
         left = self._bounds.left
-        again = {partition for partition in left & self._reached if partition in self._mine}
+        again = left & self._reached & self._mine
         if again:
-            self._give([], again)
+            self._give(Held(finished=again))
         others = sorted(partition for partition in left if partition not in self._mine)
         if others:
             self._ask_how_far(others)
@@ -324,9 +329,10 @@ class TaskMember:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Keep Python's collector away while a batch gathers.
+    """Keep Python's collector away while a batch gathers and is formed.
 
-    It begins anew at each seven hundred messages, finds nothing (they are no cycles) and takes a third of the time.
+    It begins anew at each seven hundred messages, finds nothing (they are no cycles) and takes a third of the time. Of
+    a formed batch no message is left at the end of this.
     """
     if not gc.isenabled():
         yield

@@ -41,7 +41,7 @@ class Noting:
 def held(plan: MemberPlan, records: list[Message]) -> Held:
     """These records as a member hands them over."""
     assert [message.error() for message in records if message.error() is not None] == []
-    return Held(records=records, ranges=ranges_of(records, plan.topics))
+    return Held(batch=records, ranges=ranges_of(records, plan.topics))
 
 
 def until(condition: Callable[[], bool]) -> None:
