@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never, cast, overlo
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.spark.context import BatchFormat
+from consumer_membership.spark.context import BatchFormat, OffsetRange
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # ships no types
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 #: What a sink is called with.
 Batch: TypeAlias = "list[Message] | pa.RecordBatch | pd.DataFrame"
+
+#: Consecutive records of one partition each.
+Runs: TypeAlias = Sequence[OffsetRange]
+#: An Arrow call costs as much as so many records; shorter runs are no use.
+_SHORT_RUN = 100
 
 #: Each column in Spark's words, for the schema that `mapInArrow` is told.
 _SPARK_TYPES = {
@@ -77,24 +82,18 @@ def schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
 
 
 @overload
-def formed(
-    messages: list[Message], batch_format: Literal[BatchFormat.MESSAGES], topic: str | None = None
-) -> list[Message]: ...
+def formed(messages: list[Message], batch_format: Literal[BatchFormat.MESSAGES], runs: Runs = ()) -> list[Message]: ...
 @overload
-def formed(
-    messages: list[Message], batch_format: Literal[BatchFormat.ARROW], topic: str | None = None
-) -> pa.RecordBatch: ...
+def formed(messages: list[Message], batch_format: Literal[BatchFormat.ARROW], runs: Runs = ()) -> pa.RecordBatch: ...
 @overload
-def formed(
-    messages: list[Message], batch_format: Literal[BatchFormat.PANDAS], topic: str | None = None
-) -> pd.DataFrame: ...
+def formed(messages: list[Message], batch_format: Literal[BatchFormat.PANDAS], runs: Runs = ()) -> pd.DataFrame: ...
 @overload
-def formed(messages: list[Message], batch_format: BatchFormat, topic: str | None = None) -> Batch: ...
-def formed(messages: list[Message], batch_format: BatchFormat, topic: str | None = None) -> Batch:
+def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) -> Batch: ...
+def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) -> Batch:
     """The records as the batch that a sink asked for; messages stay the list that they are.
 
-    There must be records only: what an error event carries is no value. `topic` is what all of them are of, where that
-    is known.
+    There must be records only: what an error event carries is no value. `runs` say what they are of,
+    where that is known (`ranges.runs_of`): it saves a look at each record.
 
     Raises:
         ConfigurationError: pyarrow or pandas is missing, or the keys or values weigh more than Arrow can hold (2 GiB).
@@ -103,29 +102,23 @@ def formed(messages: list[Message], batch_format: BatchFormat, topic: str | None
         case BatchFormat.MESSAGES:
             return messages
         case BatchFormat.ARROW:
-            return record_batch(messages, topic=topic)
+            return record_batch(messages, runs=runs)
         case BatchFormat.PANDAS:
             _required("pandas", batch_format)
-            return record_batch(messages, topic=topic).to_pandas()
+            return record_batch(messages, runs=runs).to_pandas()
         case _:
             assert_never(batch_format)
 
 
-def record_batch(
-    messages: list[Message], columns: tuple[str, ...] = COLUMNS, *, topic: str | None = None
-) -> pa.RecordBatch:
-    """The records as an Arrow batch of these columns; the others cost nothing. `topic` as for `formed`.
+def record_batch(messages: list[Message], columns: tuple[str, ...] = COLUMNS, *, runs: Runs = ()) -> pa.RecordBatch:
+    """The records as an Arrow batch of these columns; the others cost nothing. `runs` as for `formed`.
 
     Raises:
         ConfigurationError: as `formed`.
     """
     arrow = _pyarrow()
-    arrays = [
-        _repeated(arrow, topic, len(messages))
-        if name == "topic" and topic is not None
-        else _COLUMN_MAKERS[name](arrow, messages)
-        for name in columns
-    ]
+    known = _known(runs, len(messages))
+    arrays = [known[name](arrow, runs) if name in known else _COLUMN_MAKERS[name](arrow, messages) for name in columns]
     return arrow.RecordBatch.from_arrays(arrays, schema=schema(columns))
 
 
@@ -187,12 +180,8 @@ def _check_weight(name: str, weight: int, records: int) -> None:
 def _topics(arrow: ModuleType, messages: list[Message]) -> pa.Array:
     topics = list(map(Message.topic, messages))
     if len(set(topics)) == 1:
-        return _repeated(arrow, topics[0], len(topics))
+        return arrow.repeat(arrow.scalar(topics[0], arrow.string()), len(topics))
     return arrow.array(topics, arrow.string())
-
-
-def _repeated(arrow: ModuleType, topic: str | None, count: int) -> pa.Array:
-    return arrow.repeat(arrow.scalar(topic, arrow.string()), count)
 
 
 def _partitions(arrow: ModuleType, messages: list[Message]) -> pa.Array:
@@ -231,6 +220,38 @@ _COLUMN_MAKERS: dict[str, Callable[[ModuleType, list[Message]], pa.Array]] = {
     "offset": _offsets,
     "timestamp": _timestamps,
     "headers": _headers,
+}
+
+
+# ---- columns that a run has in common ----
+
+
+def _known(runs: Runs, records: int) -> Mapping[str, Callable[[ModuleType, Runs], pa.Array]]:
+    """The columns that these runs say, and that are quicker made of them than of the records."""
+    if not runs or len(runs) * _SHORT_RUN > records:
+        return {}
+    has_gaps = any(run.next_offset - run.first != run.records for run in runs)
+    return {name: made for name, made in _RUN_COLUMNS.items() if not (has_gaps and name == "offset")}
+
+
+def _topics_of(arrow: ModuleType, runs: Runs) -> pa.Array:
+    return arrow.concat_arrays([arrow.repeat(arrow.scalar(run.topic, arrow.string()), run.records) for run in runs])
+
+
+def _partitions_of(arrow: ModuleType, runs: Runs) -> pa.Array:
+    return arrow.concat_arrays([arrow.repeat(arrow.scalar(run.partition, arrow.int32()), run.records) for run in runs])
+
+
+def _offsets_of(arrow: ModuleType, runs: Runs) -> pa.Array:
+    step = arrow.scalar(1, arrow.int64())
+    sums = importlib.import_module("pyarrow.compute").cumulative_sum
+    return arrow.concat_arrays([sums(arrow.repeat(step, run.records), start=run.first - 1) for run in runs])
+
+
+_RUN_COLUMNS: dict[str, Callable[[ModuleType, Runs], pa.Array]] = {
+    "topic": _topics_of,
+    "partition": _partitions_of,
+    "offset": _offsets_of,
 }
 
 

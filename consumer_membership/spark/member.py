@@ -27,7 +27,7 @@ from consumer_membership.spark.ends import check_ends
 from consumer_membership.spark.handover import REPLACED, Handover, Held
 from consumer_membership.spark.link import Link, MemberProgress, Order
 from consumer_membership.spark.plan import MemberPlan, Partition, attempt_of, member_config
-from consumer_membership.spark.ranges import are_records, before, ranges_of
+from consumer_membership.spark.ranges import are_records, before, ranges_of, runs_of
 
 _log = logging.getLogger("consumer_membership.spark")
 
@@ -181,14 +181,15 @@ class TaskMember:
         )
 
     def _within_bounds(self, records: list[Message], finished: set[Partition]) -> Held:
-        ranges = ranges_of(records, self._plan.topics)
+        runs = runs_of(records, self._plan.topics)
+        ranges = ranges_of(runs)
         if self._bounds.is_bounded:
             finished |= {one.place for one in ranges if one.next_offset >= self._end(one.place)}
             if any(one.next_offset > self._end(one.place) for one in ranges):
                 records = before(records, {one.place: self._end(one.place) for one in ranges})
-                ranges = ranges_of(records, self._plan.topics)
-        topics = {one.topic for one in ranges}
-        batch = formed(records, self._plan.batch_format, topics.pop() if len(topics) == 1 else None)
+                runs = runs_of(records, self._plan.topics)
+                ranges = ranges_of(runs)
+        batch = formed(records, self._plan.batch_format, runs)
         # Behind the last record there may be markers of transactions, or what compaction removed: the end counts.
         return Held(batch=batch, ranges=ranges, finished=frozenset(finished & self._mine))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from confluent_kafka import Message
@@ -16,38 +16,46 @@ _number: Callable[[Message], int] = Message.partition  # type: ignore[assignment
 _topic, _error = Message.topic, Message.error
 
 
-def ranges_of(records: Sequence[Message], topics: Sequence[str]) -> tuple[OffsetRange, ...]:
-    """One range for each partition, by topic and partition; `topics` are those that the records may be of.
+def runs_of(records: Sequence[Message], topics: Sequence[str]) -> list[OffsetRange]:
+    """The records in their order as runs of one partition each: that is how they are fetched.
+
+    `topics` are those that the records may be of.
+    """
+    numbers: list[int] = list(map(_number, records))
+    keys: Iterable[Hashable] = numbers if len(topics) == 1 else zip(map(_topic, records), numbers, strict=True)
+    runs: list[OffsetRange] = []
+    at = 0
+    for _, run in groupby(keys):
+        length = len(list(run))
+        first, last = records[at], records[at + length - 1]
+        at += length
+        runs.append(
+            OffsetRange(
+                topic=_text(last.topic()),
+                partition=_whole(last.partition()),
+                first=_whole(first.offset()),
+                next_offset=_whole(last.offset()) + 1,
+                records=length,
+            )
+        )
+    return runs
+
+
+def ranges_of(runs: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """One range for each partition, by topic and partition.
 
     Records of one partition come in the order of their offsets.
     """
-    if not records:
-        return ()
-    numbers: list[int] = list(map(_number, records))
-    keys: Iterable[Hashable] = numbers if len(topics) == 1 else zip(map(_topic, records), numbers, strict=True)
-    firsts: dict[Hashable, Message] = {}
-    lasts: dict[Hashable, Message] = {}
-    counts: Counter[Hashable] = Counter()
-    at = 0
-    # They come in runs, a fetched partition at a time.
-    for key, run in groupby(keys):
-        length = len(list(run))
-        firsts.setdefault(key, records[at])
-        at += length
-        lasts[key] = records[at - 1]
-        counts[key] += length
-    found = [_range(firsts[key], last, counts[key]) for key, last in lasts.items()]
-    return tuple(sorted(found, key=lambda one: one.place))
+    by_place: dict[Partition, list[OffsetRange]] = {}
+    for run in runs:
+        by_place.setdefault(run.place, []).append(run)
+    return tuple(_joined(of_one) for _, of_one in sorted(by_place.items()))
 
 
-def _range(first: Message, last: Message, records: int) -> OffsetRange:
-    return OffsetRange(
-        topic=_text(last.topic()),
-        partition=_whole(last.partition()),
-        first=_whole(first.offset()),
-        next_offset=_whole(last.offset()) + 1,
-        records=records,
-    )
+def _joined(runs: Sequence[OffsetRange]) -> OffsetRange:
+    if len(runs) == 1:
+        return runs[0]
+    return replace(runs[0], next_offset=runs[-1].next_offset, records=sum(run.records for run in runs))
 
 
 def are_records(messages: Sequence[Message]) -> bool:

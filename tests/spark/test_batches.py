@@ -14,6 +14,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Mess
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.batches import COLUMNS, SPARK_SCHEMA, after, formed, record_batch, schema, spark_schema
 from consumer_membership.spark.context import BatchFormat
+from consumer_membership.spark.ranges import runs_of
 
 MOMENT_MS = 1_700_000_000_123
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
@@ -126,6 +127,22 @@ def test_pandas_batch_has_the_same_columns() -> None:
     assert frame["value"].tolist() == [b"v", None]
     assert frame["offset"].dtype == "int64"
     assert frame["timestamp"].tolist() == [pd.Timestamp(MOMENT)] * 2
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["whole", "with gaps"])
+@pytest.mark.parametrize("length", [1, 300], ids=["short", "long"])
+def test_batch_is_the_same_whether_runs_are_known_or_not(length: int, step: int) -> None:
+    """What a run says of its records is not read from each of them, where that is quicker."""
+    places = [("orders", 1, 0), ("refunds", 0, 7), ("orders", 0, 0), ("orders", 1, 5000)]
+    messages = [
+        message(first + number * step, topic=topic, partition=partition)
+        for topic, partition, first in places
+        for number in range(length)
+    ]
+    runs = runs_of(messages, ["orders", "refunds"])
+    assert len(runs) == len(places)
+    assert record_batch(messages, runs=runs).equals(record_batch(messages))
+    record_batch(messages, runs=runs).validate(full=True)
 
 
 def test_only_the_columns_asked_for_are_made() -> None:

@@ -16,7 +16,7 @@ from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import SinkContext
 from consumer_membership.spark.handover import CONFIRMED_S, Handover, Held
 from consumer_membership.spark.plan import MemberPlan, Wishes, member_config, planned
-from consumer_membership.spark.ranges import ranges_of
+from consumer_membership.spark.ranges import ranges_of, runs_of
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.clients.conftest import PARTITIONS, RECORDS, filled
 from tests.clients.scripted import ScriptedConsumer
@@ -41,7 +41,7 @@ class Noting:
 def held(plan: MemberPlan, records: list[Message]) -> Held:
     """These records as a member hands them over."""
     assert [message.error() for message in records if message.error() is not None] == []
-    return Held(batch=records, ranges=ranges_of(records, plan.topics))
+    return Held(batch=records, ranges=ranges_of(runs_of(records, plan.topics)))
 
 
 def until(condition: Callable[[], bool]) -> None:

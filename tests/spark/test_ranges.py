@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_membership.spark.context import OffsetRange
-from consumer_membership.spark.ranges import before, ranges_of
+from consumer_membership.spark.ranges import before, ranges_of, runs_of
 
 
 def record(topic: str, partition: int, offset: int) -> Message:
@@ -37,9 +37,19 @@ def test_ranges_are_those_of_the_plain_way(steps: list[tuple[str, int, int]]) ->
     for topic, partition, step in steps:
         at[(topic, partition)] = at.get((topic, partition), -1) + step
         records.append(record(topic, partition, at[(topic, partition)]))
-    assert ranges_of(records, ["a", "b"]) == one_by_one(records)
+    assert ranges_of(runs_of(records, ["a", "b"])) == one_by_one(records)
     of_a = [one for one in records if one.topic() == "a"]
-    assert ranges_of(of_a, ["a"]) == one_by_one(of_a)
+    assert ranges_of(runs_of(of_a, ["a"])) == one_by_one(of_a)
+
+
+def test_runs_are_consecutive_records_of_one_partition() -> None:
+    """In the order of the records; one with a gap has fewer records than offsets."""
+    records = [record("a", 1, 4), record("a", 1, 5), record("a", 0, 9), record("a", 1, 6), record("a", 1, 8)]
+    assert [(run.partition, run.first, run.next_offset, run.records) for run in runs_of(records, ["a"])] == [
+        (1, 4, 6, 2),
+        (0, 9, 10, 1),
+        (1, 6, 9, 2),
+    ]
 
 
 def test_records_before_their_end() -> None:
@@ -51,4 +61,4 @@ def test_records_before_their_end() -> None:
 @pytest.mark.parametrize("topics", [["a"], ["a", "b"]])
 def test_nothing_has_no_ranges(topics: list[str]) -> None:
     """An empty batch."""
-    assert ranges_of([], topics) == ()
+    assert ranges_of(runs_of([], topics)) == ()

@@ -21,7 +21,7 @@ from consumer_membership import Consumer
 from consumer_membership.errors import FencedError, MembershipError
 from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
 from consumer_membership.spark.bounds import Bounds
-from consumer_membership.spark.ranges import ranges_of
+from consumer_membership.spark.ranges import ranges_of, runs_of
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, kafka
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until
@@ -70,7 +70,7 @@ class Task:
 
         wait_until(is_full, f"{records} records", PATIENCE_S)
         batch.sort(key=lambda message: (message.partition(), message.offset()))
-        ranges = ranges_of(batch, [self._topic])
+        ranges = ranges_of(runs_of(batch, [self._topic]))
         epoch = self.consumer.generation()
         fences = tuple(
             Fence(
