@@ -45,8 +45,8 @@ class MemberJob:
 
         self._context = driver_of(spark)
         payload = pickled(sink)
-        host = control_host or self._setting("spark.driver.host", "127.0.0.1")
-        self._server = ControlServer(host, self._setting("spark.driver.bindAddress", host))
+        host = control_host or _setting(spark, "spark.driver.host", "127.0.0.1")
+        self._server = ControlServer(host, _setting(spark, "spark.driver.bindAddress", host))
         self.plan = replace(plan, control=self._server.address)
         self._payload = payload
         self._began_at = time.monotonic()
@@ -165,8 +165,10 @@ class MemberJob:
                 "Run %s: its members may stay in the group until their sessions end: %s", self.plan.run, failed
             )
 
-    def _setting(self, key: str, otherwise: str) -> str:
-        return self._context.getConf().get(key, otherwise) or otherwise
+
+def _setting(spark: SparkSession, key: str, otherwise: str) -> str:
+    # Not the context's getConf: it copies every setting to Java and back, a millisecond each.
+    return spark.conf.get(key, otherwise) or otherwise
 
 
 def driver_of(spark: SparkSession) -> SparkContext:
