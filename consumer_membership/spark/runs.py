@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import ConfigurationError, DrainError
+from consumer_membership.spark.assignment_interval import begin_assigning_at_once
 from consumer_membership.spark.bounds import tally_in
 from consumer_membership.spark.display import Display
 from consumer_membership.spark.ends import end_offsets
@@ -191,6 +192,7 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     *,
     until: str | Mapping[Partition, int] = "now",
     timeout_s: float | None = None,
+    assign_at_once: bool = False,
     allow_speculation: bool = False,
     control_host: str | None = None,
     show_progress: bool | None = None,
@@ -206,6 +208,8 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
         spark, config, topics, group, sink, instances: As for `run`.
         until: "now"; or an end for each partition, by (topic, number), those not named being left out.
         timeout_s: How long all of it may take; None: as long as it takes.
+        assign_at_once: Set the group's own `consumer.assignment.interval.ms` to 0 first, and leave it so. Kafka 4.3
+            assigns once a second otherwise, and the first member reads alone for so long.
         allow_speculation, control_host, show_progress, options: As for `run`.
 
     Raises:
@@ -218,8 +222,11 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     wishes: Options = {"batch_wait_s": _DRAIN_WAIT_S, **options}
     plan = planned(config, topics, group, Wishes(instances=instances, **wishes))
     _refuse_speculation(spark, is_allowed=allow_speculation)
+    altered = begin_assigning_at_once(plan) if assign_at_once else None
     plan = bounded(plan, _chosen(_ends_now(plan), until))
     before = _committed(plan)
+    if altered is not None:
+        altered()
     todo = sum(max(0, end - max(0, before.get(p, (0, ""))[0])) for p, end in _ends(plan).items())
     if todo == 0:
         return _drained(plan, before, before, 0.0)

@@ -91,12 +91,18 @@ def _our_arrow(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
     return _drained(spark, bootstrap, turn, CountRows, "arrow")
 
 
+def _our_arrow_at_once(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
+    return _drained(spark, bootstrap, turn, CountRows, "arrow", assign_at_once=True)
+
+
 def _drained(
     spark: SparkSession,
     bootstrap: str,
     turn: Turn,
     sink: Callable[[Accumulator[int]], CountMessages | CountRows],
     batch_format: str,
+    *,
+    assign_at_once: bool = False,
 ) -> int:
     from consumer_membership.spark import drain  # noqa: PLC0415 - the session is there first
 
@@ -109,6 +115,7 @@ def _drained(
         sink(counted),
         turn.instances,
         show_progress=False,
+        assign_at_once=assign_at_once,
         batch_format=batch_format,
     )
     if result.records != counted.value:
@@ -166,6 +173,8 @@ _WAYS: dict[str, Callable[[SparkSession, str, Turn], int]] = {
     "their-messages": _their_messages,
     "our-arrow": _our_arrow,
     "their-arrow": _their_arrow,
+    "our-arrow-at-once": _our_arrow_at_once,
+    "their-arrow-at-once": _their_arrow,
     "our-sql": _our_sql,
     "their-sql": _their_sql,
 }

@@ -1,0 +1,61 @@
+"""`assign_at_once`: the group's own setting on brokers that know it, on one that does not, on one that refuses."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from consumer_membership.devbroker import Broker, start
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.errors import ConfigurationError, TransportError
+from consumer_membership.spark.assignment_interval import KEY, begin_assigning_at_once
+from consumer_membership.spark.plan import MemberPlan, Wishes, planned
+from tests.integration.test_refusals import AUTHORIZER, forbid
+from tests.support.kafka import unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+def plan_for(bootstrap: str) -> MemberPlan:
+    """A run of a new group."""
+    return planned({"bootstrap.servers": bootstrap}, ["records"], unique("group"), Wishes())
+
+
+def test_group_is_assigned_at_once_from_then_on(kafka: Broker) -> None:
+    """It is a setting of the group, and stays."""
+    plan = plan_for(kafka.bootstrap_servers)
+    begin_assigning_at_once(plan)()
+    asked = ConfigResource(ConfigResource.Type.GROUP, plan.group)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    (said,) = admin.describe_configs([asked]).values()
+    assert said.result(30)[KEY].value == "0"
+
+
+def test_broker_that_does_not_know_it_assigns_at_once_anyway(broker_pool: BrokerPool) -> None:
+    """Before Kafka 4.3 there was no interval: nothing to do, and no error."""
+    begin_assigning_at_once(plan_for(broker_pool.shared("4.0.0").bootstrap_servers))()
+
+
+def test_missing_right_is_named() -> None:
+    """The key that was asked for, and what to grant."""
+    with start("4.3.1", properties=AUTHORIZER) as broker:
+        plan = plan_for(broker.bootstrap_servers)
+        forbid(broker.bootstrap_servers, ResourceType.GROUP, plan.group, AclOperation.ALTER_CONFIGS)
+
+        def is_refused() -> bool:
+            try:
+                begin_assigning_at_once(plan)()
+            except ConfigurationError as refused:
+                return "uthoriz" in str(refused) and "grant ALTER_CONFIGS on the group" in str(refused)
+            return False
+
+        again = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(30))
+        assert again(is_refused)
+
+
+def test_broker_that_is_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asked for it is told, in bounded time."""
+    monkeypatch.setattr("consumer_membership.spark.assignment_interval._TIMEOUT_S", 0.5)
+    with pytest.raises(TransportError, match="is not altered"):
+        begin_assigning_at_once(plan_for("127.0.0.1:1"))()
