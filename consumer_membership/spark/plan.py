@@ -151,17 +151,25 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
     The client id tells an operator, and a later attempt, which attempt of which run a member is.
     """
     prefix = plan.config.get("client.id", "spark")
+    is_bounded = plan.ends is not None
+    defaults: dict[str, object] = {"auto.offset.reset": "earliest"}
+    if is_bounded:
+        # The others are about to join, and wait for their share.
+        defaults["heartbeat.active.interval.ms"] = _DRAIN_HEARTBEAT_MS
     return {
-        "auto.offset.reset": "earliest",
+        **defaults,
         **plan.config,
         "client.id": f"{prefix}-{plan.instance_id(instance)}{ATTEMPT_MARK}{attempt}",
         "group.id": plan.group,
         "group.instance.id": plan.instance_id(instance),
         "enable.auto.commit": False,
-        "enable.partition.eof": plan.ends is not None,
+        "enable.partition.eof": is_bounded,
         "max.poll.interval.ms": int(plan.sink_timeout_s * 1000),
     }
 
+
+#: While records flow in a drain; elsewhere `heartbeat.active.interval.ms` is 250.
+_DRAIN_HEARTBEAT_MS = 100
 
 #: Between the readable part of a client id and the attempt's number.
 ATTEMPT_MARK = "@"

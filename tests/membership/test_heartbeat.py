@@ -214,18 +214,17 @@ def test_deadline_is_not_in_the_past_after_it_was_served() -> None:
 
 
 def test_heartbeats_come_quickly_after_a_change_and_slow_down() -> None:
-    """After a change the cadence is 0.1 s for a few beats, then grows by 1.6 up to the interval."""
+    """After a change the cadence is 0.2 s for a few beats, then grows by 1.6 up to the interval."""
     scene = calm().in_touch().answer(2)
     quick = [QUICK_S] * (QUICK_BEATS + 1)
-    growing = [0.16, 0.256, 0.41, 0.655, 1.049, 1.678, 2.684, 4.295]
-    assert spacings(scene, 21) == [*quick, *growing, INTERVAL_S, INTERVAL_S]
+    assert spacings(scene, 14) == [*quick, 0.32, 0.512, 0.819, 1.311, 2.097, 3.355, INTERVAL_S, INTERVAL_S]
 
 
 def test_member_without_partitions_stays_quick_for_two_intervals() -> None:
-    """Who waits for its first partition asks every 0.1 s, for as long as the others may take to give one up."""
+    """Who waits for its first partition asks every 0.2 s, for as long as the others may take to give one up."""
     scene = stable()
-    assert spacings(scene, 95) == [QUICK_S] * 95
-    assert spacings(scene, 40)[-1] == INTERVAL_S
+    assert spacings(scene, 45) == [0.2] * 45
+    assert spacings(scene, 30)[-1] == INTERVAL_S
 
 
 def test_member_lives_long() -> None:
