@@ -154,8 +154,8 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
     is_bounded = plan.ends is not None
     defaults: dict[str, object] = {"auto.offset.reset": "earliest"}
     if is_bounded:
-        # The others are about to join, and wait for their share.
-        defaults["heartbeat.active.interval.ms"] = _DRAIN_HEARTBEAT_MS
+        # The members come all at once, and each waits for what the first one gives up.
+        defaults["heartbeat.interval.ms"] = _DRAIN_HEARTBEAT_MS
     return {
         **defaults,
         **plan.config,
@@ -168,7 +168,7 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
     }
 
 
-#: While records flow in a drain; elsewhere `heartbeat.active.interval.ms` is 250.
+#: A drain is short: at 0.15 ms of broker CPU each, a hundred members take a seventh of a core as long as it lasts.
 _DRAIN_HEARTBEAT_MS = 100
 
 #: Between the readable part of a client id and the attempt's number.
