@@ -8,13 +8,12 @@ purpose, the method says so. Beside the drop-in's surface: `membership()`, `gene
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias
 
-from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 from confluent_kafka import Consumer as Handle
+from confluent_kafka import Message, TopicPartition
 
 from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
@@ -22,16 +21,14 @@ from consumer_membership.clients.faults import PicklingError, at_the_door
 from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
 from consumer_membership.clients.outcomes import found, tell
 from consumer_membership.clients.pending import PendingCommit, domain_offsets
+from consumer_membership.clients.rebalance import listener_of
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.fetcher import key_of
-from consumer_membership.runtime.listener import RebalanceCallback as PlainCallback
-from consumer_membership.runtime.listener import RebalanceListener
 from consumer_membership.runtime.member_thread import member_thread
 from consumer_membership.runtime.ports import PortFactory
 from consumer_membership.runtime.session import Session
 from consumer_membership.types import JOIN_EPOCH, NO_EPOCH
-from consumer_membership.types import TopicPartition as Partition
 
 if TYPE_CHECKING:  # importing confluent_kafka.admin takes time, and its users import it themselves
     from confluent_kafka.admin._metadata import ClusterMetadata
@@ -140,12 +137,7 @@ class Consumer:
         on the thread that polls or closes; `on_revoke` stands in where there is no `on_lost`.
         """
         session = self._use()
-        me = weakref.ref(self)  # a consumer that nobody refers to any more must not be kept by its own callbacks
-        listener = RebalanceListener(
-            on_assign=_plain(me, arguments.listener_callback(on_assign, "on_assign")),
-            on_revoke=_plain(me, arguments.listener_callback(on_revoke, "on_revoke")),
-            on_lost=_plain(me, arguments.listener_callback(on_lost, "on_lost")),
-        )
+        listener = listener_of(self, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         session.subscribe(arguments.subscription_of(topics), listener)
 
     @at_the_door
@@ -254,7 +246,7 @@ class Consumer:
         given = arguments.message_or_offsets(message, offsets, "commit")
         if is_awaited:
             return self.begin_commit(given).result()
-        session.commit(domain_offsets(given))
+        session.commits.send(domain_offsets(given))
         return None
 
     @at_the_door
@@ -268,9 +260,9 @@ class Consumer:
             CommitError: as `commit`; what the coordinator refuses comes out of `result()`.
         """
         session = self._use()
-        commit_id, wanted = session.begin_commit(domain_offsets(offsets))
+        commit_id, wanted = session.commits.begin(domain_offsets(offsets))
         asked = session.partitions.assignment() if offsets is None else offsets
-        return PendingCommit(session, commit_id, wanted, asked)
+        return PendingCommit(session.commits, commit_id, wanted, asked)
 
     @at_the_door
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -320,7 +312,7 @@ class Consumer:
     @at_the_door
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Set the credentials for connections to come; this version makes none that would use them."""
-        self._use_handle().partitions.ask(lambda handle, _: handle.set_sasl_credentials(username, password), 0)
+        self._use_handle().partitions.set_credentials(username, password)
 
     def _use_handle(self) -> Session:
         words = "Handle has been closed"
@@ -396,16 +388,3 @@ class Consumer:
             f"cannot pickle {type(self).__name__!r} object: a group member cannot be copied or sent to another "
             "process; send its configuration and make a consumer there"
         )
-
-
-def _plain(me: weakref.ref[Consumer], callback: RebalanceCallback | None) -> PlainCallback | None:
-    """The same callback as the session calls it."""
-    if callback is None:
-        return None
-
-    def call(partitions: list[Partition]) -> None:
-        consumer = me()
-        if consumer is not None:
-            callback(consumer, [TopicPartition(p.topic, p.partition, OFFSET_INVALID) for p in partitions])
-
-    return call

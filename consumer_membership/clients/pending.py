@@ -7,9 +7,9 @@ from confluent_kafka import TopicPartition
 from consumer_membership.clients.faults import CommitFailedError, at_the_door
 from consumer_membership.clients.outcomes import outcome, overall_error
 from consumer_membership.errors import CommitError
+from consumer_membership.runtime.commits import Commits
 from consumer_membership.runtime.data_plane import domain_offset
 from consumer_membership.runtime.fetcher import key_of
-from consumer_membership.runtime.session import Session
 from consumer_membership.types import TIMED_OUT_CODE, Offsets
 
 
@@ -23,8 +23,8 @@ def domain_offsets(offsets: list[TopicPartition] | None) -> Offsets | None:
 class PendingCommit:
     """What `Consumer.begin_commit` returns; for one thread."""
 
-    def __init__(self, session: Session, commit_id: int, wanted: Offsets, asked: list[TopicPartition]) -> None:
-        self._session = session
+    def __init__(self, commits: Commits, commit_id: int, wanted: Offsets, asked: list[TopicPartition]) -> None:
+        self._commits = commits
         self._commit_id = commit_id
         self._wanted = wanted
         self._asked = asked
@@ -52,7 +52,7 @@ class PendingCommit:
         return self._outcome
 
     def _end(self) -> list[TopicPartition]:
-        errors = self._session.end_commit(self._commit_id)
+        errors = self._commits.end(self._commit_id)
         failure = overall_error(errors)
         if failure is not None:
             raise CommitFailedError(f"Commit failed: {failure}", failure.code)

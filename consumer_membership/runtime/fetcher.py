@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaException, Message
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership.runtime.deliveries import Deliveries
@@ -46,8 +46,9 @@ def wanted(partitions: Iterable[TopicPartition]) -> list[Wanted]:
 class Fetcher:
     """The handle and the partitions that it fetches."""
 
-    def __init__(self, handle: Consumer, deliveries: Deliveries) -> None:
-        self.handle = handle
+    def __init__(self, make_handle: Callable[[], Consumer], deliveries: Deliveries) -> None:
+        self._make_handle = make_handle
+        self.handle = make_handle()
         self.deliveries = deliveries
         #: Partitions that the group gave, and those that the application assigned itself.
         self.held: set[TopicPartition] = set()
@@ -59,14 +60,15 @@ class Fetcher:
         self._shown: dict[TopicPartition, int] = {}
         #: Where a partition starts: as long as that record waits, nothing of the partition was delivered.
         self._starts: dict[TopicPartition, int] = {}
-        #: Partitions with a logical start, whose first record has not been seen.
-        self._logical: set[TopicPartition] = set()
+        #: The logical starts of partitions whose first record has not been seen.
+        self._logical: dict[TopicPartition, int] = {}
         #: Positions before a seek: what may still be committed (librdkafka keeps the stored offset over a seek).
         self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
         #: Positions of resumed partitions of which no record came since.
         self._nudged: dict[TopicPartition, OffsetAndMetadata] = {}
         self._batch = BATCH_RECORDS
         self._warm: set[str] = set()
+        self._credentials: tuple[str, str] | None = None
 
     def warm(self, topics: Iterable[str]) -> None:
         """Have librdkafka fetch these topics' metadata now, so that their partitions start at once when they come.
@@ -119,7 +121,7 @@ class Fetcher:
                 continue
             found = TopicPartition(topic, partition)
             if found in self._logical:
-                self._logical.discard(found)
+                del self._logical[found]
                 self._starts[found] = offset
 
     # ---- assignment ----
@@ -183,11 +185,8 @@ class Fetcher:
     def _set_start(self, partition: TopicPartition, offset: int) -> None:
         self._starts.pop(partition, None)
         self._nudged.pop(partition, None)
-        self._logical.discard(partition)
-        if offset >= 0:
-            self._starts[partition] = offset
-        else:
-            self._logical.add(partition)
+        self._logical.pop(partition, None)
+        (self._starts if offset >= 0 else self._logical)[partition] = offset
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
         self.deliveries.drop(partitions)
@@ -197,9 +196,8 @@ class Fetcher:
             self.handle.resume(wanted(held_back))
         self.paused.difference_update(partitions)
         self.frozen.difference_update(partitions)
-        self._logical.difference_update(partitions)
         for partition in partitions:
-            for memory in (self._shown, self._starts, self._before_seek, self._nudged):
+            for memory in (self._shown, self._starts, self._logical, self._before_seek, self._nudged):
                 memory.pop(partition, None)
 
     # ---- holding back ----
@@ -250,14 +248,62 @@ class Fetcher:
         A seek makes librdkafka forget the position until the next record, so it is remembered here: another one before
         that record must not fall back to where the partition started.
         """
+        target = self._next_offset(partition, position)
+        if target is not None:
+            with suppress(KafkaException):  # what is only just being assigned cannot be sought, and need not be
+                self.handle.seek(Wanted(partition.topic, partition.partition, target))
+
+    def _next_offset(self, partition: TopicPartition, position: Wanted) -> int | None:
+        """Where the handle is to go on; its `position` is kept, for what follows makes the handle forget it."""
         if position.offset >= 0:
             epoch: int | None = position.leader_epoch
             self._nudged[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
         last = self._nudged.get(partition)
-        target = self._starts.get(partition) if last is None else last.offset
-        if target is not None:
-            with suppress(KafkaException):  # what is only just being assigned cannot be sought, and need not be
-                self.handle.seek(Wanted(partition.topic, partition.partition, target))
+        return self._starts.get(partition) if last is None else last.offset
+
+    # ---- the handle's own life ----
+
+    @property
+    def has_broker(self) -> bool:
+        """Whether the handle is connected to a broker that it could ask; waits for nothing.
+
+        With no time to wait librdkafka says that it has none to ask, or that the answer did not come in time.
+        """
+        topic = next(iter(self.assigned)).topic
+        try:
+            self.handle.list_topics(topic, 0)
+        except KafkaException as refused:
+            return bool(refused.args[0].code() != KafkaError._TRANSPORT)  # noqa: SLF001 - librdkafka's own codes
+        return True
+
+    def set_credentials(self, username: str, password: str) -> None:
+        """Set the credentials of connections to come, those of a handle that is made later included."""
+        self.handle.set_sasl_credentials(username, password)
+        self._credentials = username, password
+
+    def renew(self) -> None:
+        """Have another handle fetch the same from where this one was, and let this one go.
+
+        Nothing is lost or comes twice; but a partition that the application assigned at a logical offset, and of which
+        no record came yet, begins where that offset is by now.
+
+        Raises:
+            ConfigurationError: librdkafka makes no other one; this one stays.
+        """
+        former, self.handle = self.handle, self._make_handle()
+        if self._credentials is not None:
+            self.handle.set_sasl_credentials(*self._credentials)
+        self.warm(self._warm.copy())
+        starts = []
+        for position in former.position(wanted(self.assigned)):
+            partition = key_of(position)
+            offset = self._next_offset(partition, position)
+            starts.append(Wanted(*partition, self._logical[partition] if offset is None else offset))
+        former.close()
+        if starts:
+            self.handle.incremental_assign(starts)
+        if self.paused or self.frozen:
+            self.handle.pause(wanted(self.paused | self.frozen))
 
     # ---- positions ----
 

@@ -10,9 +10,8 @@ import ctypes
 import os
 from weakref import WeakSet
 
-from confluent_kafka import Consumer
-
 from consumer_membership.membership.effects import ApplicationEffect
+from consumer_membership.runtime.fetcher import Fetcher
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.refusals import ClosedError, ForkedError
 
@@ -20,11 +19,11 @@ from consumer_membership.runtime.refusals import ClosedError, ForkedError
 class Life:
     """The life of one session."""
 
-    __slots__ = ("__weakref__", "_handle", "_mailbox", "_process", "is_closed", "is_ending")
+    __slots__ = ("__weakref__", "_fetcher", "_mailbox", "_process", "is_closed", "is_ending")
 
-    def __init__(self, handle: Consumer, mailbox: Mailbox[ApplicationEffect]) -> None:
+    def __init__(self, fetcher: Fetcher, mailbox: Mailbox[ApplicationEffect]) -> None:
         self._process = os.getpid()
-        self._handle = handle
+        self._fetcher = fetcher
         self._mailbox = mailbox
         #: Set when closing begins: whoever polls comes back soon.
         self.is_ending = False
@@ -58,7 +57,7 @@ class Life:
     def survive_fork(self) -> None:
         """In the child: take the records from the hot path, and keep the handle from ever being destroyed."""
         self._mailbox.full = True
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._handle))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._fetcher.handle))
 
 
 _LIVES: WeakSet[Life] = WeakSet()

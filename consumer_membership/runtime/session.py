@@ -11,40 +11,37 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
 from confluent_kafka import Message
 
 from consumer_membership.config import ConsumerConfig
-from consumer_membership.errors import CommitError
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import AssignedByHand, Event, LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.book import OffsetBook
+from consumer_membership.runtime.commits import Commits
 from consumer_membership.runtime.data_plane import DataPlane
 from consumer_membership.runtime.deliveries import Deliveries
 from consumer_membership.runtime.duty import Duty, caller, is_running
 from consumer_membership.runtime.fetcher import Fetcher
 from consumer_membership.runtime.handle import HandleCallbacks, Reports, make_handle
+from consumer_membership.runtime.handle_watch import HandleWatch
 from consumer_membership.runtime.life import Life
 from consumer_membership.runtime.listener import RebalanceListener
 from consumer_membership.runtime.mailroom import Mailroom
-from consumer_membership.runtime.open_commits import GRACE_S, NO_OFFSET_CODE, OpenCommits
+from consumer_membership.runtime.open_commits import GRACE_S, OpenCommits
 from consumer_membership.runtime.performer import CommitCallback, Performer
 from consumer_membership.runtime.ports import PortFactory
 from consumer_membership.runtime.statistics import rewritten
 from consumer_membership.runtime.steps import Steps
 from consumer_membership.runtime.turnstile import Turnstile
 from consumer_membership.types import (
-    ASSIGNMENT_LOST_CODE,
-    BrokerError,
     LeaveOption,
-    Offsets,
     Subscription,
-    TopicPartition,
 )
 
 _LOG = logging.getLogger("consumer_membership.session")
@@ -74,10 +71,13 @@ class Session:
         self.deliveries = Deliveries()
         self._turnstile = Turnstile()
         self._reports = Reports()
-        handle = make_handle(config.fetcher_config(), callbacks, self._reports, self._rewrite)
-        self._commits = OpenCommits(self._post_to_thread, connection.socket_timeout_s)
+        self._fetcher = Fetcher(
+            lambda: make_handle(config.fetcher_config(), callbacks, self._reports, self._rewrite), self.deliveries
+        )
+        self._watch = HandleWatch(lambda: self._fetcher.has_broker, self._heard_at)
+        self._open_commits = OpenCommits(self._post_to_thread, connection.socket_timeout_s)
         self.mailroom = Mailroom(self._take_commit)
-        self.life = Life(handle, self.mailroom.mailbox)
+        self.life = Life(self._fetcher, self.mailroom.mailbox)
         self._port = port_factory(
             member=self._settings,
             protocols=config.protocol_settings(),
@@ -86,7 +86,6 @@ class Session:
             to_application=self.mailroom.mailbox,
             progress=self.deliveries.progress,
         )
-        self._fetcher = Fetcher(handle, self.deliveries)
         self._book = OffsetBook(self._fetcher, stores_by_itself=config.enable_auto_offset_store)
         self._steps = Steps(
             self._fetcher, self._book, self._turnstile, auto_commit=self._settings.auto_commit, post=self._port.post
@@ -103,6 +102,9 @@ class Session:
         )
         self._performer = Performer(
             self.mailroom, self._steps, self._book, self._turnstile, post=self._port.post, on_commit=on_commit
+        )
+        self.commits = Commits(
+            self._open_commits, self._book, self._steps, self._turnstile, self.life, self.mailroom, self._performer
         )
         self._is_started = False
         self._announced: MembershipView | None = None
@@ -222,14 +224,30 @@ class Session:
             if self.life.is_closed:
                 return None
             if limit == 1:
-                self._fetcher.fill(slice_s)
+                self._look_after_handle(is_alive=self._fetcher.fill(slice_s))
                 return None
             batch = self._fetcher.fetch(limit - len(self.deliveries.ready), slice_s)
+            self._look_after_handle(is_alive=bool(batch))
             if len(batch) == limit and not self._reports and not self.mailroom.mailbox.full:
                 self.deliveries.pass_through(limit)
                 return batch
             self.deliveries.take_in(batch)
         return None
+
+    def _look_after_handle(self, *, is_alive: bool) -> None:
+        """After a slice: have a handle that has lost its brokers made anew, with what it fetches."""
+        if is_alive:
+            self._watch.saw_life()
+        elif self._watch.finds_it_lost():
+            _LOG.warning(
+                "librdkafka has no broker and does not find one any more (see its issue 5301); it is started anew and "
+                "goes on where it was"
+            )
+            self._fetcher.renew()
+
+    def _heard_at(self) -> float | None:
+        """When the member's last heartbeat was answered; None: the application assigned its partitions itself."""
+        return (self._port.view.last_heartbeat_at or 0.0) if self.partitions.is_subscribed else None
 
     def _idle(self, slice_s: float) -> None:
         """Wait for the member, since nothing can come from the handle but its reports."""
@@ -265,57 +283,15 @@ class Session:
 
     # ---- commits ----
 
-    def commit(self, offsets: Offsets | None) -> None:
-        """Commit these offsets (None: what is consumed and not committed); the outcome is told to `on_commit`.
-
-        Raises:
-            CommitError: the assignment is lost.
-            FatalGroupError: the member was refused for good.
-        """
-        wanted = self._to_commit(offsets)
-        if wanted:
-            self._commits.begin(wanted, is_awaited=False)
-        else:
-            self.mailroom.mailbox.put(CommitCompleted(commit_id=0, offsets={}, errors={}))
-
-    def begin_commit(self, offsets: Offsets | None) -> tuple[int, Offsets]:
-        """The same with an outcome that `end_commit` waits for: the commit's number, and what it commits.
-
-        Raises:
-            CommitError, FatalGroupError: as `commit`; and there is nothing to commit.
-        """
-        wanted = self._to_commit(offsets)
-        if not wanted:
-            raise CommitError("Commit failed: Local: No offset stored", NO_OFFSET_CODE)
-        return self._commits.begin(wanted, is_awaited=True), wanted
-
-    def end_commit(self, commit_id: int) -> Mapping[TopicPartition, BrokerError | None]:
-        """Wait for the answer to a commit that was begun; each partition's error. Once for each commit.
-
-        Raises:
-            CommitError: no answer in time.
-        """
-        return self._commits.await_end(commit_id, self.mailroom.wait)
-
-    def _to_commit(self, offsets: Offsets | None) -> Offsets:
-        self.life.check()
-        self._performer.refuse_if_fatal("Commit failed")
-        if self._steps.is_losing:
-            raise CommitError("Commit failed: Local: Assignment was lost", ASSIGNMENT_LOST_CODE)
-        if offsets is not None:
-            return offsets
-        with self._turnstile:
-            return self._book.uncommitted()
-
     def _take_commit(self, completed: CommitCompleted) -> bool:
         self._book.committed(completed.offsets, completed.errors)
-        return self._commits.take(completed)
+        return self._open_commits.take(completed)
 
     def _commit_by_hand(self) -> None:
         """Commit what was consumed of partitions that the application assigned itself, before it gives them up."""
         offsets = self._book.uncommitted(self._fetcher.by_hand) if self._settings.auto_commit else {}
         if offsets:
-            self._commits.begin(offsets, is_awaited=False)
+            self._open_commits.begin(offsets, is_awaited=False)
 
     # ---- the end ----
 
@@ -383,7 +359,7 @@ class Session:
         with self._turnstile:
             self._commit_by_hand()
         # A leave would overtake commits on their way, and the coordinator refuses those of a member that is gone.
-        self._perform_until(lambda: not self._commits.has_outstanding, errors, self._settings.leave_timeout_s / 2)
+        self._perform_until(lambda: not self._open_commits.has_outstanding, errors, self._settings.leave_timeout_s / 2)
         leaves = self._performer.leaves
         self._port.post(LeaveRequested(option=self._leave_option))
         if not self._perform_until(lambda: self._performer.leaves > leaves, errors, self._patience_s):

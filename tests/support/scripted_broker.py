@@ -2,9 +2,9 @@
 """A small broker over real TCP whose answers a test writes.
 
 `ScriptedBroker(script)` runs one or more nodes in a thread of their own. Each request is decoded with kio and given
-to the script, which returns what to do: a response entity, `DROP` (never answer), `DISCONNECT`, `Raw` bytes, or
-`Later` (answer when a gate opens). Where it returns None the broker answers by itself, for what every client needs
-before it comes to the point: ApiVersions, Metadata, FindCoordinator.
+to the script, which returns what to do: a response entity, `DROP` (never answer), `DISCONNECT`, `Raw` bytes, `Later`
+(answer when a gate opens), or `Last` (answer and disconnect). Where it returns None the broker answers by itself, for
+what every client needs before it comes to the point: ApiVersions, Metadata, FindCoordinator.
 
 The script runs on the broker's thread, one request at a time, so it may keep state: a fake coordinator is a script.
 """
@@ -111,7 +111,14 @@ class Received:
         return load_response_schema(self.api_key, self.version)
 
 
-#: A response entity, Silence, Raw, Later, or None for the broker's own answer.
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Send this answer and close the connection at once."""
+
+    answer: Any
+
+
+#: A response entity, Silence, Raw, Later, Last, or None for the broker's own answer.
 Answer: TypeAlias = Any
 Script: TypeAlias = Callable[[Received], Answer]
 
@@ -313,6 +320,9 @@ class ScriptedBroker:
             writer.close()
         elif isinstance(answer, Raw):
             writer.write(answer.data)
+        elif isinstance(answer, Last):
+            writer.write(frame(answer.answer, request.correlation_id))
+            writer.close()
         elif answer is not DROP:
             writer.write(frame(answer, request.correlation_id))
 
