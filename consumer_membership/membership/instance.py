@@ -216,15 +216,20 @@ class InstanceId:
         return f"member {holder}" if holder else "another member"
 
     def _refusal(self, error: BrokerError, holder: str | None) -> BrokerError:
-        """What a member ends with that may not take over, or not any more."""
+        """What a member ends with that may not take over, or not any more.
+
+        Who was replaced while it was out of the group is told the same as one that is replaced in it.
+        """
         held = f"group.instance.id '{self.id}' is held by {self._called(Holder(member_id=holder) if holder else None)}"
         if self._settings.conflict_policy is ConflictPolicy.FAIL:
+            code, name = UNRELEASED_INSTANCE_CODE, "UNRELEASED_INSTANCE_ID"
             remedy = "close it, give this process its own id, or set group.instance.id.conflict.policy to takeover"
         else:
+            code, name = FENCED_INSTANCE_CODE, "FENCED_INSTANCE_ID"
             held += ", which joined with it while this member was on its way or out of the group"
             remedy = "the newest wins, so this one ends; give each process its own id"
         words = f"{held}; {remedy} (the coordinator said: {error.message})"
-        return BrokerError(code=UNRELEASED_INSTANCE_CODE, name="UNRELEASED_INSTANCE_ID", message=words)
+        return BrokerError(code=code, name=name, message=words)
 
     # ---- a full group ----
 

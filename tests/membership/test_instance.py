@@ -145,6 +145,7 @@ def test_takeover_happens_once_in_a_join() -> None:
     scene = describe(conflict()).answer(-2).reject(Verdict.UNRELEASED, UNRELEASED, holder="quicker")
     assert (scene.state, sent(scene)) == (S.FATAL, [])
     error = scene.new(RaiseToApplication)[0].error
+    assert error.name == "FENCED_INSTANCE_ID"
     assert error.message == (
         "group.instance.id 'i' is held by member quicker, which joined with it while this member was on its way or "
         "out of the group; the newest wins, so this one ends; give each process its own id (the coordinator said: "
@@ -157,6 +158,7 @@ def test_fenced_member_never_takes_over() -> None:
     scene = stable(A0, instance_id="i").fence().finish()
     held(scene, "newer")
     assert (scene.state, scene.new(DescribeGroup)) == (S.FATAL, [])
+    assert told(scene)[-1] == (Problem.FATAL, "FENCED_INSTANCE_ID")
 
 
 def test_member_that_missed_its_poll_never_takes_over() -> None:
