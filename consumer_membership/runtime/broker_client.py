@@ -23,11 +23,10 @@ from consumer_membership.membership.events import (
     HeartbeatRejected,
     Verdict,
 )
-from consumer_membership.runtime.cluster_client import BrokerRefusal, negotiated
+from consumer_membership.runtime.cluster_client import BrokerRefusal
 from consumer_membership.runtime.connections import Purpose
 from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.group_client import GroupClient
-from consumer_membership.runtime.transport import BrokerConnection
 from consumer_membership.types import (
     NO_MEMBER_ID,
     BrokerAddress,
@@ -40,6 +39,7 @@ from consumer_membership.wire import requests, responses
 from consumer_membership.wire.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
 from consumer_membership.wire.frames import Call
 from consumer_membership.wire.verdicts import FetchVerdict, broker_error, fetch_verdict, is_retriable
+from consumer_membership.wire.versions import BrokerVersions
 
 __all__ = [
     "BrokerClient",
@@ -138,11 +138,9 @@ class BrokerClient(GroupClient):
         asked = tuple(partitions)
         if not asked:
             return {}
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + timeout_s
-        connection = await self._connections.get(Purpose.GROUP, coordinator, timeout_s)
-        call = _offset_fetch(connection, group_id, asked, member_id, member_epoch, require_stable=require_stable)
-        fetched = responses.offset_fetch(await connection.request(call, deadline - clock()), group_id, asked)
+        build = _offset_fetch(group_id, asked, member_id, member_epoch, require_stable=require_stable)
+        entity = await self._ask_coordinator(coordinator, timeout_s, build)
+        fetched = responses.offset_fetch(entity, group_id, asked)
         if isinstance(fetched, BrokerError):
             verdict = fetch_verdict(fetched.code)
             raise BrokerRefusal(
@@ -170,11 +168,8 @@ class BrokerClient(GroupClient):
             TransportError: no answer.
         """
         asked = tuple(partitions)
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + timeout_s
-        connection = await self._connections.get(Purpose.GROUP, coordinator, timeout_s)
-        call = _offset_fetch(connection, group_id, asked, member_id, member_epoch, require_stable=require_stable)
-        entity = await self._ask(connection, call, deadline - clock())
+        build = _offset_fetch(group_id, asked, member_id, member_epoch, require_stable=require_stable)
+        entity = await self._ask_coordinator(coordinator, timeout_s, build, ends_connection=True)
         fetched = responses.offset_fetch_by_partition(entity, group_id, asked)
         if isinstance(fetched, BrokerError):
             # A member's heartbeat says what becomes of it, and then it asks again; who is no member hears of nothing.
@@ -204,22 +199,13 @@ class BrokerClient(GroupClient):
 
 
 def _offset_fetch(
-    connection: BrokerConnection,
-    group_id: str,
-    partitions: Sequence[TopicPartition],
-    member_id: str,
-    member_epoch: int,
-    *,
-    require_stable: bool,
-) -> Call[requests.OffsetFetchResponse]:
-    return negotiated(
-        connection,
-        lambda versions: requests.offset_fetch(
-            versions,
-            group_id,
-            partitions,
-            member_id=member_id,
-            member_epoch=member_epoch,
-            require_stable=require_stable,
-        ),
+    group_id: str, partitions: Sequence[TopicPartition], member_id: str, member_epoch: int, *, require_stable: bool
+) -> Callable[[BrokerVersions], Call[requests.OffsetFetchResponse]]:
+    return lambda versions: requests.offset_fetch(
+        versions,
+        group_id,
+        partitions,
+        member_id=member_id,
+        member_epoch=member_epoch,
+        require_stable=require_stable,
     )

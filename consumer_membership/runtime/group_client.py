@@ -176,14 +176,24 @@ class GroupClient(ClusterClient):
         return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=False)
 
     async def _ask_coordinator(
-        self, coordinator: BrokerAddress, timeout_s: float, build: Callable[[BrokerVersions], Call[ResponseT]]
+        self,
+        coordinator: BrokerAddress,
+        timeout_s: float,
+        build: Callable[[BrokerVersions], Call[ResponseT]],
+        *,
+        ends_connection: bool = False,
     ) -> ResponseT:
+        """One request on the group's connection; connecting takes of its time.
+
+        As with commits an answer that is late says nothing about the connection, which may be a member's, unless
+        `ends_connection`.
+        """
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
         connection = await self._connections.get(Purpose.GROUP, coordinator, timeout_s)
         call = negotiated(connection, build)
-        # As with commits: an answer that is late says nothing about the connection, which may be a member's.
-        return await connection.request(call, deadline - clock())
+        left_s = deadline - clock()
+        return await (self._ask(connection, call, left_s) if ends_connection else connection.request(call, left_s))
 
 
 def _granted(answer: AnswerT | BrokerError) -> AnswerT:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -19,37 +18,39 @@ _TIMEOUT_S = 30.0
 _TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT})  # noqa: SLF001 - librdkafka's own codes
 
 
-def begin_assigning_at_once(plan: MemberPlan) -> Callable[[], None]:
-    """Have the brokers assign the group's partitions without delay from now on; what is returned waits for the answer.
+class AssigningAtOnce:
+    """Has the brokers assign a group's partitions without delay from now on; made, it is under way.
 
     Brokers before 4.3 do not know the setting: they always assign at once.
-
-    Raises (what is returned):
-        ConfigurationError: the brokers refuse it, most likely for the right to alter the group's configuration.
-        TransportError: no broker answers.
     """
-    # Slow to import, and its users are few.
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-    from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource  # noqa: PLC0415
-    from confluent_kafka.admin._resource import ResourceType  # noqa: PLC0415
 
-    settings = ConsumerConfig.from_mapping({**plan.config, "group.id": plan.group}).connection_settings()
-    servers = ",".join(f"[{host}]:{port}" for host, port in settings.bootstrap_servers)
-    admin = AdminClient({"bootstrap.servers": servers, "client.id": settings.client_id})
-    entry = ConfigEntry(KEY, "0", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, plan.group, incremental_configs=[entry])
-    (answer,) = admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S).values()
+    def __init__(self, plan: MemberPlan) -> None:
+        # Slow to import, and its users are few.
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+        from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource  # noqa: PLC0415
+        from confluent_kafka.admin._resource import ResourceType  # noqa: PLC0415
 
-    def wait() -> None:
+        settings = ConsumerConfig.from_mapping({**plan.config, "group.id": plan.group}).connection_settings()
+        servers = ",".join(f"[{host}]:{port}" for host, port in settings.bootstrap_servers)
+        self._group = plan.group
+        # Kept until the answer is there: it would die with its client.
+        self._admin = AdminClient({"bootstrap.servers": servers, "client.id": settings.client_id})
+        entry = ConfigEntry(KEY, "0", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.GROUP, plan.group, incremental_configs=[entry])
+        answers = self._admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)
+        (self._answer,) = answers.values()
+
+    def wait(self) -> None:
+        """Return when the brokers have answered.
+
+        Raises:
+            ConfigurationError: they refuse it, most likely for the right to alter the group's configuration.
+            TransportError: no broker answers.
+        """
         try:
-            answer.result(_TIMEOUT_S)
+            self._answer.result(_TIMEOUT_S)
         except (KafkaException, TimeoutError) as failed:
-            _judge(failed, plan.group)
-        finally:
-            # It lives until then: an answer dies with its client.
-            admin.poll(0)
-
-    return wait
+            _judge(failed, self._group)
 
 
 def _judge(failed: KafkaException | TimeoutError, group: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -11,8 +11,8 @@ from consumer_membership.errors import ConfigurationError, DrainError, Transport
 from consumer_membership.spark.plan import Partition
 
 _TIMEOUT_S = 30.0
-#: ListOffsets' timestamp that asks for the end.
-_LATEST = -1
+#: The times of the first and of the next record, as ListOffsets takes them.
+EARLIEST, LATEST = -2, -1
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - librdkafka's own codes
 
 
@@ -42,16 +42,25 @@ def end_offsets(consumer: Consumer, topics: Sequence[str]) -> dict[Partition, in
         ConfigurationError: there is no such topic.
         TransportError: no broker says.
     """
-    asked = [TopicPartition(*partition, _LATEST) for partition in partitions_of(consumer, topics)]
+    return log_offsets(consumer, partitions_of(consumer, topics), LATEST)
+
+
+def log_offsets(consumer: Consumer, partitions: Iterable[Partition], which: int) -> dict[Partition, int]:
+    """The `EARLIEST` or `LATEST` offset of each of these partitions.
+
+    One request for each broker; watermarks would be one for each partition.
+
+    Raises:
+        TransportError: no broker says.
+    """
     try:
-        # One request for each broker; watermarks would be one for each partition.
-        said = consumer.offsets_for_times(asked, _TIMEOUT_S)
+        found = consumer.offsets_for_times([TopicPartition(*p, which) for p in partitions], _TIMEOUT_S)
     except KafkaException as failed:
-        raise TransportError(f"{', '.join(topics)}: no end offsets: {failed.args[0].str()}") from failed
-    for one in said:
-        if one.error is not None:
-            raise TransportError(f"{one.topic}[{one.partition}]: no end offset: {one.error.str()}")
-    return {(one.topic, one.partition): one.offset for one in said}
+        raise TransportError(f"the ends of partitions cannot be had: {failed.args[0].str()}") from failed
+    for each in found:
+        if each.error is not None:
+            raise TransportError(f"{each.topic}[{each.partition}]: no end offset: {each.error.str()}")
+    return {(each.topic, each.partition): each.offset for each in found}
 
 
 def check_ends(consumer: Consumer, ends: Mapping[Partition, int]) -> None:

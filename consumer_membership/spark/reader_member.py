@@ -23,7 +23,7 @@ from consumer_membership.errors import (
 )
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.spark.ends import partitions_of
+from consumer_membership.spark.ends import EARLIEST, LATEST, log_offsets, partitions_of
 from consumer_membership.spark.plan import Partition
 from consumer_membership.types import GroupProtocol
 
@@ -150,7 +150,7 @@ class ReaderMember:
     def logs(self, partitions: Iterable[Partition], committed: Mapping[Partition, int]) -> dict[Partition, LogBounds]:
         """Which offsets these partitions have; `committed` says where it matters what an open transaction hides."""
         asked = list(partitions)
-        firsts, ends = self._log_offsets(asked, -2), self._log_offsets(asked, -1)
+        firsts, ends = (log_offsets(self.consumer, asked, which) for which in (EARLIEST, LATEST))
         highs = self._high_watermarks() if any(committed.get(each, 0) > ends[each] for each in asked) else {}
         return {
             each: LogBounds(first=firsts[each], end=ends[each], high_watermark=highs.get(each, ends[each]))
@@ -163,17 +163,6 @@ class ReaderMember:
         except MembershipError as refused:
             raise TransportError(f"the ends of partitions cannot be had: {refused}") from refused
         return {(each.topic, each.partition): each.end for each in known if each.end is not None}
-
-    def _log_offsets(self, partitions: Iterable[Partition], which: int) -> dict[Partition, int]:
-        """One request for each broker: ListOffsets takes -2 and -1 for the times of the first and the next record."""
-        try:
-            found = self.consumer.offsets_for_times([TopicPartition(*p, which) for p in partitions], _REQUEST_S)
-        except KafkaException as failed:
-            raise TransportError(f"the ends of partitions cannot be had: {failed.args[0].str()}") from failed
-        for each in found:
-            if each.error is not None:
-                raise TransportError(f"{each.topic}[{each.partition}]: no end offset: {each.error.str()}")
-        return {(each.topic, each.partition): each.offset for each in found}
 
     def commit(self, offsets: Mapping[Partition, int], taken_at: Mapping[Partition, int]) -> None:
         """Commit these, if every partition of `taken_at` is still owned since the epoch there.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import ConfigurationError, DrainError
-from consumer_membership.spark.assignment_interval import begin_assigning_at_once
+from consumer_membership.spark.assignment_interval import AssigningAtOnce
 from consumer_membership.spark.bounds import tally_in
 from consumer_membership.spark.display import Display
 from consumer_membership.spark.ends import end_offsets
@@ -222,11 +222,11 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     wishes: Options = {"batch_wait_s": _DRAIN_WAIT_S, **options}
     plan = planned(config, topics, group, Wishes(instances=instances, **wishes))
     _refuse_speculation(spark, is_allowed=allow_speculation)
-    altered = begin_assigning_at_once(plan) if assign_at_once else None
+    altered = AssigningAtOnce(plan) if assign_at_once else None
     plan = bounded(plan, _chosen(_ends_now(plan), until))
     before = _committed(plan)
     if altered is not None:
-        altered()
+        altered.wait()
     todo = sum(max(0, end - max(0, before.get(p, (0, ""))[0])) for p, end in _ends(plan).items())
     if todo == 0:
         return _drained(plan, before, before, 0.0)

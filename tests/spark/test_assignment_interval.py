@@ -9,7 +9,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 from consumer_membership.devbroker import Broker, start
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.errors import ConfigurationError, TransportError
-from consumer_membership.spark.assignment_interval import KEY, begin_assigning_at_once
+from consumer_membership.spark.assignment_interval import KEY, AssigningAtOnce
 from consumer_membership.spark.plan import MemberPlan, Wishes, planned
 from tests.integration.test_refusals import AUTHORIZER, forbid
 from tests.support.kafka import unique
@@ -25,7 +25,7 @@ def plan_for(bootstrap: str) -> MemberPlan:
 def test_group_is_assigned_at_once_from_then_on(kafka: Broker) -> None:
     """It is a setting of the group, and stays."""
     plan = plan_for(kafka.bootstrap_servers)
-    begin_assigning_at_once(plan)()
+    AssigningAtOnce(plan).wait()
     asked = ConfigResource(ConfigResource.Type.GROUP, plan.group)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     (said,) = admin.describe_configs([asked]).values()
@@ -34,7 +34,7 @@ def test_group_is_assigned_at_once_from_then_on(kafka: Broker) -> None:
 
 def test_broker_that_does_not_know_it_assigns_at_once_anyway(broker_pool: BrokerPool) -> None:
     """Before Kafka 4.3 there was no interval: nothing to do, and no error."""
-    begin_assigning_at_once(plan_for(broker_pool.shared("4.0.0").bootstrap_servers))()
+    AssigningAtOnce(plan_for(broker_pool.shared("4.0.0").bootstrap_servers)).wait()
 
 
 def test_missing_right_is_named() -> None:
@@ -45,7 +45,7 @@ def test_missing_right_is_named() -> None:
 
         def is_refused() -> bool:
             try:
-                begin_assigning_at_once(plan)()
+                AssigningAtOnce(plan).wait()
             except ConfigurationError as refused:
                 return "uthoriz" in str(refused) and "grant ALTER_CONFIGS on the group" in str(refused)
             return False
@@ -58,4 +58,4 @@ def test_broker_that_is_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
     """Who asked for it is told, in bounded time."""
     monkeypatch.setattr("consumer_membership.spark.assignment_interval._TIMEOUT_S", 0.5)
     with pytest.raises(TransportError, match="is not altered"):
-        begin_assigning_at_once(plan_for("127.0.0.1:1"))()
+        AssigningAtOnce(plan_for("127.0.0.1:1")).wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Message
@@ -20,6 +20,7 @@ from consumer_membership.spark.ranges import ranges_of, runs_of
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.clients.conftest import PARTITIONS, RECORDS, filled
 from tests.clients.scripted import ScriptedConsumer
+from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.mock_cluster import MockCluster
 from tests.support.proxy import HEARTBEAT, Proxy
@@ -42,14 +43,6 @@ def held(plan: MemberPlan, records: list[Message]) -> Held:
     """These records as a member hands them over."""
     assert [message.error() for message in records if message.error() is not None] == []
     return Held(batch=records, ranges=ranges_of(runs_of(records, plan.topics)))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Return when this holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # ---- the member played by the test: a real consumer on a mock cluster ------------------------------------------------
@@ -152,13 +145,17 @@ def test_coordinator_that_is_away_between_fetch_and_sink_is_no_replacement(kafka
             batch = held(plan, consumer.consume(100, PATIENCE_S))
             member_id = consumer.membership().member_id
             proxy.hold_from(HEARTBEAT)
-            until(lambda: time.monotonic() - (consumer.membership().last_heartbeat_at or 0.0) > CONFIRMED_S)
+            wait_until(
+                lambda: time.monotonic() - (consumer.membership().last_heartbeat_at or 0.0) > CONFIRMED_S, "silence"
+            )
             proxy.wait(lambda: proxy.held[HEARTBEAT] > 0, "a heartbeat that does not get through")
             with pytest.raises(TransportError, match=r"does not confirm the member: .*; nothing was written"):
                 handover.give(batch)
             assert sink.given == []
             proxy.heal()
-            until(lambda: consumer.poll(0) is None and consumer.membership().coordinator is not None)
+            wait_until(
+                lambda: consumer.poll(0) is None and consumer.membership().coordinator is not None, "a coordinator"
+            )
             handover.give(batch)
             assert sink.given == [(0, offset) for offset in range(100)]
             assert consumer.membership().member_id == member_id
