@@ -184,7 +184,7 @@ class KafkaSink:
             raise
         except BaseException:
             # What the caller's own code raises.
-            self._is_aborted(producer)
+            self._abort(producer)
             raise
 
     def _refused(self, refused: KafkaException, context: SinkContext) -> NoReturn:
@@ -195,9 +195,13 @@ class KafkaSink:
         """
         error: KafkaError = refused.args[0]
         producer = self._producer.held()
-        is_aborted = producer is not None and self._is_aborted(producer)
+        not_aborted = None if producer is None else self._abort(producer)
+        is_aborted = producer is not None and not_aborted is None
         if is_aborted:
             self._is_in_doubt = False
+        if error.code() == KafkaError._FATAL and not_aborted is not None:  # noqa: SLF001 - librdkafka's own code
+            # `produce` says no more of a producer that has failed for good; the calls of a transaction say why it has.
+            error = not_aborted
         if error.code() in _PRODUCER_FENCED:
             if not self._is_in_doubt:
                 # Whoever was replaced hears it from the coordinator, in words that name the group.
@@ -235,16 +239,20 @@ class KafkaSink:
         left = after(batch, BatchFormat.MESSAGES, positions)
         return left if isinstance(left, list) else batch
 
-    def _is_aborted(self, producer: Producer) -> bool:
-        """Abort; if that fails, the producer goes, and the start of the next one ends what this one has left."""
+    def _abort(self, producer: Producer) -> KafkaError | None:
+        """Abort; what is returned says why it failed.
+
+        Then the producer goes, and the start of the next one ends what this one has left.
+        """
         try:
             _insist(lambda: producer.abort_transaction(_CALL_S))
         except KafkaException as refused:
             _log.debug("Not aborted: %s", refused)
             # Dropped, not closed: in the middle of a transaction that would wait for the brokers without end.
             self._producer.taken()
-            return False
-        return True
+            error: KafkaError = refused.args[0]
+            return error
+        return None
 
     # ---- the producer ----
 

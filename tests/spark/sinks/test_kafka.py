@@ -228,6 +228,29 @@ def test_producer_that_lost_its_id_says_so(ground: Ground) -> None:
     assert sum(ground.read().values()) == RECORDS // 2
 
 
+def test_producer_that_lost_its_id_in_the_middle_says_so(ground: Ground) -> None:
+    """Then already `produce` fails, and librdkafka says nothing there but that something failed for good."""
+    others = Producer({"bootstrap.servers": ground.servers, "transactional.id": INSTANCE_ID})
+
+    def overtaken(message: Message) -> Iterator[OutRecord]:
+        yield from copied(message, out=ground.out)
+        others.init_transactions(PATIENCE_S)
+        while True:  # until one is refused
+            yield from copied(message, out=ground.out)
+
+    sink = KafkaSink({"bootstrap.servers": ground.servers}, overtaken)
+    with (
+        ground.task() as task,
+        pytest.raises(FencedError, match=r"another producer has transactional.id 'pipe-0'") as fenced,
+    ):
+        sink(*task.take(RECORDS))
+    refused = fenced.value.__cause__
+    assert isinstance(refused, KafkaException)
+    assert refused.args[0].code() == KafkaError._FATAL
+    others.close()
+    assert ground.read() == Counter()
+
+
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_commit_whose_answer_was_lost_is_looked_up(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
