@@ -16,6 +16,7 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import pyspark
 from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
@@ -31,6 +32,11 @@ PATIENCE_S = 150.0
 
 AskedT = ParamSpec("AskedT")
 AnswerT = TypeVar("AnswerT")
+
+
+def until(is_so: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
+    """Return when it is so."""
+    Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.05), retry=retry_if_not_result(bool))(is_so)
 
 
 class Ground:

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Message
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark import SinkContext
@@ -30,6 +29,7 @@ from tests.spark.clusters import (
     given_by_partition,
     reported,
     stopped,
+    until,
 )
 from tests.spark.recorders import Killer, Recorder
 from tests.support.kafka import produce
@@ -49,11 +49,6 @@ def ground(kafka: Broker) -> Ground:
 def recorder(tmp_path: Path) -> Recorder:
     """Where it stands what the sinks were given."""
     return Recorder(tmp_path)
-
-
-def until(is_so: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-    """Return when it is so."""
-    Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.05), retry=retry_if_not_result(bool))(is_so)
 
 
 # ---- clusters --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,13 +20,11 @@ import pytest
 from confluent_kafka import Message
 from pyarrow import parquet  # type: ignore[import-untyped]  # ships no types
 from pyspark import TaskContext
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import FencedError
 from consumer_membership.spark import ParquetSink, SinkContext
 from tests.spark.clusters import (
-    PATIENCE_S,
     Ground,
     SessionProcess,
     a_run,
@@ -34,6 +32,7 @@ from tests.spark.clusters import (
     a_standalone_cluster,
     drained,
     stopped,
+    until,
 )
 from tests.support.kafka import produce
 
@@ -47,11 +46,6 @@ EAGER = {
     # The threshold is for stages that one executor could hold.
     "spark.executor.cores": "2",
 }
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Return when it is so."""
-    Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.05), retry=retry_if_not_result(bool))(is_so)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
