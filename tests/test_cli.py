@@ -274,6 +274,22 @@ def test_narration_says_when_a_settled_member_lost_its_coordinator() -> None:
     assert told(err) == [f"waiting for 4 s for {words}"]
 
 
+def test_narration_says_when_nothing_can_be_fetched() -> None:
+    """A settled member whose partitions wait for a broker."""
+    err = io.StringIO()
+    reading = replace(
+        VIEW,
+        state=MemberState.STABLE,
+        member_epoch=3,
+        owned={Partition("t", 0): 3},
+        coordinator=BrokerAddress(node_id=1, host="h", port=1),
+        waits_for="a broker that librdkafka can fetch from",
+        waits_since=0.0,
+    )
+    Narration(err).look(reading, 4.0)
+    assert told(err) == ["waiting for 4 s for a broker that librdkafka can fetch from"]
+
+
 def test_narration_tells_repeated_errors_once() -> None:
     """A broker that is away must not flood the terminal; librdkafka's figures do not make it another error."""
     err = io.StringIO()
@@ -302,7 +318,7 @@ def test_narration_wonders_once_about_a_member_without_partitions() -> None:
     )
     for now in range(10):
         narration.look(idle, float(now))
-    narration.look(replace(idle, owned={Partition("t", 0): 3}), 10.0)
+    narration.look(replace(idle, owned={Partition("t", 0): 3}, waits_for=None, waits_since=None), 10.0)
     assert len(told(err)) == 1
     assert told(err)[0].startswith("in the group and without partitions")
 

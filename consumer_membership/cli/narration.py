@@ -83,8 +83,8 @@ class Narration:
     def _remind(self, view: MembershipView, now: float) -> None:
         since = view.waits_since
         # A settled member that has no partitions waits for some as well; that is `_wonder`'s to tell.
-        is_settled = view.state is MemberState.STABLE and view.coordinator is not None
-        if is_settled or view.waits_for is None or since is None:
+        is_idle = view.state is MemberState.STABLE and view.coordinator is not None and not view.owned
+        if is_idle or view.waits_for is None or since is None:
             return
         if now - since < _PATIENCE_S or now < self._remind_at:
             return

@@ -25,10 +25,11 @@ class MembershipView:
 
     `owned` maps each owned partition to the member epoch at which it was taken. `target` is what the coordinator last
     assigned (partitions whose topic id has no name yet are counted in `unresolved`). `waits_for` says in words what the
-    member waits for, None when it waits for nothing, `waits_since` since when, and `waits_until` until when at most
-    where that is known. Times are of the monotonic clock (`time.monotonic`). `transitions` are the latest ones, oldest
-    first. `session_timeout_s` is the group's session timeout where the broker tells it, and a member with an instance
-    id asks: how long it may be away before its partitions go to others (KIP-345).
+    member, or the reading of its partitions, waits for, None when it waits for nothing, `waits_since` since when, and
+    `waits_until` until when at most where that is known. Times are of the monotonic clock (`time.monotonic`).
+    `transitions` are the latest ones, oldest first. `session_timeout_s` is the group's session timeout where the broker
+    tells it, and a member with an instance id asks: how long it may be away before its partitions go to others
+    (KIP-345).
     """
 
     state: MemberState

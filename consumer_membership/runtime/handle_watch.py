@@ -42,6 +42,11 @@ class HandleWatch:
         self._look_at = 0.0
         self.saw_life()
 
+    @property
+    def lost_since(self) -> float | None:
+        """Since when the handle has no broker (`time.monotonic`); None: it has one, for all that is known."""
+        return self._lost_at
+
     def saw_life(self) -> None:
         """Something came from the handle."""
         self._lost_at = None

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from time import monotonic
 
 from confluent_kafka import Message
@@ -53,6 +54,7 @@ STOP_S = 2.0
 #: The states in which a poll with a subscription is what the member waits for.
 _WAITS_FOR_POLL = frozenset({MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL})
 _SETTLED = frozenset({MemberState.ACK, MemberState.STABLE})
+WAITS_FOR_BROKER = "a broker that librdkafka can fetch from"
 
 
 class Session:
@@ -118,8 +120,11 @@ class Session:
 
     @property
     def view(self) -> MembershipView:
-        """The member's latest picture."""
-        return self._port.view
+        """The member's latest picture; while it waits for nothing itself, what its records wait for."""
+        view, since = self._port.view, self._watch.lost_since
+        if since is None or view.waits_for is not None:
+            return view
+        return replace(view, waits_for=WAITS_FOR_BROKER, waits_since=since, waits_until=None)
 
     def _post_to_thread(self, *events: Event) -> None:
         """Post something that is worth connecting for."""

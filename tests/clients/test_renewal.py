@@ -132,6 +132,25 @@ def shutting_down() -> Iterator[ShuttingDown]:
 
 
 @pytest.mark.usefixtures("impatient")
+def test_member_that_cannot_fetch_says_what_it_waits_for(shutting_down: ShuttingDown) -> None:
+    """Settled by its heartbeats, with partitions, and nothing comes: the view tells why."""
+    broker = shutting_down.broker
+    with ScriptedConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "log_level": 0}) as consumer:
+        consumer.assign([Wanted("records", 0, 0)])
+        broker.wait_for(FETCH)
+        assert consumer.membership().waits_for is None
+        broker.stop_node(1)
+        while consumer.membership().waits_for is None:
+            assert consumer.poll(0.05) is None
+        view = consumer.membership()
+        assert (view.waits_for, view.waits_until) == ("a broker that librdkafka can fetch from", None)
+        assert view.waits_since is not None
+        broker.start_node(1)
+        while consumer.membership().waits_for is not None:
+            assert consumer.poll(0.05) is None
+
+
+@pytest.mark.usefixtures("impatient")
 def test_handle_that_lost_its_brokers_fetches_again(shutting_down: ShuttingDown) -> None:
     """Librdkafka's issue 5301; how often it strikes is a race inside librdkafka, so it gets several chances."""
     broker = shutting_down.broker
