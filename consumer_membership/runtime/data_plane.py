@@ -205,12 +205,6 @@ class DataPlane:
 
     # ---- asking the brokers ----
 
-    def set_credentials(self, username: str, password: str) -> None:
-        """Set the credentials of connections to come."""
-        self._life.check()
-        with self._turnstile:
-            self._fetcher.set_credentials(username, password)
-
     def ask(self, call: Callable[[Consumer, float], T], timeout_s: float) -> T:
         """The answer to a request of the handle that goes to the brokers; negative: wait for ever."""
         self._life.check()

@@ -68,7 +68,6 @@ class Fetcher:
         self._nudged: dict[TopicPartition, OffsetAndMetadata] = {}
         self._batch = BATCH_RECORDS
         self._warm: set[str] = set()
-        self._credentials: tuple[str, str] | None = None
 
     def warm(self, topics: Iterable[str]) -> None:
         """Have librdkafka fetch these topics' metadata now, so that their partitions start at once when they come.
@@ -276,34 +275,28 @@ class Fetcher:
             return bool(refused.args[0].code() != KafkaError._TRANSPORT)  # noqa: SLF001 - librdkafka's own codes
         return True
 
-    def set_credentials(self, username: str, password: str) -> None:
-        """Set the credentials of connections to come, those of a handle that is made later included."""
-        self.handle.set_sasl_credentials(username, password)
-        self._credentials = username, password
-
     def renew(self) -> None:
         """Have another handle fetch the same from where this one was, and let this one go.
 
         Nothing is lost or comes twice; but a partition that the application assigned at a logical offset, and of which
-        no record came yet, begins where that offset is by now.
+        no record came yet, begins where that offset is by now. The new handle takes over when it is ready, so that
+        whatever interrupts this leaves the one before at work.
 
         Raises:
-            ConfigurationError: librdkafka makes no other one; this one stays.
+            ConfigurationError: librdkafka makes no other one.
         """
-        former, self.handle = self.handle, self._make_handle()
-        if self._credentials is not None:
-            self.handle.set_sasl_credentials(*self._credentials)
-        self.warm(self._warm.copy())
         starts = []
-        for position in former.position(wanted(self.assigned)):
+        for position in self.handle.position(wanted(self.assigned)):
             partition = key_of(position)
             offset = self._next_offset(partition, position)
             starts.append(Wanted(*partition, self._logical[partition] if offset is None else offset))
-        former.close()
-        if starts:
-            self.handle.incremental_assign(starts)
+        handle = self._make_handle()
+        handle.incremental_assign(starts)
         if self.paused or self.frozen:
-            self.handle.pause(wanted(self.paused | self.frozen))
+            handle.pause(wanted(self.paused | self.frozen))
+        former, self.handle = self.handle, handle
+        self.warm(self._warm.copy())
+        former.close()
 
     # ---- positions ----
 

@@ -38,6 +38,8 @@ class HandleWatch:
         self._heard_at = heard_at
         self._now = now
         self._lost_at: float | None = None
+        #: Since when this very handle is given time to find one.
+        self._waits_from = 0.0
         self._renewals = 0
         self._look_at = 0.0
         self.saw_life()
@@ -63,18 +65,18 @@ class HandleWatch:
             return False
         self._look_at = now + AGAIN_S
         if self._lost_at is None:
-            self._lost_at = now
-        if now - self._lost_at < self._patience_s or not self._is_heard:
+            self._lost_at = self._waits_from = now
+        if now - self._waits_from < self._patience_s or not self._is_heard:
             return False
         self._renewals += 1
-        self._lost_at = None
+        self._waits_from = now
         return True
 
     @property
     def _is_heard(self) -> bool:
         """Whether the cluster answers this process: else there is nothing that a new handle would find."""
         heard_at = self._heard_at()
-        return heard_at is None or (self._lost_at is not None and heard_at > self._lost_at)
+        return heard_at is None or heard_at > self._waits_from
 
     @property
     def _patience_s(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +16,7 @@ from consumer_membership import Consumer
 from consumer_membership.runtime import handle_watch
 from tests.clients.application import at, drain, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import ScriptedConsumer
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
 from tests.support.scripted_broker import DROP, NEWEST, Answer, Last, Received, ScriptedBroker, Topic
 
 pytestmark = pytest.mark.slow
@@ -145,9 +146,11 @@ def test_member_that_cannot_fetch_says_what_it_waits_for(shutting_down: Shutting
         view = consumer.membership()
         assert (view.waits_for, view.waits_until) == ("a broker that librdkafka can fetch from", None)
         assert view.waits_since is not None
+        fetches = len(broker.requests(FETCH))
         broker.start_node(1)
         while consumer.membership().waits_for is not None:
             assert consumer.poll(0.05) is None
+        broker.wait_for(FETCH, fetches + 1)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -162,10 +165,10 @@ def test_handle_that_lost_its_brokers_fetches_again(shutting_down: ShuttingDown)
             broker.wait_for(FETCH, len(broker.requests(FETCH)) + 1)
             shutting_down.restart(consumer)
             fetches = len(broker.requests(FETCH))
-            for _ in range(200):
+            give_up_at = time.monotonic() + PATIENCE_S
+            while len(broker.requests(FETCH)) == fetches:
+                assert time.monotonic() < give_up_at, "it fetches no more"
                 assert consumer.poll(0.05) is None
-                if len(broker.requests(FETCH)) > fetches:
-                    break
             assert shutting_down.fetched_from() == start
             if consumer._session._fetcher.handle is not handle:  # type: ignore[union-attr]
                 return

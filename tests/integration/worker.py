@@ -15,7 +15,6 @@ from consumer_membership.clients.consumer import Membership
 from consumer_membership.membership.states import MemberState
 
 #: Generous: a bound against hanging, not a measurement.
-#: After a broker's restart librdkafka may wait ten seconds before it connects again, on a busy machine longer.
 PATIENCE_S = 60.0
 
 

@@ -94,9 +94,11 @@ def test_new_handle_without_broker_gets_more_time() -> None:
     handle.has_broker = False
     found = handle.silent_for(600)
     gaps = [after - before for before, after in pairwise(found)]
+    assert handle.watch.lost_since == pytest.approx(100 + SILENCE_S, abs=AGAIN_S)
     assert gaps[:3] == pytest.approx([PATIENCE_S * 2, PATIENCE_S * 4, PATIENCE_S * 8], abs=2 * AGAIN_S)
     assert gaps[5:] == pytest.approx([LONGEST_PATIENCE_S] * len(gaps[5:]), abs=3 * AGAIN_S)
     handle.watch.saw_life()
+    assert handle.watch.lost_since is None
     (found_again,) = handle.silent_for(SILENCE_S + PATIENCE_S + 2 * AGAIN_S)
     assert found_again < gaps[-1]
 
