@@ -192,7 +192,7 @@ class Company:
 
     def settled(self) -> None:
         """Wait until the coordinator is done with all members, and each has what it means for it: everything once."""
-        self._wait(self._is_settled, "everything owned once, as the coordinator means it")
+        self.wait(self._is_settled, "everything owned once, as the coordinator means it")
 
     def leader(self) -> Partner:
         """Who leads the group as it is: who computed the newest assignment since the last leader went."""
@@ -202,10 +202,11 @@ class Company:
             leading[:] = [p for p in self.members if (p.account.leads or 0) > self._led_until]
             return bool(leading)
 
-        self._wait(is_led, f"somebody who leads after generation {self._led_until}")
+        self.wait(is_led, f"somebody who leads after generation {self._led_until}")
         return max(leading, key=lambda partner: partner.account.leads or 0)
 
-    def _wait(self, holds: Callable[[], bool], what: str) -> None:
+    def wait(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait until this holds; `what` goes into the failure, and what everybody told."""
         try:
             wait_until(holds, what, PATIENCE_S)
         except AssertionError as failed:
@@ -250,7 +251,7 @@ class Company:
         def is_read() -> bool:
             return all(self._reached(partition) >= count for partition, count in written.items())
 
-        self._wait(is_read, f"the last of {sum(written.values())} records")
+        self.wait(is_read, f"the last of {sum(written.values())} records")
         assert self.seen().keys() == {(p, offset) for p, count in written.items() for offset in range(count)}
 
     def _reached(self, partition: int) -> int:
