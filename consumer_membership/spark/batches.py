@@ -45,6 +45,8 @@ _SPARK_TYPES = {
 COLUMNS = tuple(_SPARK_TYPES)
 #: Arrow's offsets into a column of bytes or text are of 32 bits.
 _COLUMN_BYTES = 2**31 - 1
+#: One record in so many is weighed: to weigh each costs half as much as its copy.
+_WEIGHED = 16
 #: The largest time in milliseconds that a microsecond clock of 64 bits can show.
 _MOST_MS = (2**63 - 1) // 1000
 
@@ -156,25 +158,37 @@ def _kept(
 
 def _keys(arrow: ModuleType, messages: list[Message]) -> pa.Array:
     keys = list(map(Message.key, messages))
-    _check_weight("keys", sum(map(len, filter(None, keys))), len(messages))
-    return arrow.array(keys, arrow.binary())
+    if keys.count(None) == len(keys):
+        return arrow.nulls(len(keys), arrow.binary())
+    return _binary(arrow, "keys", keys)
 
 
 def _values(arrow: ModuleType, messages: list[Message]) -> pa.Array:
-    values = list(map(Message.value, messages))
-    _check_weight("values", sum(map(len, filter(None, values))), len(messages))
-    return arrow.array(values, arrow.binary())
+    return _binary(arrow, "values", list(map(Message.value, messages)))
 
 
-def _check_weight(name: str, weight: int, records: int) -> None:
-    """Refuse what Arrow would only put into two arrays, after it had copied 2 GiB of it."""
-    if weight > _COLUMN_BYTES:
-        raise ConfigurationError(
-            "batch_format",
-            BatchFormat.ARROW.value,
-            f"the {name} of this batch of {records} records weigh {weight} bytes, and Arrow and pandas hold "
-            f"{_COLUMN_BYTES}; let a batch be of fewer records, or take messages",
-        )
+def _binary(arrow: ModuleType, name: str, found: Sequence[bytes | None]) -> pa.Array:
+    """The bytes as one array; refused where Arrow would put them into two, at best before it has copied 2 GiB."""
+    looks_heavy = _weight(found[::_WEIGHED]) * _WEIGHED > _COLUMN_BYTES // 2
+    if looks_heavy and _weight(found) > _COLUMN_BYTES:
+        raise _too_heavy(name, found)
+    made = arrow.array(found, arrow.binary())
+    if isinstance(made, arrow.ChunkedArray):
+        raise _too_heavy(name, found)
+    return made
+
+
+def _weight(found: Iterable[bytes | None]) -> int:
+    return sum(map(len, filter(None, found)))
+
+
+def _too_heavy(name: str, found: Sequence[bytes | None]) -> ConfigurationError:
+    return ConfigurationError(
+        "batch_format",
+        BatchFormat.ARROW.value,
+        f"the {name} of this batch of {len(found)} records weigh {_weight(found)} bytes, and Arrow and pandas hold "
+        f"{_COLUMN_BYTES}; let a batch be of fewer records, or take messages",
+    )
 
 
 def _topics(arrow: ModuleType, messages: list[Message]) -> pa.Array:
@@ -196,7 +210,7 @@ def _timestamps(arrow: ModuleType, messages: list[Message]) -> pa.Array:
     found = [ms if kind != TIMESTAMP_NOT_AVAILABLE else None for kind, ms in map(Message.timestamp, messages)]
     to_type = schema().field("timestamp").type
     try:
-        return arrow.array(found, arrow.timestamp("ms", "UTC")).cast(to_type)
+        return arrow.array(found, arrow.int64()).cast(arrow.timestamp("ms", "UTC")).cast(to_type)
     except arrow.ArrowInvalid:
         # A producer may write any number of 64 bits; no batch may fail for that, again and again.
         held = [ms if ms is not None and abs(ms) <= _MOST_MS else None for ms in found]
@@ -204,11 +218,10 @@ def _timestamps(arrow: ModuleType, messages: list[Message]) -> pa.Array:
 
 
 def _headers(arrow: ModuleType, messages: list[Message]) -> pa.Array:
-    found = list(map(Message.headers, messages))
     of_type = schema().field("headers").type
-    if any(found):
-        return arrow.array([headers or () for headers in found], of_type)
-    starts = arrow.repeat(arrow.scalar(0, arrow.int32()), len(found) + 1)
+    if any(map(Message.headers, messages)):
+        return arrow.array([headers or () for headers in map(Message.headers, messages)], of_type)
+    starts = arrow.repeat(arrow.scalar(0, arrow.int32()), len(messages) + 1)
     return arrow.ListArray.from_arrays(starts, arrow.array([], of_type.value_type), type=of_type)
 
 

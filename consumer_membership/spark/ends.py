@@ -8,11 +8,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import ConfigurationError, DrainError, TransportError
-from consumer_membership.spark.plan import Partition
+from consumer_membership.spark.plan import MemberPlan, Partition
 
 _TIMEOUT_S = 30.0
 #: The times of the first and of the next record, as ListOffsets takes them.
 EARLIEST, LATEST = -2, -1
+#: librdkafka looks for a connection twice in this time at most. A new handle needs its second one soon: to the broker
+#: that it heard of over the first one, which it ends then, often without having the answer to its question.
+_QUICK = {"reconnect.backoff.ms": 20}
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - librdkafka's own codes
 
 
@@ -33,6 +36,16 @@ def partitions_of(consumer: Consumer, topics: Sequence[str]) -> tuple[Partition,
             raise ConfigurationError("topics", topic, f"the broker says: {known.error.str()}; create it, or correct it")
         partitions += [(topic, number) for number in sorted(known.partitions)]
     return tuple(partitions)
+
+
+def ends_now(plan: MemberPlan) -> dict[Partition, int]:
+    """The end of each partition of a plan's topics, asked with a consumer of its own.
+
+    Raises:
+        ConfigurationError, TransportError: as `end_offsets`.
+    """
+    with Consumer({**_QUICK, **plan.config, "group.id": plan.group}) as asking:
+        return end_offsets(asking, plan.topics)
 
 
 def end_offsets(consumer: Consumer, topics: Sequence[str]) -> dict[Partition, int]:

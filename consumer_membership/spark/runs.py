@@ -8,12 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from consumer_membership.admin import GroupAdmin
-from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import ConfigurationError, DrainError
 from consumer_membership.spark.assignment_interval import AssigningAtOnce
 from consumer_membership.spark.bounds import tally_in
 from consumer_membership.spark.display import Display
-from consumer_membership.spark.ends import end_offsets
+from consumer_membership.spark.ends import ends_now
 from consumer_membership.spark.job import MemberJob
 from consumer_membership.spark.link import MemberProgress
 from consumer_membership.spark.member import MemberSummary
@@ -178,7 +177,7 @@ def run(
     plan = planned(config, topics, group, Wishes(instances=instances, **options))
     _refuse_speculation(spark, is_allowed=allow_speculation)
     # Asked here, and not by each task: whether the topics exist.
-    _ends_now(plan)
+    ends_now(plan)
     return RunHandle(MemberJob(spark, plan, sink, control_host), Display(show_progress, None))
 
 
@@ -223,7 +222,7 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     plan = planned(config, topics, group, Wishes(instances=instances, **wishes))
     _refuse_speculation(spark, is_allowed=allow_speculation)
     altered = AssigningAtOnce(plan) if assign_at_once else None
-    plan = bounded(plan, _chosen(_ends_now(plan), until))
+    plan = bounded(plan, _chosen(ends_now(plan), until))
     before = _committed(plan)
     if altered is not None:
         altered.wait()
@@ -263,11 +262,6 @@ def watched(job: MemberJob, display: Display, timeout_s: float | None) -> bool:
 
 
 Committed = Mapping[Partition, tuple[int, str]]
-
-
-def _ends_now(plan: MemberPlan) -> dict[Partition, int]:
-    with Consumer({**plan.config, "group.id": plan.group}) as asking:
-        return end_offsets(asking, plan.topics)
 
 
 def _ends(plan: MemberPlan) -> Mapping[Partition, int]:

@@ -11,11 +11,10 @@ from typing import TypeVar, Unpack
 
 from confluent_kafka import Message
 
-from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.spark.context import SinkContext
 from consumer_membership.spark.control import ControlLink
-from consumer_membership.spark.ends import end_offsets
+from consumer_membership.spark.ends import ends_now
 from consumer_membership.spark.fence import attempt_number
 from consumer_membership.spark.link import NoLink
 from consumer_membership.spark.member import MemberSummary, TaskMember
@@ -85,8 +84,7 @@ def member_task(
     plan = planned(config, topics, named, Wishes(instances=instances, **options))
     sink = pickled(function, "function")
     if until is not None:
-        with Consumer({**plan.config, "group.id": named}) as asking:
-            plan = bounded(plan, end_offsets(asking, plan.topics))
+        plan = bounded(plan, ends_now(plan))
 
     def task(rows: Iterable[object]) -> None:
         for _ in rows:
