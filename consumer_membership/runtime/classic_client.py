@@ -68,6 +68,8 @@ class ClassicClient(BrokerClient):
         that is cancelled or not answered in time ends it, so that the next one does not wait behind it.
         """
         patience_s = max(timeout_s, effect.rebalance_timeout_s + JOIN_LAPSE_S)
+        # For the committed offsets, which are asked for as soon as the group has gathered.
+        self._connections.prepare(Purpose.GROUP, coordinator)
         try:
             entity = await self._rebalance(
                 coordinator,

@@ -34,6 +34,9 @@ ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
 
 #: The node id of a bootstrap server, before a broker said who it is.
 _UNKNOWN_NODE = -1
+#: When a bootstrap server is asked for the cluster's brokers, unless its other answers named them before: nothing but a
+#: later connection needs them, and the first steps of a member are quicker without.
+_LEARN_AFTER_S = 0.5
 
 
 class BrokerRefusal(MembershipError):  # noqa: N818  # a refusal, as against a fault of the network or of ours
@@ -60,6 +63,7 @@ class ClusterClient:
         self._settings = settings
         self._connections = Connections(settings, self._connection_lost)
         self._brokers: Mapping[int, BrokerAddress] = {}
+        self._learning: asyncio.Task[None] | None = None
         self._bootstrap = tuple(
             BrokerAddress(node_id=_UNKNOWN_NODE, host=host, port=port) for host, port in settings.bootstrap_servers
         )
@@ -67,6 +71,9 @@ class ClusterClient:
     async def close(self) -> None:
         """End all connections; requests under way fail."""
         await self._connections.close()
+        if self._learning is not None:
+            self._learning.cancel()
+            await asyncio.gather(self._learning, return_exceptions=True)
 
     async def brokers(self, timeout_s: float | None = None) -> tuple[BrokerAddress, ...]:
         """The brokers of the cluster.
@@ -216,8 +223,22 @@ class ClusterClient:
         except TransportError as error:
             raise TransportError(f"No broker can be reached: {error}") from error
         if broker.node_id == _UNKNOWN_NODE:
-            await self._metadata_from(connection, lambda versions: requests.metadata_of_names(versions, ()))
+            self._learn_brokers_soon()
         return connection
+
+    def _learn_brokers_soon(self) -> None:
+        """Ask who else there is, behind the question that the connection was made for."""
+        if self._learning is None or self._learning.done():
+            self._learning = asyncio.create_task(self._learn_brokers(), name="the cluster's brokers")
+
+    async def _learn_brokers(self) -> None:
+        await asyncio.sleep(_LEARN_AFTER_S)
+        if self._brokers:
+            return
+        try:
+            await self.cluster(())
+        except (BrokerRefusal, TransportError) as error:
+            logger.debug("The cluster's brokers are not told: %s", error)
 
     def _patience_s(self, timeout_s: float | None) -> float:
         """How long one answer is waited for."""

@@ -105,6 +105,11 @@ class Connections:
             raise _closed(broker)
         return attempt.result()
 
+    def prepare(self, purpose: Purpose, broker: BrokerAddress) -> None:
+        """Begin to connect, for whoever asks with `get` soon, and hears then how it went."""
+        if _Key(purpose, broker.host, broker.port) not in self._open and self._wait_s(broker) <= 0:
+            self._dial(purpose, broker)
+
     async def first_of(
         self, purpose: Purpose, brokers: Sequence[BrokerAddress]
     ) -> tuple[BrokerAddress, BrokerConnection]:

@@ -13,7 +13,7 @@ import logging
 import random
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
 from consumer_membership.config import ConnectionSettings, StartSettings
@@ -43,6 +43,7 @@ from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.runtime.observer import Observer
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, CommittedOffsets, TopicPartition
+from consumer_membership.wire.ahead import import_schema, schemas_ahead
 
 _LOG = logging.getLogger("consumer_membership.network")
 
@@ -249,6 +250,14 @@ class NetworkThread:
         task = self._running_loop.create_task(self._request(effect))
         self._tasks.add(task)
         task.add_done_callback(self._request_ended)
+        self._import_ahead(iter(schemas_ahead(effect, self._member.protocol)))
+
+    def _import_ahead(self, schemas: Iterator[str]) -> None:
+        """Import these, one in each turn of the loop: what a request's task or a socket wants comes in between."""
+        schema = next(schemas, None)
+        if schema is not None:
+            self._running_loop.call_soon(import_schema, schema)
+            self._running_loop.call_soon(self._import_ahead, schemas)
 
     async def _request(self, effect: NetworkOrder) -> None:
         if self._requests is not None:

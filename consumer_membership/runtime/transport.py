@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import importlib.metadata
-import re
 import socket
 from collections.abc import Callable
-from functools import cache
 from typing import TypeVar, assert_never, cast
 
 from kio.static.protocol import ResponsePayload
@@ -21,6 +18,7 @@ from kio.static.protocol import ResponsePayload
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.addresses import Address, resolve
+from consumer_membership.version import __version__
 from consumer_membership.wire.connection import Broken, BytesToSend, Connection, Event, Ready, ResponseReceived
 from consumer_membership.wire.frames import Call
 from consumer_membership.wire.versions import BrokerVersions
@@ -46,7 +44,7 @@ class BrokerConnection(asyncio.Protocol):
         self._protocol = Connection(
             client_id=settings.client_id,
             max_frame_bytes=settings.receive_message_max_bytes,
-            software_version=_software_version(),
+            software_version=__version__,
         )
         self._ready: asyncio.Future[BrokerVersions] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
@@ -229,13 +227,3 @@ def _explain(error: OSError) -> str:
     if error.errno == errno.ECONNREFUSED:
         return "connection refused; nothing listens there: is the broker running, and is the port right?"
     return f"{error.strerror or error}; check the address and the network on the way"
-
-
-@cache
-def _software_version() -> str:
-    """This package's version in the letters that KIP-511 allows."""
-    try:
-        version = importlib.metadata.version("consumer-membership")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
-    return re.sub(r"[^a-zA-Z0-9.\-]", "-", version)

@@ -3,7 +3,8 @@
 
 Each function takes the connection's `BrokerVersions` and returns a `Call`, or raises UnsupportedProtocolError where
 the broker and this package have no version in common. kio's schemas are imported where they are used: each costs 4 to
-9 ms to import (it makes its dataclasses then), and a process speaks a few of them, once it connects.
+9 ms to import (it makes its dataclasses then), and a process speaks a few of them, once it connects. `ahead` has those
+that come next imported while an answer is awaited.
 """
 
 from __future__ import annotations
@@ -276,7 +277,7 @@ def metadata_of_ids(versions: BrokerVersions, topic_ids: Iterable[UUID]) -> Call
 def _metadata(
     version: int, topics: Sequence[tuple[UUID | None, TopicName | None]] | None, *, may_create: bool
 ) -> Call[MetadataResponse]:
-    """One version's schemas only: this is the first request of a member, and each costs 8 ms to import."""
+    """One version's schemas only: each costs 8 to 14 ms to import."""
     if version < _METADATA_WITH_ERROR:
         from kio.schema.metadata import v12
         from kio.schema.metadata.v12.request import MetadataRequestTopic as TopicV12

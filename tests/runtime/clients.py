@@ -12,7 +12,7 @@ from consumer_membership.runtime.broker_client import BrokerClient
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
 from tests.support.scripted_broker import Answer, Received, Script, ScriptedBroker
 
-LIST_OFFSETS, METADATA, COMMIT, FETCH, FIND, HEARTBEAT = 2, 3, 8, 9, 10, 68
+LIST_OFFSETS, METADATA, COMMIT, FETCH, FIND, API_VERSIONS, HEARTBEAT = 2, 3, 8, 9, 10, 18, 68
 PATIENCE_S = 10.0
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -172,7 +172,7 @@ def test_slow_answer_to_something_else_does_not_delay_heartbeats() -> None:
     async def act(client: BrokerClient) -> list[type]:
         coordinator = await client.find_coordinator("g")
         slow = asyncio.create_task(client.topics(["t"]))
-        await asyncio.to_thread(broker.wait_for, METADATA, 2)
+        await asyncio.to_thread(broker.wait_for, METADATA)
         outcome = await client.heartbeat(coordinator, "g", beat(), PATIENCE_S)
         assert not slow.done()
         gate.open()

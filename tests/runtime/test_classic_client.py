@@ -26,7 +26,17 @@ from consumer_membership.membership.events import CommitFailed
 from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.types import BrokerAddress
 from consumer_membership.wire.consumer_protocol import encode_assignment, encode_subscription
-from tests.runtime.clients import COMMIT, LIST_OFFSETS, METADATA, PATIENCE_S, T0, commit_of, node, settings
+from tests.runtime.clients import (
+    API_VERSIONS,
+    COMMIT,
+    LIST_OFFSETS,
+    METADATA,
+    PATIENCE_S,
+    T0,
+    commit_of,
+    node,
+    settings,
+)
 from tests.support.scripted_broker import DISCONNECT, DROP, Answer, Gate, Later, Received, Script, ScriptedBroker
 from tests.wire.classic import (
     BEAT,
@@ -265,6 +275,23 @@ def test_join_waits_for_the_group_longer_than_a_request_may_take() -> None:
 
     with ScriptedBroker(script(join=Later(join_answer(), gate)), versions=OFFERED) as broker:
         assert isinstance(asked(broker, act), JoinAnswered)
+
+
+def test_offsets_find_a_connection_that_was_made_while_the_group_gathered() -> None:
+    """They have another one than the join, which is answered when all have come: it stands by then."""
+    gate = Gate()
+
+    async def act(client: ClassicClient, at: BrokerAddress) -> object:
+        joining = asyncio.create_task(client.join(at, "g", LONG, PATIENCE_S))
+        await asyncio.to_thread(broker.wait_for, JOIN)
+        await asyncio.to_thread(broker.wait_for, API_VERSIONS, 2)
+        gate.open()
+        await joining
+        return await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S)
+
+    with ScriptedBroker(script(join=Later(join_answer(), gate), beat=beat_answer()), versions=OFFERED) as broker:
+        asked(broker, act)
+        assert len(broker.requests(API_VERSIONS)) == 2
 
 
 @pytest.mark.parametrize("kind", ["join", "sync"])

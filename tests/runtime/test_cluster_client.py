@@ -76,6 +76,34 @@ def test_known_brokers_are_used_when_the_bootstrap_server_is_gone() -> None:
         assert with_client(broker.servers[:1], act) == (node(broker, 1), node(broker, 2))
 
 
+def test_brokers_are_learned_behind_the_first_question() -> None:
+    """A lookup does not wait for the cluster's list; the client has it all the same when the server is gone."""
+
+    async def act(client: BrokerClient) -> tuple[BrokerAddress, ...]:
+        await client.find_coordinator("g")
+        assert not broker.requests(METADATA)
+        await asyncio.to_thread(broker.wait_for, METADATA)
+        # Its answer comes before the next one on the same connection.
+        await client.find_coordinator("g")
+        await asyncio.to_thread(broker.stop_node, 1)
+        return await client.brokers()
+
+    with ScriptedBroker(nodes=2) as broker:
+        assert with_client(broker.servers[:1], act) == (node(broker, 1), node(broker, 2))
+
+
+def test_brokers_are_not_asked_for_twice() -> None:
+    """Whoever asks for metadata at once has learned the brokers."""
+
+    async def act(client: BrokerClient) -> None:
+        await client.brokers()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+
+    with ScriptedBroker() as broker:
+        with_client(broker.servers, act)
+        assert len(broker.requests(METADATA)) == 1
+
+
 def test_client_bootstraps_again_when_all_known_brokers_are_gone() -> None:
     """A cluster that moved altogether is found through bootstrap.servers."""
 
@@ -94,7 +122,7 @@ def test_rebootstrap_required_is_obeyed() -> None:
     """KIP-1102: the broker says that what the client knows is stale; it asks again instead of failing."""
 
     def metadata(_: Received) -> Answer:
-        if len(broker.requests(METADATA)) != 2:
+        if len(broker.requests(METADATA)) != 1:
             return None
         return metadata_v13.MetadataResponse(
             throttle_time=ZERO, brokers=(), topics=(), error_code=ErrorCode.rebootstrap_required
@@ -102,8 +130,7 @@ def test_rebootstrap_required_is_obeyed() -> None:
 
     with ScriptedBroker(answers(metadata=metadata)) as broker:
         assert with_client(broker.servers, lambda client: client.brokers()) == (node(broker),)
-        # Each connection to a bootstrap server begins with learning the brokers.
-        assert [request.connection for request in broker.requests(METADATA)] == [1, 1, 2, 2]
+        assert [request.connection for request in broker.requests(METADATA)] == [1, 2]
 
 
 def test_unreachable_broker_is_left_alone_during_its_backoff(caplog: pytest.LogCaptureFixture) -> None:

@@ -31,7 +31,7 @@ def test_no_schema_is_loaded_before_it_is_spoken() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("newest", "version"), [(8, 7), (12, 12), (13, 13)])
-def test_first_request_loads_its_own_version_only(newest: int, version: int) -> None:
-    """Metadata comes first of all, and old brokers are no reason to load what is not spoken with them."""
+def test_request_loads_its_own_version_only(newest: int, version: int) -> None:
+    """Old brokers are no reason to load what is not spoken with them."""
     expected = [f"kio.schema.metadata.v{version}.{part}" for part in ("request", "response")]
     assert loaded(_SPEAK.format(newest=newest)) == expected
