@@ -179,7 +179,7 @@ def _tells(account: Account, group: GroupDescription | None, member: MemberDescr
 
 
 def _are_level(members: Sequence[Partner]) -> bool:
-    """Whether their views are of one generation; or of two, for another round, in which nothing moves, may be under way."""
+    """Whether their views are of one generation, or of two: another round, in which nothing moves, may be under way."""
     generations = {view.generation or 0 for member in members if (view := member.account.view) is not None}
     return max(generations, default=0) - min(generations, default=0) <= 1
 
