@@ -147,7 +147,10 @@ def docker_answers() -> bool:
     """Whether a Docker engine answers on this machine."""
     if shutil.which("docker") is None:
         return False
-    asked = subprocess.run(["docker", "info"], check=False, capture_output=True, timeout=30)  # noqa: S607
+    try:
+        asked = subprocess.run(["docker", "info"], check=False, capture_output=True, timeout=60)  # noqa: S607
+    except subprocess.TimeoutExpired:
+        return False
     return asked.returncode == 0
 
 

@@ -266,6 +266,8 @@ def test_join_waits_for_the_group_longer_than_a_request_may_take() -> None:
     gate = Gate()
 
     async def act(client: ClassicClient, at: BrokerAddress) -> object:
+        # The short time is for the answer, not to connect in.
+        await client.sync(at, "g", sync_order(), PATIENCE_S)
         joining = asyncio.create_task(client.join(at, "g", LONG, 0.2))
         await asyncio.to_thread(broker.wait_for, JOIN)
         done, _ = await asyncio.wait((joining,), timeout=0.3)
@@ -273,7 +275,8 @@ def test_join_waits_for_the_group_longer_than_a_request_may_take() -> None:
         gate.open()
         return await joining
 
-    with ScriptedBroker(script(join=Later(join_answer(), gate)), versions=OFFERED) as broker:
+    scripted = script(join=Later(join_answer(), gate), sync=sync_answer(assignment=encode_assignment({T0})))
+    with ScriptedBroker(scripted, versions=OFFERED) as broker:
         assert isinstance(asked(broker, act), JoinAnswered)
 
 

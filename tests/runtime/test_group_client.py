@@ -11,7 +11,7 @@ from consumer_membership.errors import TransportError
 from consumer_membership.runtime.broker_client import BrokerClient, BrokerRefusal
 from consumer_membership.runtime.group_client import GroupClient, GroupDescription, MemberIdentity
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
-from tests.runtime.clients import FETCH, PATIENCE_S, T0, answers, node, with_client
+from tests.runtime.clients import FETCH, PATIENCE_S, T0, answers, node, refusal_at_the_end, with_client
 from tests.runtime.test_cluster_client import offset_by_node
 from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, Script, ScriptedBroker, Topic
 from tests.wire.groups import (
@@ -177,13 +177,11 @@ def test_coordinator_that_moved_is_looked_up_and_asked_again() -> None:
 def test_asking_ends_with_the_last_refusal_when_time_is_over() -> None:
     """A coordinator that stays loading is said to be loading."""
 
-    async def act(client: BrokerClient) -> GroupDescription:
+    async def act(client: BrokerClient, time_s: float) -> GroupDescription:
         return await client.with_coordinator(
-            "g", "the group", 0.05, lambda at, left_s: client.describe_consumer_group(at, "g", left_s)
+            "g", "the group", time_s, lambda at, left_s: client.describe_consumer_group(at, "g", left_s)
         )
 
-    with (
-        ScriptedBroker(script(describe=consumer_group(code=14))) as broker,
-        pytest.raises(BrokerRefusal, match="COORDINATOR_LOAD_IN_PROGRESS"),
-    ):
-        with_client(broker.servers, act)
+    with ScriptedBroker(script(describe=consumer_group(code=14))) as broker:
+        refused = refusal_at_the_end(lambda time_s: with_client(broker.servers, lambda client: act(client, time_s)))
+    assert refused.error.name == "COORDINATOR_LOAD_IN_PROGRESS"

@@ -247,8 +247,9 @@ def test_newcomer_takes_an_instance_id_over(
         script.once(DESCRIBE, refused_description)
     with caplog.at_level("INFO", "consumer_membership"):
         two = join(instance_id="a")
-        until(lambda: two.owns(6) and one.orders[-1] == "lose", one, two)
-    assert one.state is MemberState.FATAL
+        # A heartbeat of the former holder between the release and the join has it lose its partitions and join again.
+        until(lambda: two.owns(6) and bool(one.problems) and one.orders == ["assign 6", "lose"], one, two)
+        until(lambda: one.state is MemberState.FATAL, one)
     assert two.port.view.member_id in one.problems[0].error.message
     holder = f"{one.port.view.member_id} (client client on host)" if may_describe else one.port.view.member_id
     assert f"Took over instance id a: released member {holder} on its behalf" in caplog.text
@@ -285,14 +286,14 @@ def test_pool_s_members_claim_ids_of_their_own(join: Callable[..., Application])
 def test_static_member_learns_how_long_it_may_be_away(join: Callable[..., Application]) -> None:
     """The group's session timeout, from DescribeConfigs."""
     one = join(instance_id="a")
-    until(lambda: one.port.view.session_timeout_s == 10.0, one)
+    until(lambda: one.port.view.session_timeout_s == 45.0, one)
 
 
 def test_group_that_is_gone_is_joined_anew(script: CoordinatorScript, join: Callable[..., Application]) -> None:
     """H35, on purpose unlike Java: GROUP_ID_NOT_FOUND means lose, then join at epoch 0."""
     one = join()
     until(lambda: one.owns(6), one)
-    del script.coordinator.groups["group"]
+    script.forget_group("group")
     until(lambda: "lose" in one.orders and one.owns(6), one)
     assert one.problems == []
 
@@ -303,7 +304,7 @@ def test_fenced_member_loses_everything_and_rejoins(
     """M80: removed by an administrator, the member declares its partitions lost and gets them back."""
     one = join()
     until(lambda: one.owns(6), one)
-    script.coordinator.remove_member("group", member_id=one.port.view.member_id)
+    script.remove_member("group", one.port.view.member_id)
     until(lambda: "lose" in one.orders and one.owns(6), one)
     assert one.orders == ["assign 6", "lose", "assign 6"]
 
@@ -478,8 +479,7 @@ def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[
     until(lambda: one.owns(6), one)
     for node_id in (1, 2):
         broker.stop_node(node_id)
-    until(lambda: one.port.view.coordinator is None, one)
-    assert one.port.view.waits_for == "the group's coordinator to be found"
+    until(lambda: one.port.view.waits_for == "the group's coordinator to be found", one)
     until(lambda: one.port.view.last_error is not None, one)
     for node_id in (1, 2):
         broker.start_node(node_id)

@@ -17,7 +17,7 @@ from consumer_membership.runtime.broker_client import BrokerRefusal
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, GroupProtocol, OffsetAndMetadata
 from consumer_membership.wire.cluster import topics_of
 from tests.runtime.clients import PATIENCE_S
-from tests.runtime.test_classic_client_floors import KAFKA_SESSION_S, Cluster, Member, with_members
+from tests.runtime.test_classic_client_floors import SESSION_S, Cluster, Member, with_members
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.offered import KAFKA_2_4, REDPANDA
 from tests.support.older_broker import OlderBroker
@@ -29,7 +29,7 @@ def made(bootstrap_servers: str) -> Cluster:
     """A cluster with a topic of its own, with a record in each of 4 partitions."""
     topic = create_topic(bootstrap_servers, unique("topic"), 4)
     produce(bootstrap_servers, topic, 4)
-    return Cluster(bootstrap_servers, topic, KAFKA_SESSION_S)
+    return Cluster(bootstrap_servers, topic, SESSION_S)
 
 
 @dataclass(frozen=True)

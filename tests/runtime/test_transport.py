@@ -250,9 +250,9 @@ def test_unknown_host_names_the_name_and_the_remedy(monkeypatch: pytest.MonkeyPa
 def test_peer_that_never_answers_is_given_up_after_the_setup_timeout() -> None:
     """A port that accepts and stays silent: the handshake has a time limit of its own."""
     with listening() as port:
-        text = refusal("127.0.0.1", port, replace(SETTINGS, connection_setup_timeout_s=0.02))
+        text = refusal("127.0.0.1", port, replace(SETTINGS, connection_setup_timeout_s=0.5))
     assert text == (
-        f"127.0.0.1:{port}: connected to 127.0.0.1:{port}, no answer within 0.02 s; is this the port of a Kafka broker?"
+        f"127.0.0.1:{port}: connected to 127.0.0.1:{port}, no answer within 0.5 s; is this the port of a Kafka broker?"
     )
 
 

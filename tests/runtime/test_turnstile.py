@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from types import FrameType
 
 import pytest
 
@@ -18,6 +19,17 @@ def run(action: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     return thread
+
+
+def send_while_main_waits(turnstile: Turnstile, number: signal.Signals, handled: threading.Event) -> None:
+    """Send the main thread a signal when it waits for its turn.
+
+    Once more where that came a moment before the wait, which a lock does not look for.
+    """
+    while turnstile._door.acquire(blocking=False):
+        turnstile._door.release()
+    while not handled.wait(0.05):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 def test_who_waits_goes_before_who_comes_back() -> None:
@@ -69,21 +81,20 @@ def test_signal_handler_may_enter_while_its_thread_waits() -> None:
             assert release.wait(PATIENCE_S)
 
     def handle(_: int, __: object) -> None:
-        release.set()
-        with turnstile:
-            entered.append(turnstile.is_mine())
+        if not release.is_set():
+            release.set()
+            with turnstile:
+                entered.append(turnstile.is_mine())
 
     holder = run(hold)
     assert inside.wait(PATIENCE_S)
     before = signal.signal(signal.SIGUSR1, handle)
-    main = threading.main_thread().ident or 0
-    timer = threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGUSR1))
-    timer.start()
+    sender = run(lambda: send_while_main_waits(turnstile, signal.SIGUSR1, release))
     try:
         with turnstile:
             assert entered == [True]
     finally:
-        timer.join()
+        sender.join(PATIENCE_S)
         signal.signal(signal.SIGUSR1, before)
     holder.join(PATIENCE_S)
 
@@ -101,15 +112,20 @@ def test_interrupted_wait_leaves_nothing_locked() -> None:
 
     holder = run(hold)
     assert inside.wait(PATIENCE_S)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    main = threading.main_thread().ident or 0
-    timer = threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGINT))
-    timer.start()
+    interrupted = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            signal.default_int_handler(number, frame)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    sender = run(lambda: send_while_main_waits(turnstile, signal.SIGINT, interrupted))
     try:
         with pytest.raises(KeyboardInterrupt), turnstile:
             pass
     finally:
-        timer.join()
+        sender.join(PATIENCE_S)
         signal.signal(signal.SIGINT, before)
     release.set()
     holder.join(PATIENCE_S)

@@ -43,7 +43,7 @@ class CoordinatorScript:
     """Answers heartbeats, commits and offset requests as the fake coordinator rules, on this machine's clock."""
 
     def __init__(self, rules: Rules | None = None) -> None:
-        self.coordinator = GroupCoordinator(rules or Rules(session_timeout_s=10.0, heartbeat_interval_s=0.2))
+        self.coordinator = GroupCoordinator(rules or Rules(session_timeout_s=45.0, heartbeat_interval_s=0.2))
         self.faults: list[Fault] = []
         self._lock = threading.Lock()
 
@@ -86,6 +86,16 @@ class CoordinatorScript:
         with self._lock:
             self.coordinator.create_topic(name, topic_id, partitions)
         broker.topics[name] = Topic(topic_id=topic_id, leaders=[1] * partitions)
+
+    def forget_group(self, group_id: str) -> None:
+        """Have a group be gone, with its members."""
+        with self._lock:
+            del self.coordinator.groups[group_id]
+
+    def remove_member(self, group_id: str, member_id: str) -> None:
+        """Remove a member, as an administrator does."""
+        with self._lock:
+            self.coordinator.remove_member(group_id, member_id=member_id)
 
     def move(self, broker: ScriptedBroker, node_id: int, loading_s: float) -> None:
         """Make another node the coordinator."""

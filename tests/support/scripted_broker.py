@@ -189,7 +189,7 @@ class ScriptedBroker:
         with self._changed:
             return [request for request in self._requests if api_key in (None, request.api_key)]
 
-    def wait_for(self, api_key: int, count: int = 1, timeout_s: float = 10.0) -> list[Received]:
+    def wait_for(self, api_key: int, count: int = 1, timeout_s: float = 30.0) -> list[Received]:
         """Wait until this many requests of this API came; returns them."""
         with self._changed:
             came = self._changed.wait_for(lambda: len(self._of(api_key)) >= count, timeout_s)
@@ -231,7 +231,7 @@ class ScriptedBroker:
         self._loop.run_forever()
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
 
     def _of(self, api_key: int) -> list[Received]:
         return [request for request in self._requests if request.api_key == api_key]

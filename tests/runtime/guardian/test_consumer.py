@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,15 +78,18 @@ def test_consumer_killed_while_it_joins_has_left(broker: ScriptedBroker, tmp_pat
     """The coordinator may have taken it in already; its answer came too late."""
     script = broker.script
     joined: list[Received] = []
+    started = threading.Event()
 
     def kills_at_the_join(request: Received) -> object:
         if request.api_key == HEARTBEAT and not joined:
             joined.append(request)
+            assert started.wait(20)
             killed.process.kill()
         return script(request)
 
     broker.script = kills_at_the_join
     with consumer(broker, tmp_path) as killed:
+        started.set()
         wait_until(lambda: bool(leaves(broker)), "the leave")
         assert leaves(broker)[0].entity.member_id == joined[0].entity.member_id
 

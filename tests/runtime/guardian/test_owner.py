@@ -94,7 +94,9 @@ say("guardian", guardian.pid)
 order()
 """
     with application(broker, log, program) as app:
-        app.process_named("guardian").kill()
+        killed = app.process_named("guardian")
+        killed.kill()
+        wait_until(lambda: has_ended(killed), "its end")
         app.order()
         assert not has_ended(app.process_named("guardian"))
         app.kill()
