@@ -59,8 +59,8 @@ class Leading(ClassicLifecycle):
         self._topics_request = self._topics_at = self._repair_at = self._topics = None
         if not event.is_leader or event.skip_assignment:
             self._sync({})
-        if event.is_leader and (not event.skip_assignment or not self.classic.is_eager):
-            # A static leader that came back looks at once, too: whether each partition is with somebody.
+        if event.is_leader:
+            # A static leader that came back looks at once, too: what changes from now on is for it to notice.
             self._topics_at = self._now
 
     def _sync(self, assignments: Mapping[str, frozenset[TopicPartition]]) -> None:
@@ -144,9 +144,11 @@ class Leading(ClassicLifecycle):
     def _is_covered(self, topics: Topics) -> bool:
         """Whether each partition is with somebody, as far as a leader that did not assign them can see.
 
-        A static member that is replaced while it owes the group a JoinGroup, for it gave up what moves, never sends
+        It cannot where members are eager, who say of nothing that it is theirs. Among cooperative ones a static member that is replaced while it owes the group a JoinGroup, for it gave up what moves, never sends
         it; the coordinator has its replacement skip the assignment, and what moves would be with nobody for good.
         """
+        if self.classic.is_eager:
+            return True
         claimed = self.last_share.union(*(one.owned for one in self._members.values()))
         return all(
             TopicPartition(topic, number) in claimed

@@ -12,7 +12,7 @@ from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.membership.classic.states import SHOWN, VALID_TRANSITIONS, ClassicState
 from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import BrokerError, LeaveOption, Subscription
+from consumer_membership.types import BrokerError, LeaveOption, Subscription, TopicPartition
 from tests.membership.classic.scene import (
     A0,
     A1,
@@ -129,13 +129,17 @@ def test_result_for_an_older_generation_is_dropped() -> None:
     assert scene.all(ex.SendSync) == []
 
 
-def test_returning_static_leader_syncs_without_computing() -> None:
-    """KIP-814: skip_assignment; it still watches the topics."""
+@pytest.mark.parametrize(("plan", "owned"), [(Plan(), {A1}), (EAGER, set())])
+def test_returning_static_leader_syncs_without_computing(plan: Plan, owned: set[TopicPartition]) -> None:
+    """KIP-814: skip_assignment; it watches the topics from now on, and disturbs nobody until one changes."""
     patient = {"session_timeout_s": 1e6}
-    scene = joining(instance_id="i", classic=patient).gather(4, leads=True, members=others(), skip=True)
-    assert (scene.new(le.DescribeTopics), scene.sync.assignments) == ([], {})
-    scene.share(A0).settle().after(299.0).poll().after(2.0)
-    assert scene.all(le.DescribeTopics) != []
+    words = {"n": MemberSubscription(topics=frozenset({"a"}), owned=frozenset(owned), generation=4)}
+    scene = joining(plan, instance_id="i", classic=patient).gather(4, leads=True, members=words, skip=True)
+    assert (scene.all(le.ComputeAssignment), scene.sync.assignments) == ([], {})
+    scene.share(A0).settle().described(a=2)
+    assert scene.poll().after(299.0).poll().after(2.0).described(a=2).state is S.STABLE
+    scene.poll().after(299.0).poll().after(2.0).described(a=3).settle()
+    assert scene.join.reason == "the leader's topics have changed"
 
 
 def test_returning_cooperative_leader_sees_to_it_that_no_partition_is_with_nobody() -> None:
