@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("-g", "--group", default="assign-by-lag")
     parser.add_argument("-t", "--topic", default=f"uneven-{time.time_ns()}", help="a new one, which it makes")
     options = parser.parse_args()
-    assignor = ByLag(options.bootstrap_servers, options.group, reset="earliest")
+    assignor = ByLag(options.bootstrap_servers, options.group, reset="earliest", patience_s=15)
     assignor.admin.create_topics([NewTopic(options.topic, len(BEHIND))])[options.topic].result()
     producer = Producer({"bootstrap.servers": options.bootstrap_servers})
     for partition, records in enumerate(BEHIND):

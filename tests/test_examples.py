@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.demo.cluster import offsets_at_end
 from consumer_membership.devbroker import Broker
@@ -31,15 +35,31 @@ def run(example: str, kafka: Broker, topic: str, *words: str) -> list[str]:
 
 def ran(example: str, kafka: Broker, topic: str, *words: str) -> subprocess.CompletedProcess[str]:
     """The example, run to its end."""
-    return subprocess.run(
+    with started(example, kafka, topic, *words) as process:
+        return ended(process)
+
+
+@contextmanager
+def started(example: str, kafka: Broker, topic: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """The example in a process that does not outlive the block."""
+    with subprocess.Popen(
         [sys.executable, f"examples/{example}.py", "-t", topic, "-g", topic, *words],
         cwd=ROOT,
         env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=200,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """What it has printed when it ends."""
+    stdout, stderr = process.communicate(timeout=200)
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 def run_spark(example: str, kafka: Broker, topic: str, *words: str) -> list[str]:
@@ -85,10 +105,22 @@ def test_manual_commit(kafka: Broker, topic: str) -> None:
 
 
 def test_rebalance_callbacks(kafka: Broker, topic: str) -> None:
-    """One assignment with everything, and at the end one revocation per partition with its count."""
-    lines = run("rebalance_callbacks", kafka, topic, "--seconds", "3")
-    assert lines[0] == f"assigned {list(range(PARTITIONS))}"
-    assert sorted(re.sub(r"\d+$", "N", line) for line in lines[1:]) == [
+    """One assignment with everything, and after a Ctrl-C one revocation per partition with its count."""
+
+    def is_everything_committed() -> bool:
+        committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
+        return committed == end
+
+    with started("rebalance_callbacks", kafka, topic, "--seconds", "100") as process:
+        Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(
+            is_everything_committed
+        )
+        process.send_signal(signal.SIGINT)
+        asked = ended(process)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    lines = asked.stdout.splitlines()
+    assert lines[:2] == [f"assigned {list(range(PARTITIONS))}", "leaving"]
+    assert sorted(re.sub(r"\d+$", "N", line) for line in lines[2:]) == [
         f"revoked {partition}: 10 records since epoch N" for partition in range(PARTITIONS)
     ]
 

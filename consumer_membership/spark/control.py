@@ -273,6 +273,11 @@ class ControlServer:
             if not is_over():
                 self._changed.wait(timeout_s)
 
+    def wait_for_ends(self, timeout_s: float) -> bool:
+        """Return when every task at work has hung up, or after this time; whether every one has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._lines, timeout_s)
+
     def wake(self) -> None:
         """Have whoever waits look again."""
         with self._changed:

@@ -31,6 +31,9 @@ _WITH_A_TEXT = (FencedError, errors.SinkError, errors.DrainError, errors.Transpo
 _NO_SUCH_GROUP = 69
 #: Between two looks at a job about which nothing is heard.
 _LOOK_S = 0.5
+#: How long the tasks of a job that Spark gave up may take to commit and leave. Spark kills the process of a stuck one
+#: within 4 s: it looks every 2 s, and waits for as long (`spark.python.task.killTimeout`).
+_LAST_BATCH_S = 5.0
 
 
 class MemberJob:
@@ -82,7 +85,7 @@ class MemberJob:
         self._server.stop()
 
     def cancel(self) -> None:
-        """End the job at once: Spark kills its tasks, and their members are removed from the group."""
+        """End the job without its last batches: Spark kills its tasks, and what they leave in the group is removed."""
         self._is_cancelled = True
         self._server.stop()
         self._context.cancelJobGroup(self.plan.run)
@@ -139,6 +142,10 @@ class MemberJob:
         self._ended_at = time.monotonic()
         # A replacement that found nothing left to do has not joined, and not taken over what a lost task left.
         if self._error is not None or self._server.has_replacements:
+            # Spark gives a job up while its tasks work, at a Ctrl-C before anybody here hears of it; the commit of a
+            # member that is removed in the middle of a batch is refused, and what its sink has taken comes again.
+            self._server.stop()
+            self._server.wait_for_ends(_LAST_BATCH_S)
             self._clear_away()
         self._server.close()
         self._over.set()

@@ -113,7 +113,7 @@ class RunHandle:
         return self.wait(timeout_s)
 
     def cancel(self) -> None:
-        """End it at once; batches in hand are not committed and come again."""
+        """End it, within a few seconds; batches in hand that are not committed by then come again."""
         self._job.cancel()
         self._job.wait()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.ports import draw_ports
 from consumer_membership.spark import DrainResult, RunHandle, RunResult, drain, member_task, run
 from consumer_membership.spark.link import MemberProgress
 from consumer_membership.types import OffsetAndMetadata
@@ -62,17 +62,12 @@ class Ground:
 # ---- clusters --------------------------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    """One that nobody has at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
 @contextmanager
 def a_standalone_cluster(folder: Path, hosts: Sequence[str], cores: int = 1) -> Iterator[str]:
     """A master, and a worker on each of these hosts, each a process; the master's address."""
     home = Path(pyspark.__file__).parent
-    master = f"spark://127.0.0.1:{(port := free_port())}"
+    (port,) = draw_ports(1)
+    master = f"spark://127.0.0.1:{port}"
     words = [["master.Master", "--host", "127.0.0.1", "--webui-port", "0", "--port", str(port)]]
     sized = ["--webui-port", "0", "--cores", str(cores), "--memory", "1g"]
     words += [["worker.Worker", "--host", host, *sized, master] for host in hosts]

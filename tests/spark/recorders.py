@@ -45,7 +45,7 @@ class Recorder:
             file.write(json.dumps(words) + "\n")
 
     def given(self) -> list[Given]:
-        """Every call, of all processes."""
+        """Every call, of all processes; one that is being written down does not count yet."""
         return [
             Given(
                 pid=words["pid"],
@@ -55,7 +55,9 @@ class Recorder:
                 offsets=tuple((str(t), int(p), int(o)) for t, p, o in words["offsets"]),
             )
             for file in sorted(self.folder.glob("*.jsonl"))
-            for words in map(json.loads, file.read_text().splitlines())
+            for line in file.read_text().splitlines(keepends=True)
+            if line.endswith("\n")
+            for words in [json.loads(line)]
         ]
 
     def counts(self) -> Counter[tuple[str, int, int]]:

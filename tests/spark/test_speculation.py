@@ -31,6 +31,7 @@ from tests.spark.clusters import (
     a_session,
     a_standalone_cluster,
     drained,
+    reported,
     stopped,
     until,
 )
@@ -106,6 +107,10 @@ class Slow:
         """There when this task has a copy; its process is in it."""
         return self.folder / f"copy-{instance}"
 
+    def copies(self) -> set[int]:
+        """The processes of all copies."""
+        return {int(mark.read_text()) for mark in self.folder.glob("copy-*")}
+
     @property
     def files(self) -> Path:
         """Where the records are."""
@@ -149,7 +154,9 @@ def _attempt_number() -> int:
 def _sent(folder: Path, plot: Plot) -> Slow:
     sink, running = Slow(folder, plot), TaskContext.get()
     if running is not None and running.attemptNumber() > 0:
-        sink.mark(running.partitionId()).write_text(str(os.getpid()))
+        written = folder / f"pid-{os.getpid()}"
+        written.write_text(str(os.getpid()))
+        written.rename(sink.mark(running.partitionId()))
         if plot is Plot.FIRST:
             signal.pause()
         until(lambda: bool(sink.calls("held")))
@@ -191,6 +198,9 @@ def test_copies_take_over_and_the_originals_write_nothing(
     with a_run(cluster, ground, sink, allow_speculation=True):
         until(lambda: len(sink.offsets()) == RECORDS)
         until(lambda: len(sink.calls("fenced")) == len(sink.calls("held")) > 0)
+        # An original that has no copy yet would wait for it with the records that come now.
+        until(lambda: len(sink.copies()) == 2)
+        until(lambda: {member.pid for member in cluster.ask(reported, ground.group)} == sink.copies())
         produce(ground.bootstrap, ground.topic, 400)
         until(lambda: len(sink.offsets()) == RECORDS + 400)
         assert cluster.ask(stopped, ground.group) is not None
@@ -215,4 +225,4 @@ def test_original_that_is_done_first_ends_the_copy(cluster: SessionProcess, grou
     assert (result.records, len(sink.offsets()), set(sink.offsets().values())) == (RECORDS, RECORDS, {1})
     assert {call.number for call in sink.calls("written")} == {0}
     assert (ground.committed(), ground.members()) == ([500] * PARTITIONS, [])
-    until(lambda: all(is_over(int(mark.read_text())) for mark in tmp_path.glob("copy-*")))
+    until(lambda: all(is_over(pid) for pid in sink.copies()))

@@ -166,6 +166,7 @@ def test_prepared_producer_ends_what_a_killed_task_left(ground: Ground) -> None:
     sink.prepare(0, INSTANCE_ID)
     with ground.task(attempt=2) as task:
         sink(*task.take(RECORDS))
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
     sink.close()
     assert ground.read() == ground.origins()
 
@@ -290,4 +291,5 @@ def test_sink_is_sent_as_its_configuration(ground: Ground) -> None:
         sink.close()
         copy(*task.take(RECORDS // 2))
         copy.close()
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
     assert ground.read() == ground.origins()

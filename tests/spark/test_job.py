@@ -1,0 +1,137 @@
+"""What a job leaves in the group that Spark gives up while a task is in its sink; Spark is played by the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Message
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker
+from consumer_membership.spark import SinkContext, job
+from consumer_membership.spark.control import ControlLink
+from consumer_membership.spark.fence import attempt_number
+from consumer_membership.spark.job import MemberJob
+from consumer_membership.spark.link import Order
+from consumer_membership.spark.member import MemberSummary, TaskMember
+from consumer_membership.spark.plan import Wishes, planned
+from consumer_membership.types import OffsetAndMetadata
+from tests.runtime.guardian.processes import wait_until
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 60.0
+RECORDS = 100
+
+
+class Session(threading.Event):
+    """A session of Spark whose only job is given up when this is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conf: Mapping[str, str] = {}
+        self.sparkContext = self
+
+    def setJobGroup(self, *_: str, interruptOnCancel: bool) -> None:  # noqa: N802, N803 - Spark's names
+        """There is one job only."""
+
+    def parallelize(self, *_: object) -> Session:
+        """Nothing runs here."""
+        return self
+
+    def mapPartitions(self, _: object) -> Session:  # noqa: N802 - Spark's name
+        """Nothing runs here."""
+        return self
+
+    def collect(self) -> list[MemberSummary]:
+        """Wait for the end of the job."""
+        self.wait(PATIENCE_S)
+        raise RuntimeError("job 0 was cancelled")
+
+
+class Scene:
+    """A job of one task, whose attempt runs in a thread of the test."""
+
+    def __init__(self, broker: Broker, pool: ThreadPoolExecutor) -> None:
+        self._admin = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
+        self._pool = pool
+        topic = create_topic(broker.bootstrap_servers, unique("spark"))
+        produce(broker.bootstrap_servers, topic, RECORDS)
+        self.plan = planned({"bootstrap.servers": broker.bootstrap_servers}, [topic], unique("group"), Wishes())
+        self.session = Session()
+        self.job = MemberJob(self.session, self.plan, unused, None)  # type: ignore[arg-type]  # enough of one
+        assert self.job.plan.control is not None
+        self._attempt = attempt_number(self.plan.run_started_ms, 0)
+        self.link = ControlLink(self.job.plan.control, 0, self._attempt)
+
+    def start(self, sink: Callable[[list[Message], SinkContext], None]) -> Future[MemberSummary]:
+        """The task's attempt."""
+
+        def attempt() -> MemberSummary:
+            with closing(self.link):
+                return TaskMember(self.job.plan, sink, 0, self._attempt, self.link).run()
+
+        return self._pool.submit(attempt)
+
+    def committed(self) -> list[int]:
+        """What the group committed."""
+        said = self._admin.committed(self.plan.group)
+        return [at.offset for at in said.values() if isinstance(at, OffsetAndMetadata)]
+
+    def members(self) -> int:
+        """How many members the group has."""
+        return len(self._admin.describe(self.plan.group).group.members)
+
+
+def unused(_: list[Message], __: SinkContext) -> None:
+    """What Spark would bring to the task."""
+
+
+@pytest.fixture
+def scene(kafka: Broker) -> Iterator[Scene]:
+    """100 records in one partition."""
+    with ThreadPoolExecutor() as pool:
+        scene = Scene(kafka, pool)
+        try:
+            yield scene
+        finally:
+            scene.session.set()
+            scene.link.hang_up()
+            assert scene.job.wait(PATIENCE_S)
+
+
+def test_task_in_its_sink_commits_before_its_member_is_cleared_away(scene: Scene) -> None:
+    """It is told to stop, and what its sink has taken counts."""
+    seen: set[int] = set()
+
+    def sink(_: list[Message], __: SinkContext) -> None:
+        scene.session.set()
+        wait_until(lambda: scene.link.order is Order.STOP, "the order to stop")
+        # Far more requests than it takes to clear somebody away.
+        seen.update(scene.members() for _ in range(100))
+
+    done = scene.start(sink).result(PATIENCE_S)
+    assert scene.job.wait(PATIENCE_S)
+    assert (seen, scene.committed(), scene.members()) == ({1}, [done.records], 0)
+
+
+def test_stuck_task_is_waited_for_in_bounded_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then its member is removed, so that its partitions need not wait for the end of a session."""
+    monkeypatch.setattr(job, "_LAST_BATCH_S", 0.5)
+    may_end = threading.Event()
+
+    def sink(_: list[Message], __: SinkContext) -> None:
+        scene.session.set()
+        assert may_end.wait(PATIENCE_S)
+
+    stuck = scene.start(sink)
+    try:
+        assert scene.job.wait(20)
+        assert (scene.committed(), scene.members(), stuck.running()) == ([], 0, True)
+    finally:
+        may_end.set()
