@@ -144,8 +144,9 @@ class Leading(ClassicLifecycle):
     def _is_covered(self, topics: Topics) -> bool:
         """Whether each partition is with somebody, as far as a leader that did not assign them can see.
 
-        It cannot where members are eager, who say of nothing that it is theirs. Among cooperative ones a static member that is replaced while it owes the group a JoinGroup, for it gave up what moves, never sends
-        it; the coordinator has its replacement skip the assignment, and what moves would be with nobody for good.
+        It cannot where members are eager, who say of nothing that it is theirs. Among cooperative ones a static member
+        that is replaced while it owes the group a JoinGroup, for it gave up what moves, never sends it; the coordinator
+        has its replacement skip the assignment, and what moves would be with nobody for good.
         """
         if self.classic.is_eager:
             return True
