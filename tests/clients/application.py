@@ -14,7 +14,7 @@ from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
 
 Called = list[tuple[str, list[int]]]
 
-#: How long nothing must come for a drain to be over.
+#: How long nothing must come for a drain to be over, once it has what must come.
 SILENCE_S = 0.2
 
 
@@ -61,13 +61,18 @@ def record(consumer: Consumer) -> Message:
     return message
 
 
-def drain(consumer: Consumer) -> list[tuple[int, int]]:
-    """Partition and offset of everything that comes until nothing does for a while."""
-    found = []
+def drain(consumer: Consumer, count: int = 0) -> list[tuple[int, int]]:
+    """Partition and offset of everything that comes until nothing does for a while.
+
+    Args:
+        consumer: A consumer with an assignment.
+        count: How many records must come before silence is the end: a new handle's first fetch may take longer.
+    """
+    messages = [record(consumer) for _ in range(count)]
     while (message := consumer.poll(SILENCE_S)) is not None:
         assert message.error() is None
-        found.append((message.partition() or 0, message.offset() or 0))
-    return found
+        messages.append(message)
+    return [(message.partition() or 0, message.offset() or 0) for message in messages]
 
 
 def held(consumer: Consumer) -> list[int]:

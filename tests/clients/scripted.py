@@ -5,9 +5,12 @@ The handle below the consumer is librdkafka's real one; only the member is playe
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -253,3 +256,29 @@ class Thread(threading.Thread):
         if self._error is not None:
             raise self._error
         return self._result
+
+
+@contextmanager
+def signal_in_poll(consumer: ScriptedConsumer, number: signal.Signals) -> Iterator[None]:
+    """Send the main thread this signal, once, when its poll in here has begun a second slice.
+
+    Not after a time: a Ctrl-C that came before the poll or after it would end the whole run. A poll that takes half of
+    its time for one slice gets none.
+    """
+    give_up_at = time.monotonic() + PATIENCE_S / 2
+    turns = consumer.member.progress()[0]
+    is_over = threading.Event()
+    main = threading.main_thread().ident or 0
+
+    def send() -> None:
+        while consumer.member.progress()[0] < turns + 2:
+            if is_over.wait(0.001) or time.monotonic() > give_up_at:
+                return
+        signal.pthread_kill(main, number)
+
+    sending = Thread(send)
+    try:
+        yield
+    finally:
+        is_over.set()
+        sending.outcome()

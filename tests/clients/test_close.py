@@ -19,8 +19,8 @@ from consumer_membership.membership.effects import LosePartitions, PausePartitio
 from consumer_membership.membership.events import CommitRequested, LeaveRequested, Step, StepFinished
 from consumer_membership.types import LeaveOption, TopicPartition
 from tests.clients.application import Called, held, offset, record, subscribed
-from tests.clients.conftest import ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+from tests.clients.conftest import RECORDS, ConsumerFactory
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread, signal_in_poll
 
 FAREWELL = [PausePartitions(attempt=99, partitions=None), RevokePartitions(attempt=99, partitions=None)]
 
@@ -237,7 +237,7 @@ def test_close_while_another_thread_polls(consumers: ConsumerFactory, topic: str
             threads.append(threading.current_thread())
 
     consumer = member_of(consumers, topic, [], note)
-    consumer.consume(1000, 0.2)
+    consumer.consume(RECORDS - 1, PATIENCE_S)
     polling = Thread(lambda: consumer.poll(PATIENCE_S))
     turns = consumer.member.progress()[0]
     while consumer.member.progress()[0] == turns:
@@ -269,18 +269,15 @@ def test_close_by_a_worker_that_a_callback_waits_for_is_deferred(
 def test_close_in_a_signal_handler_during_a_poll(consumers: ConsumerFactory, topic: str, where: str) -> None:
     """The usual SIGTERM handler: the interrupted poll comes back, and everything is closed by then."""
     consumer = member_of(consumers, topic, [])
-    consumer.consume(1000, 0.2)
+    consumer.consume(RECORDS - 1, PATIENCE_S)
     before = signal.signal(signal.SIGUSR1, lambda _, __: consumer.close())
-    main = threading.main_thread().ident or 0
-    timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGUSR1))
-    timer.start()
     try:
-        if where == "poll":
-            assert consumer.poll(PATIENCE_S) is None
-        else:
-            assert consumer.consume(10, PATIENCE_S) == []
+        with signal_in_poll(consumer, signal.SIGUSR1):
+            if where == "poll":
+                assert consumer.poll(PATIENCE_S) is None
+            else:
+                assert consumer.consume(10, PATIENCE_S) == []
     finally:
-        timer.join()
         signal.signal(signal.SIGUSR1, before)
     assert consumer.member.is_stopped
     assert consumer.member.steps[-1].step is Step.REVOKE
@@ -294,16 +291,12 @@ def test_close_in_a_handler_that_ends_the_program(consumers: ConsumerFactory, to
         raise SystemExit
 
     consumer = member_of(consumers, topic, [])
-    consumer.consume(1000, 0.2)
+    consumer.consume(RECORDS - 1, PATIENCE_S)
     before = signal.signal(signal.SIGUSR1, handle)
-    main = threading.main_thread().ident or 0
-    timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGUSR1))
-    timer.start()
     try:
-        with pytest.raises(SystemExit):
+        with signal_in_poll(consumer, signal.SIGUSR1), pytest.raises(SystemExit):
             consumer.poll(PATIENCE_S)
     finally:
-        timer.join()
         signal.signal(signal.SIGUSR1, before)
     assert consumer.member.is_stopped
 
@@ -312,16 +305,12 @@ def test_close_in_a_handler_that_ends_the_program(consumers: ConsumerFactory, to
 def test_ctrl_c_breaks_a_poll_within_a_slice(consumers: ConsumerFactory, topic: str, where: str) -> None:
     """C18: confluent-kafka's consume sits it out; here both come back at once, and the consumer goes on."""
     consumer = member_of(consumers, topic, [])
-    consumer.consume(1000, 0.2)
-    main = threading.main_thread().ident or 0
+    consumer.consume(RECORDS - 1, PATIENCE_S)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
-    timer.start()
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with signal_in_poll(consumer, signal.SIGINT), pytest.raises(KeyboardInterrupt):
             consumer.poll(PATIENCE_S) if where == "poll" else consumer.consume(10, PATIENCE_S)
     finally:
-        timer.join()
         signal.signal(signal.SIGINT, before)
     assert consumer.poll(0) is None
     assert held(consumer) == [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, ThrottleEvent
@@ -14,7 +15,7 @@ from consumer_membership.membership.events import Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import POLL_TIMEOUT_CODE, BrokerError, TopicPartition
 from tests.clients.application import Called, drain, record, subscribed
-from tests.clients.conftest import ConsumerFactory
+from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
 
 GROUP_FULL = BrokerError(code=81, name="GROUP_MAX_SIZE_REACHED", message="The group is full")
@@ -79,7 +80,7 @@ def test_refusal_that_is_not_final_is_a_message(consumers: ConsumerFactory, topi
     error = error_of(consumer)
     assert (error.code(), error.fatal()) == (KafkaError.TOPIC_AUTHORIZATION_FAILED, False)
     consumer.member.assign({TopicPartition(topic, 0): 49})
-    assert drain(consumer) == [(0, 49)]
+    assert drain(consumer, 1) == [(0, 49)]
 
 
 def test_poll_timeout_is_told_first_and_the_loss_by_the_next_poll(consumers: ConsumerFactory, topic: str) -> None:
@@ -169,7 +170,12 @@ def test_statistics_tell_of_the_member(consumers: ConsumerFactory, topic: str) -
     consumer = consumers(stats_cb=told.append, statistics_interval_ms=50)
     consumer.subscribe([topic])
     consumer.member.assign({TopicPartition(topic, 0): 0})
-    consumer.consume(1000, 0.3)
+    record(consumer)
+    told.clear()  # what was told before the assignment
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not told:
+        assert time.monotonic() < give_up_at, "no statistics"
+        consumer.consume(RECORDS, 0.05)
     group = json.loads(told[-1])["cgrp"]
     assert (group["join_state"], group["assignment_size"], group["rebalance_cnt"]) == ("steady", 1, 1)
     assert json.loads(told[-1])["type"] == "consumer"

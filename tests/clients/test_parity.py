@@ -174,7 +174,7 @@ CALLS: dict[str, Call] = {
     "poll": lambda c: c.poll(20),
     "poll again": lambda c: c.poll(20),
     "poll by keyword": lambda c: c.poll(timeout=20),
-    "poll None": lambda c: c.poll(None) if c.consume(1000, 0.2) else None,
+    "poll None": lambda c: c.poll(None) if len(c.consume(47, 20)) == 47 else None,
     "poll text": lambda c: c.poll("a"),
     "position": lambda c: c.position([TP("records", 0)]),
     "assignment": lambda c: c.assignment(),

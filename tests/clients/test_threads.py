@@ -12,7 +12,6 @@ from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership import Consumer
 from consumer_membership.membership.events import LeaveRequested, StepFinished
-from consumer_membership.runtime.session import SLICE_S
 from consumer_membership.types import TopicPartition
 from tests.clients.application import record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
@@ -20,8 +19,11 @@ from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
 
 pytestmark = pytest.mark.slow
 
-#: A poll slice, with room for a machine under load; a confluent poll of 20 s would keep the call for 20 s.
-PROMPT_S = SLICE_S + 2.0
+#: Longer than a test has patience with a call beside it: a poll that keeps the handle to its end fails the test.
+LONG_POLL_S = 3 * PATIENCE_S
+#: A poll slice is a twentieth of a second; the rest is for a machine under load. A confluent poll would keep the call
+#: to its end.
+PROMPT_S = 10.0
 
 CALLS: dict[str, Callable[[Consumer, str], object]] = {
     "commit": lambda c, t: c.commit(offsets=[Wanted(t, 0, 1)], asynchronous=False),
@@ -44,11 +46,13 @@ CALLS: dict[str, Callable[[Consumer, str], object]] = {
 
 
 def idle_poll(consumer: ScriptedConsumer) -> Thread:
-    """A thread in a long poll of a consumer that has nothing left to read."""
-    consumer.consume(1000, 0.2)
+    """A thread in a long poll of a consumer that got one record of a partition, and now has the rest."""
+    consumer.consume(RECORDS - 1, PATIENCE_S)
     turns = consumer.member.progress()[0]
-    polling = Thread(lambda: consumer.poll(PATIENCE_S))
+    polling = Thread(lambda: consumer.poll(LONG_POLL_S))
+    give_up_at = time.monotonic() + PATIENCE_S
     while consumer.member.progress()[0] < turns + 2:
+        assert time.monotonic() < give_up_at, "the poll never lets the handle go"
         time.sleep(0)
     return polling
 
@@ -95,7 +99,7 @@ def test_call_in_a_signal_handler_that_interrupts_a_poll(consumers: ConsumerFact
     consumer.subscribe([topic])
     consumer.member.assign({TopicPartition(topic, 0): 0})
     record(consumer)
-    consumer.consume(1000, 0.2)
+    consumer.consume(RECORDS - 1, PATIENCE_S)
     handled: list[object] = []
     before = signal.signal(signal.SIGUSR1, lambda _, __: handled.append(CALLS[name](consumer, topic)))
     main = threading.main_thread().ident or 0

@@ -38,13 +38,21 @@ class Watched:
         assert self.process.stdout is not None
         assert self.process.stdin is not None
         self.orders = self.process.stdin
-        self.command = psutil.Process(int(self.process.stdout.readline()))
+        self.pid = int(self.process.stdout.readline())
         self.process.stdout.close()
 
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
         self.orders.close()
+
+
+class WatchedForever(Watched):
+    """The same with a command that runs until it is ended, so that it can be looked at: a short one is gone by then."""
+
+    def __init__(self, folder: Path, owner_pid: int | None = None) -> None:
+        super().__init__(folder, FOREVER, owner_pid)
+        self.command = psutil.Process(self.pid)
 
 
 @pytest.fixture
@@ -57,15 +65,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def watched(folder: Path) -> Iterator[Watched]:
+def watched(folder: Path) -> Iterator[WatchedForever]:
     """A command that runs until it is ended."""
-    made = Watched(folder, FOREVER)
+    made = WatchedForever(folder)
     yield made
     made.close()
 
 
 @pytest.mark.parametrize(("order", "number"), [(b"T", signal.SIGTERM), (b"K", signal.SIGKILL)])
-def test_order_ends_the_command_and_keeps_the_folder(watched: Watched, order: bytes, number: int) -> None:
+def test_order_ends_the_command_and_keeps_the_folder(watched: WatchedForever, order: bytes, number: int) -> None:
     """A node that is stopped or killed on purpose is going to be started again with its storage."""
     watched.orders.write(order)
     assert watched.process.wait(10) == 128 + number
@@ -81,7 +89,7 @@ def test_exit_code_is_the_commands(folder: Path) -> None:
     watched.close()
 
 
-def test_closed_pipe_ends_the_command_and_removes_the_folder(watched: Watched) -> None:
+def test_closed_pipe_ends_the_command_and_removes_the_folder(watched: WatchedForever) -> None:
     """The pipe closes with the owner, however it ended."""
     watched.orders.close()
     assert watched.process.wait(10) == 128 + signal.SIGKILL
@@ -92,7 +100,7 @@ def test_closed_pipe_ends_the_command_and_removes_the_folder(watched: Watched) -
 def test_killed_owner_is_noticed_while_its_child_holds_the_pipe(folder: Path) -> None:
     """A forked child of the owner inherits the pipe; the owner's own end is what counts."""
     owner = subprocess.Popen(FOREVER, stdout=subprocess.DEVNULL)
-    watched = Watched(folder, FOREVER, owner_pid=owner.pid)
+    watched = WatchedForever(folder, owner_pid=owner.pid)
     owner.kill()
     owner.wait()
     assert watched.process.wait(10) == 128 + signal.SIGKILL
@@ -102,7 +110,7 @@ def test_killed_owner_is_noticed_while_its_child_holds_the_pipe(folder: Path) ->
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
-def test_killed_watchdog_takes_the_command_with_it(watched: Watched) -> None:
+def test_killed_watchdog_takes_the_command_with_it(watched: WatchedForever) -> None:
     """Not even the out-of-memory killer leaves a JVM behind."""
     watched.process.kill()
     gone, _ = psutil.wait_procs([watched.command], timeout=10)
