@@ -106,7 +106,7 @@ def test_consume_stops_at_the_limit_and_goes_on_there(kafka: Broker, topic: str)
 
 def test_consume_ends_after_a_silence(kafka: Broker, topic: str) -> None:
     """--timeout: so long without a record."""
-    with consuming(kafka, topic, "--timeout", "2") as process:
+    with consuming(kafka, topic, "--timeout", "10") as process:
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, len(out.splitlines())) == (0, 9)
 
@@ -128,7 +128,7 @@ def test_consume_into_a_closed_pipe_ends_quietly(kafka: Broker, topic: str) -> N
 
 def test_consume_of_an_unknown_topic_says_so(kafka: Broker) -> None:
     """The reader learns why nothing comes."""
-    with consuming(kafka, unique("nobody-made-it"), "--timeout", "6") as process:
+    with consuming(kafka, unique("nobody-made-it"), "--timeout", "15") as process:
         _, said = ended(process)
     assert any("UNKNOWN_TOPIC" in line or "the topic may not exist" in line for line in said), said
 

@@ -21,7 +21,7 @@ from tests.support.kafka import create_topic, unique
 SHORT_SESSIONS = {
     "group.consumer.migration.policy": "disabled",
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "6000",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.min.session.timeout.ms": "1000",

@@ -162,6 +162,9 @@ def test_commit_and_position_inside_callbacks(ground: Ground) -> None:
     assert sorted(offsets.values()) == [11] * 4
 
 
+_SESSION_S = 4
+
+
 @contextmanager
 def long_callback(ground: Ground, which: str) -> Iterator[tuple[Worker, Worker]]:
     """Two members, the first of which is held in this callback for two of its sessions; then it goes on."""
@@ -174,7 +177,7 @@ def long_callback(ground: Ground, which: str) -> Iterator[tuple[Worker, Worker]]
             is_in.set()
             assert may_end.wait(PATIENCE_S)
 
-    quick = {"session_timeout_ms": 1500}
+    quick = {"session_timeout_ms": _SESSION_S * 1000}
     with ground.member(group, [topic], on_call, **quick) as first:
         if which == "assign":
             armed.set()
@@ -183,7 +186,7 @@ def long_callback(ground: Ground, which: str) -> Iterator[tuple[Worker, Worker]]
             armed.set()
         with ground.member(group, [topic], **quick) as second:
             assert is_in.wait(PATIENCE_S)
-            until = monotonic() + 3.0
+            until = monotonic() + 2 * _SESSION_S
             try:
                 # The second one polls meanwhile, which is when a wait looks again.
                 second.wait(lambda _: (first.consumer.membership().last_heartbeat_at or 0) > until, "two sessions")
@@ -273,6 +276,17 @@ def test_unsubscribed_member_assigns_by_hand(ground: Ground) -> None:
         assert [name for name, _ in worker.notes.calls] == ["assign", "revoke"]
 
 
+def share(one: Worker, two: Worker, partitions: set[tuple[str, int]]) -> None:
+    """Return when both are STABLE and each has one half; each sees by itself which topics there are, and rejoins."""
+
+    def is_shared(_: Worker) -> bool:
+        halves = (one.owned, two.owned)
+        are_stable = one.state is two.state is MemberState.STABLE
+        return are_stable and halves[0] | halves[1] == partitions and len(halves[0]) == len(halves[1])
+
+    one.wait(is_shared, f"one half each of {sorted(partitions)}")
+
+
 @on(*CLASSIC)
 def test_pattern_grows_and_shrinks(ground: Ground) -> None:
     """C13: two members with one pattern; a topic comes and goes, and each partition has one owner."""
@@ -282,11 +296,7 @@ def test_pattern_grows_and_shrinks(ground: Ground) -> None:
         one.settled(1)
         two.settled(1)
         late = create_topic(ground.bootstrap_servers, f"{name}-late", 2)
-        one.settled(2)
-        two.settled(2)
-        assert one.owned | two.owned == {(topic, p) for topic in (early, late) for p in range(2)}
+        share(one, two, {(topic, p) for topic in (early, late) for p in range(2)})
         delete_topic(ground.bootstrap_servers, late)
-        one.settled(1)
-        two.settled(1)
-        assert one.owned | two.owned == {(early, 0), (early, 1)}
+        share(one, two, {(early, 0), (early, 1)})
         assert (one.notes.errors, two.notes.errors) == ([], [])

@@ -86,12 +86,12 @@ def test_killed_static_member_returns_to_its_partitions_without_a_takeover(
         before = other.log.read_text().count("assigned partitions")
         guardian = first.guardian()
         first.kill()
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
         with ConsumerProcess(servers, group, topic, tmp_path / "again", group_instance_id="i") as again:
             assert again.settled(6).owned == owned
             log = again.log.read_text()
         assert "UNRELEASED_INSTANCE_ID" not in log
         assert "Took over" not in log
-        wait_until(lambda: has_ended(guardian), "the guardian's end")
         assert "(epoch -2)" in first.guardian_lines()[0]
         assert other.log.read_text().count("assigned partitions") == before
 

@@ -33,7 +33,7 @@ CLASSIC, CONSUMER = GroupProtocol.CLASSIC, GroupProtocol.CONSUMER
 #: As `SHORT_SESSIONS`, with Kafka's own policy: groups of living members are converted in both directions.
 BIDIRECTIONAL = {key: value for key, value in SHORT_SESSIONS.items() if key != "group.consumer.migration.policy"}
 #: Until the coordinator notices a death, where nobody leaves on the dead member's behalf.
-_SHORT_SESSION_MS = 3_000
+_SHORT_SESSION_MS = 6_000
 _MOVES = ("assigned", "revoked", "lost")
 #: librdkafka tells its application when a conversion overtakes its JoinGroup; it joins again by itself.
 _OVERTAKEN = "JoinGroup failed: Broker: Group rebalance in progress"

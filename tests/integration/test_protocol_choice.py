@@ -194,11 +194,10 @@ def test_classic_member_of_a_consumer_group_is_refused(broker_pool: BrokerPool) 
         holder.settled(4)
         calls = list(holder.notes.calls)
         with Worker(strict.bootstrap_servers, group, [topic], group_protocol="classic") as refused:
-            refused.wait(lambda w: bool(w.notes.errors), "the fatal error")
+            refused.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the fatal error")
             error = refused.notes.errors[0]
             assert (error.code(), error.fatal()) == (KafkaError.INCONSISTENT_GROUP_PROTOCOL, True)
             assert "set group.protocol to auto" in error.str()
-            assert refused.state is MemberState.FATAL
         assert holder.notes.calls == calls
 
 

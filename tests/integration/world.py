@@ -69,7 +69,7 @@ class World:
 
     def worker(self, instance_id: str) -> Worker:
         """Start another static member, in a thread."""
-        config = {**self.mode, "group_instance_id": instance_id}
+        config = {**self.mode, "group_instance_id": instance_id, "auto_commit_interval_ms": NEVER_MS}
         worker = Worker(self.broker.bootstrap_servers, self.group, [self.topic], **config)
         self.workers.append(self.members.enter_context(worker))
         return worker

@@ -9,7 +9,7 @@ from typing import TypeVar
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.membership.effects import CommitOffsets, Heartbeat, SendHeartbeat
-from consumer_membership.runtime.broker_client import BrokerClient, BrokerRefusal
+from consumer_membership.runtime.broker_client import BrokerClient
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
 from tests.support.scripted_broker import Answer, Received, Script, ScriptedBroker
 
@@ -18,6 +18,7 @@ PATIENCE_S = 30.0
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 ResultT = TypeVar("ResultT")
+RefusalT = TypeVar("RefusalT", bound=Exception)
 
 
 def settings(*servers: tuple[str, int]) -> ConnectionSettings:
@@ -50,12 +51,12 @@ def with_client(
     return asyncio.run(run())
 
 
-def refusal_at_the_end(ask: Callable[[float], object]) -> BrokerRefusal:
+def refusal_at_the_end(ask: Callable[[float], object], kind: type[RefusalT]) -> RefusalT:
     """How a question is refused when its time is over; it has more of it where none of its answers came in time."""
     for time_s in (0.05, 0.5, 5.0):
         try:
             ask(time_s)
-        except BrokerRefusal as refused:
+        except kind as refused:
             return refused
         except TransportError:
             continue

@@ -249,7 +249,7 @@ def test_topic_that_appears_late_is_waited_for() -> None:
 def test_offsets_of_an_unknown_topic_are_refused_at_the_end_of_the_time() -> None:
     """The last refusal is raised, not a bare timeout."""
     with ScriptedBroker() as broker:
-        refused = refusal_at_the_end(lambda time_s: listed(broker, timeout_s=time_s))
+        refused = refusal_at_the_end(lambda time_s: listed(broker, timeout_s=time_s), BrokerRefusal)
     assert (refused.error.name, refused.retriable) == ("UNKNOWN_TOPIC_OR_PARTITION", True)
 
 

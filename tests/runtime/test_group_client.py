@@ -183,5 +183,7 @@ def test_asking_ends_with_the_last_refusal_when_time_is_over() -> None:
         )
 
     with ScriptedBroker(script(describe=consumer_group(code=14))) as broker:
-        refused = refusal_at_the_end(lambda time_s: with_client(broker.servers, lambda client: act(client, time_s)))
+        refused = refusal_at_the_end(
+            lambda time_s: with_client(broker.servers, lambda client: act(client, time_s)), BrokerRefusal
+        )
     assert refused.error.name == "COORDINATOR_LOAD_IN_PROGRESS"
