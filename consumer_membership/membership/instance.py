@@ -5,8 +5,9 @@ member too. `group.instance.id.conflict.policy` decides:
 
 - takeover: the newest wins. The holder is released on its behalf (a heartbeat with the holder's member id, our instance
   id and epoch -2), then the member joins and has the holder's partitions at once. Only a member that the application
-  just made join takes over, and once for each such join: one that was fenced, or comes back after a missed poll, may be
-  the older of two and ends instead. Hence two processes never take an id from each other in turns.
+  just made join takes over, and from one holder in each such join: one that was fenced, or comes back after a missed
+  poll, may be the older of two and ends instead. Hence two processes never take an id from each other in turns. A
+  holder whose heartbeat comes between release and join is back as it was, and is released again.
 - wait: the join is repeated until the holder has left or its session is over, which takes a session timeout at most.
 - fail: the member ends.
 
@@ -51,6 +52,8 @@ LONGEST_SESSION_S = 60.0
 DEFAULT_POLL_S = 300.0
 #: Beyond the session: the coordinator removes a member at the end of its timer, not before.
 GRACE_S = 5.0
+#: How often one holder is released in one join: its heartbeat has to come between two requests each time.
+MOST_TAKEOVERS = 5
 #: Between two claims of one member, spread by a half to either side: many that start together come apart.
 CLAIM_SPACING_S = 0.1
 
@@ -74,7 +77,9 @@ class InstanceId:
         self.waits_for: Holder | None = None
         self.waits_since: Instant | None = None
         self._is_newest = False
-        self._has_taken_over = False
+        #: Whom this join released to take the id over, and how often.
+        self._taken_from: str | None = None
+        self._takeovers = 0
         self._named: str | None = None
         self._pool = Pool(settings.instance_pool, jitter)
         self._last_request_id = 0
@@ -100,7 +105,7 @@ class InstanceId:
         self.waits_for, self.waits_since = None, None
         self._full, self._is_refused, self._has_made_room = None, False, False
         self._is_newest |= is_newest
-        self._has_taken_over = False
+        self._taken_from, self._takeovers = None, 0
         self._pool.begin_anew()
         self._notes.clear()
         self._choose_at = 0.0
@@ -174,8 +179,8 @@ class InstanceId:
         if self._pool:
             self._let_go(now)
             return None
-        may_take_over = self._is_newest and not self._has_taken_over
-        takes_over = self._settings.conflict_policy is ConflictPolicy.TAKEOVER and may_take_over
+        is_free_to = self._taken_from is None or (holder == self._taken_from and self._takeovers < MOST_TAKEOVERS)
+        takes_over = self._settings.conflict_policy is ConflictPolicy.TAKEOVER and self._is_newest and is_free_to
         if takes_over and (holder is not None or not self.is_waiting):
             self._named = holder
             self._wants_description, self._choose_at = True, now
@@ -243,7 +248,7 @@ class InstanceId:
 
     def _make_room(self, holder: Holder | None) -> None:
         may_take_over = (
-            self._settings.conflict_policy is ConflictPolicy.TAKEOVER and self._is_newest and not self._has_taken_over
+            self._settings.conflict_policy is ConflictPolicy.TAKEOVER and self._is_newest and self._taken_from is None
         )
         if holder is None or not (holder.member_epoch == LEAVE_STATIC_EPOCH or may_take_over):
             self._is_refused = True
@@ -281,7 +286,8 @@ class InstanceId:
             self._take_over_from(found)
 
     def _take_over_from(self, holder: Holder) -> None:
-        self.ghost, self._has_taken_over, self._own_releases = holder, True, 0
+        self.ghost, self._taken_from, self._own_releases = holder, holder.member_id, 0
+        self._takeovers += 1
 
     def not_described(self, event: GroupDescribeFailed, now: Instant) -> None:
         """Who holds what cannot be learnt: the coordinator's words have to do, and a pool is tried at random."""

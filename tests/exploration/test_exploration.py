@@ -85,7 +85,7 @@ MUTANTS: tuple[tuple[type[Member], str, Mapping[str, int], str, int], ...] = (
     (simulated.LeavesOutWhatIsBeingAssigned, "dynamic", {"loss": 1}, "it owns|fetchable by", 16),
     (simulated.RepeatsBare, "rebalance", {"start": 1, "loss": 1}, "the coordinator is not done", 8),
     (simulated.TakesBack, "shared", {"start": 1, "poll": 1}, "although it was in the group before", 24),
-    (simulated.TakesOverAgainAndAgain, "shared", {"start": 2}, "takes an instance id over 2 times", 18),
+    (simulated.TakesOverAgainAndAgain, "shared", {"start": 2}, "takes over 6 times in one join", 68),
     (RevokesBeforeTheCommitIsOver, "rebalance", {"start": 1}, "before the commit was over", 12),
     (RevokesWithoutPause, "rebalance", {"start": 1}, "without a pause", 12),
     (ComesBackFromTheDead, "shared", {"start": 1}, "does not stay FATAL", 20),

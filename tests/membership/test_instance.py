@@ -21,7 +21,7 @@ from consumer_membership.membership.events import (
     SessionTimeoutLearned,
     Verdict,
 )
-from consumer_membership.membership.instance import GRACE_S, LONGEST_SESSION_S
+from consumer_membership.membership.instance import GRACE_S, LONGEST_SESSION_S, MOST_TAKEOVERS
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption
 from tests.membership.builders import (
@@ -151,6 +151,16 @@ def test_takeover_happens_once_in_a_join() -> None:
         "out of the group; the newest wins, so this one ends; give each process its own id (the coordinator said: "
         "owned by another member)"
     )
+
+
+def test_holder_that_comes_back_before_the_newcomer_has_joined_is_released_again() -> None:
+    """A heartbeat of it between release and join, and a newcomer that is slow: it is the older one all the same."""
+    scene = describe(conflict())
+    for _ in range(MOST_TAKEOVERS - 1):
+        held(scene.answer(-2))
+        assert sent(describe(scene, i=Holder(member_id="ghost", member_epoch=6))) == [("ghost", "i", -2)]
+    held(scene.answer(-2))
+    assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "FENCED_INSTANCE_ID")])
 
 
 def test_fenced_member_never_takes_over() -> None:

@@ -397,7 +397,7 @@ class Invariants:
             check(not record.told, f"{process.name} leaves before its application gave up {sorted(record.told)}")
 
     def _released(self, process: Process, record: _Record, beat: Heartbeat) -> None:
-        """A takeover: once for each join that the application asked for, and never by who may be the older one."""
+        """A takeover: from one holder in a join that the application asked for, never by who may be the older one."""
         if beat.member_id in process.member_ids:
             return
         record.released.add(beat.member_id)

@@ -141,7 +141,7 @@ class TakesBack(Member):
 class _NeverContent(InstanceId):
     def _take_over_from(self, holder: Holder) -> None:
         super()._take_over_from(holder)
-        self._has_taken_over = False
+        self._taken_from = None
 
 
 class TakesOverAgainAndAgain(_Rebuilt):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from consumer_membership.membership.effects import Heartbeat, SendHeartbeat, StateChanged
 from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatFailed, HeartbeatRejected
+from consumer_membership.membership.instance import MOST_TAKEOVERS
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.types import JOIN_EPOCH, LEAVE_STATIC_EPOCH, Assignment, TopicPartition
 from tests.exploration.watch import Watch
@@ -22,8 +23,10 @@ _S = MemberState
 class ConsumerWatch(Watch):
     """What the invariants remember of one process."""
 
-    #: Whether the member was not let in since its application made it join, and its takeovers in this join.
+    #: Whether the member was not let in since its application made it join.
     is_newest: bool = False
+    #: From whom it took over in this join, and how often.
+    taken_from: str | None = None
     takeovers: int = 0
     ghost: str | None = None
 
@@ -37,7 +40,7 @@ class ConsumerWatch(Watch):
                 pass
 
     def look(self, process: ConsumerProcess) -> None:  # type: ignore[override]
-        """Takeover never loops: one for each join, and never by a member that was in the group before.
+        """Takeover never loops: from one holder in each join, and never by a member that was in the group before.
 
         Each join costs a missed poll at least, or is the application's wish.
         """
@@ -47,7 +50,9 @@ class ConsumerWatch(Watch):
         if foreign is not None and foreign != self.ghost:
             self.takeovers += 1
             check(self.is_newest, f"{name} takes over from {foreign} although it was in the group before")
-            check(self.takeovers == 1, f"{name} takes an instance id over {self.takeovers} times in one join")
+            check(self.taken_from in (None, foreign), f"{name} takes over from {self.taken_from} and from {foreign}")
+            check(self.takeovers <= MOST_TAKEOVERS, f"{name} takes over {self.takeovers} times in one join")
+            self.taken_from = foreign
         if member.member_epoch > JOIN_EPOCH:
             self.is_newest = False
         self.ghost = foreign
@@ -59,7 +64,7 @@ class ConsumerWatch(Watch):
             check(not held, f"{process.name} joins anew while its application holds {held}")
             self.is_excused = False
             self.is_newest |= effect.old in (_S.UNSUBSCRIBED, _S.FATAL)
-            self.takeovers = 0
+            self.taken_from, self.takeovers = None, 0
 
     # ---- heartbeats ----
 
