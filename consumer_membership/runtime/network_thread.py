@@ -51,6 +51,8 @@ _LOG = logging.getLogger("consumer_membership.network")
 SAMPLE_S = 0.25
 #: Records within this time make a member an active one (`heartbeat.active.interval.ms`).
 ACTIVE_S = 1.0
+#: Before each import of what a later request needs: longer than it takes to connect and to send the present one.
+_IMPORT_PAUSE_S = 0.003
 
 
 def new_member_id() -> str:
@@ -253,11 +255,15 @@ class NetworkThread:
         self._import_ahead(iter(schemas_ahead(effect, self._member.protocol)))
 
     def _import_ahead(self, schemas: Iterator[str]) -> None:
-        """Import these, one in each turn of the loop: what a request's task or a socket wants comes in between."""
-        schema = next(schemas, None)
-        if schema is not None:
-            self._running_loop.call_soon(import_schema, schema)
-            self._running_loop.call_soon(self._import_ahead, schemas)
+        """Import these, with a pause before each: what a request's task or a socket wants comes in between."""
+
+        def import_one() -> None:
+            schema = next(schemas, None)
+            if schema is not None:
+                import_schema(schema)
+                self._running_loop.call_later(_IMPORT_PAUSE_S, import_one)
+
+        self._running_loop.call_later(_IMPORT_PAUSE_S, import_one)
 
     async def _request(self, effect: NetworkOrder) -> None:
         if self._requests is not None:
