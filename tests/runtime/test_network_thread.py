@@ -255,6 +255,28 @@ def test_newcomer_takes_an_instance_id_over(
     assert f"Took over instance id a: released member {holder} on its behalf" in caplog.text
 
 
+def test_holder_that_is_back_before_the_newcomer_joined_is_released_again(
+    script: CoordinatorScript, join: Callable[..., Application]
+) -> None:
+    """The newcomer's network is slow between release and join; its holder is fenced meanwhile, and joins again."""
+    one = join(instance_id="a")
+    until(lambda: one.owns(6), one)
+    holder, came = one.port.view.member_id, []
+
+    def slow(request: Received) -> object:
+        if request.api_key != HEARTBEAT:
+            return None
+        beat = (request.entity.member_id == holder, request.entity.member_epoch)
+        came.append(beat)
+        return DISCONNECT if beat == (False, 0) and (True, -2) in came and (True, 0) not in came else None
+
+    script.faults.append(slow)
+    two = join(instance_id="a")
+    until(lambda: two.owns(6) and bool(one.problems) and one.state is MemberState.FATAL, one, two)
+    assert came.count((True, -2)) == 2
+    assert two.problems == []
+
+
 def refused_description(request: Received) -> object:
     """GROUP_AUTHORIZATION_FAILED."""
     module = sys.modules[request.response.__module__]
