@@ -105,15 +105,18 @@ def scene(kafka: Broker) -> Iterator[Scene]:
             assert scene.job.wait(PATIENCE_S)
 
 
-def test_task_in_its_sink_commits_before_its_member_is_cleared_away(scene: Scene) -> None:
+def test_task_in_its_sink_commits_before_its_member_is_cleared_away(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is told to stop, and what its sink has taken counts."""
+    monkeypatch.setattr(job, "_LAST_BATCH_S", PATIENCE_S)
     seen: set[int] = set()
 
     def sink(_: list[Message], __: SinkContext) -> None:
         scene.session.set()
         wait_until(lambda: scene.link.order is Order.STOP, "the order to stop")
         # Far more requests than it takes to clear somebody away.
-        seen.update(scene.members() for _ in range(100))
+        seen.update(scene.members() for _ in range(50))
 
     done = scene.start(sink).result(PATIENCE_S)
     assert scene.job.wait(PATIENCE_S)
