@@ -114,6 +114,15 @@ class Bounds:
         """Those of these that are done."""
         return (partition for partition in partitions if self.is_bounded and partition not in self._left)
 
+    def outstanding(self, positions: Mapping[Partition, int], partitions: Iterable[Partition]) -> int | None:
+        """How many offsets there are from these positions to the ends of these partitions; None: one is not known."""
+        total = 0
+        for partition in self._left.intersection(partitions):
+            if partition not in positions:
+                return None
+            total += max(0, self._ends.get(partition, 0) - positions[partition])
+        return total
+
     def _grown(self, partition: Partition, first: int, records: int, began_at: float, ended_at: float) -> Tally:
         before = self._tallies.get(partition)
         if before is None:

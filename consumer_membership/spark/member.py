@@ -139,9 +139,19 @@ class TaskMember:
 
     def _gathered(self) -> Held:
         """The next batch, as the sink wants it; perhaps an empty one."""
-        messages = self._consumer.consume(self._plan.batch_size, self._plan.batch_wait_s)
+        messages = self._consumer.consume(*self._sought())
         self._read_what_is_committed()
         return self._within_bounds(*self._sorted_out(messages))
+
+    def _sought(self) -> tuple[int, float]:
+        """How many records to gather, and how long: what is not there any more is not waited for."""
+        size, wait_s = self._plan.batch_size, self._plan.batch_wait_s
+        if not (self._bounds.is_bounded and self._mine):
+            return size, wait_s
+        outstanding = self._bounds.outstanding(self._positions, self._mine - self._reached)
+        if outstanding == 0:
+            return size, min(wait_s, OTHERS_S)
+        return min(size, outstanding or size), wait_s
 
     def _sorted_out(self, messages: list[Message]) -> tuple[list[Message], set[Partition]]:
         """The records, and the partitions whose end a message showed."""
@@ -234,6 +244,8 @@ class TaskMember:
         for one in self._consumer.committed([TopicPartition(*partition) for partition in partitions], ANSWER_S):
             if one.error is None:
                 self._bounds.learn((one.topic, one.partition), max(0, one.offset), one.metadata)
+                if one.offset >= 0:
+                    self._positions.setdefault((one.topic, one.partition), one.offset)
             else:
                 _log.warning("Task %s: what is committed of %s is not known: %s", self._instance, one, one.error)
 

@@ -47,6 +47,16 @@ def test_partition_that_came_later_is_not_part_of_it() -> None:
     assert (bounds.end_of(B), list(bounds.finished([A, B])), bounds.left) == (0, [B], {A})
 
 
+def test_outstanding_are_the_offsets_up_to_the_ends() -> None:
+    """Of the partitions asked for; a position that is not known makes it unknown, but not that of a partition done."""
+    bounds = Bounds(RUN, {A: 10, B: 5})
+    assert bounds.outstanding({A: 7, B: 1}, [A, B]) == 7
+    assert bounds.outstanding({A: 12}, [A]) == 0
+    assert bounds.outstanding({A: 7}, [A, B]) is None
+    bounds.committed(B, 5)
+    assert bounds.outstanding({A: 7}, [A, B]) == 3
+
+
 def test_commit_that_was_reset_makes_a_partition_undone() -> None:
     """What the coordinator says counts."""
     bounds = Bounds(RUN, {A: 10})

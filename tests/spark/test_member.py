@@ -192,6 +192,12 @@ def test_batch_is_given_after_the_one_before_it_is_committed(scene: Scene) -> No
     assert set(scene.committed().values()) == {100}
 
 
+def test_last_batch_does_not_wait_for_more(scene: Scene, recorder: Recorder) -> None:
+    """It is smaller than the others, and complete with the last record: a full one would gather for a minute."""
+    done = scene.run(scene.plan(instances=1, batch_size=399, batch_wait_s=PATIENCE_S), recorder)
+    assert (done.records, set(scene.committed().values())) == (400, {100})
+
+
 def test_transactional_tail_is_committed_over(kafka: Broker, recorder: Recorder) -> None:
     """Behind the last record stand markers, and records of an aborted transaction: the end is reached all the same."""
     with a_scene(kafka, records=0) as scene:
