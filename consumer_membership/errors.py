@@ -72,7 +72,7 @@ class FencedError(MembershipError):
 
 
 class SinkError(MembershipError):
-    """A sink gave up; the text names the partitions and the offsets that are not committed."""
+    """A sink gave up: the text names the partitions and offsets not committed; or it cannot be made in a task."""
 
 
 class DrainError(MembershipError):

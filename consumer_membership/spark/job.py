@@ -105,7 +105,7 @@ class MemberJob:
         failures = self._server.failures()
         if failures:
             raise _as_raised(failures[-1]) from self._error
-        raise MembershipError(f"the Spark job failed: {_first_line(self._error)}") from self._error
+        raise MembershipError(f"the Spark job failed: {_reason(self._error)}") from self._error
 
     # ---- inside ----
 
@@ -207,5 +207,7 @@ def _as_raised(failure: Failure) -> MembershipError:
     return MembershipError(f"{failure.kind}: {text}")
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _reason(error: BaseException) -> str:
+    """The line that says what happened: of the JVM's exceptions not the first one, which says where it was called."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])

@@ -11,7 +11,7 @@ from typing import TypeVar, Unpack
 
 from confluent_kafka import Message
 
-from consumer_membership.errors import ConfigurationError, MembershipError
+from consumer_membership.errors import ConfigurationError, SinkError
 from consumer_membership.spark.context import SinkContext
 from consumer_membership.spark.control import ControlLink
 from consumer_membership.spark.ends import ends_now
@@ -22,23 +22,6 @@ from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import MemberPlan, Options, Wishes, bounded, planned
 
 RowT = TypeVar("RowT")
-
-
-def run_attempt(plan: MemberPlan, sink: object, instance: int, task_attempt_id: int) -> MemberSummary:
-    """Run one attempt to its end; in Spark's task or, for a test, in any process.
-
-    Raises:
-        FencedError: a later attempt has this member's place.
-        SinkError, GroupError, TransportError: as `TaskMember.run`.
-    """
-    attempt = attempt_number(plan.run_started_ms, task_attempt_id)
-    link = NoLink() if plan.control is None else ControlLink(plan.control, instance, attempt)
-    with contextlib.closing(link), _told_of_the_end(link):
-        try:
-            return TaskMember(plan, sink, instance, attempt, link).run()
-        except MembershipError as failed:
-            link.fail(type(failed).__name__, str(failed))
-            raise
 
 
 def rdd_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[object]], Iterable[MemberSummary]]:
@@ -104,12 +87,33 @@ def foreach_partition(function: Callable[[Iterator[Message]], None]) -> Callable
 
 
 def _in_this_task(plan: MemberPlan, sink: bytes) -> MemberSummary:
-    from pyspark import TaskContext, cloudpickle  # noqa: PLC0415 - only where Spark is
+    """Run one attempt to its end; the driver hears why it failed, whatever it was, before Spark does."""
+    from pyspark import TaskContext  # noqa: PLC0415 - only where Spark is
 
     context = TaskContext.get()
     if context is None:
         raise ConfigurationError("task", None, "this function is for Spark's tasks: give it to foreachPartition")
-    return run_attempt(plan, cloudpickle.loads(sink), context.partitionId(), context.taskAttemptId())
+    instance = context.partitionId()
+    attempt = attempt_number(plan.run_started_ms, context.taskAttemptId())
+    link = NoLink() if plan.control is None else ControlLink(plan.control, instance, attempt)
+    with contextlib.closing(link), _told_of_the_end(link):
+        try:
+            return TaskMember(plan, _unpickled(sink), instance, attempt, link).run()
+        except Exception as failed:
+            link.fail(type(failed).__name__, str(failed))
+            raise
+
+
+def _unpickled(sink: bytes) -> object:
+    from pyspark import cloudpickle  # noqa: PLC0415 - only where Spark is
+
+    try:
+        return cloudpickle.loads(sink)
+    except Exception as failed:
+        raise SinkError(
+            f"the sink cannot be made in the task: {type(failed).__name__}: {failed}; what is not of the driver's main "
+            "module is imported there: install its module on the executors, or give it to SparkContext.addPyFile"
+        ) from failed
 
 
 @contextlib.contextmanager

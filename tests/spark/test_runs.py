@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,14 @@ from tenacity import Retrying, retry_if_exception_type, retry_if_not_result, sto
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from consumer_membership.errors import ConfigurationError, DrainError, FencedError, GroupError, SinkError
+from consumer_membership.errors import (
+    ConfigurationError,
+    DrainError,
+    FencedError,
+    GroupError,
+    MembershipError,
+    SinkError,
+)
 from consumer_membership.spark import (
     ParquetSink,
     RunHandle,
@@ -170,6 +178,41 @@ def test_sink_that_gives_up_is_named(spark: SparkSession, ground: Ground) -> Non
     assert ground.topic in str(failed.value)
     until_nobody_is_left(ground)
     assert ground.committed() == []
+
+
+class Leaver:
+    """Does its work, and fails at its end."""
+
+    def __call__(self, _: list[Message], __: SinkContext) -> None:
+        """Take everything."""
+
+    def close(self) -> None:
+        """Fail."""
+        raise KeyError("what was never kept")
+
+
+class Crasher:
+    """Takes its process down with it."""
+
+    def __call__(self, _: list[Message], __: SinkContext) -> None:
+        """End everything."""
+        os._exit(7)
+
+
+def test_job_that_fails_says_why(
+    spark: SparkSession, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that only the driver has, a process that is gone, an error of the sink's end: not where Spark saw it."""
+    (tmp_path / "only_here.py").write_text("def sink(batch, context):\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sink = import_module("only_here").sink
+    with pytest.raises(SinkError, match=r"ModuleNotFoundError: No module named 'only_here'.*addPyFile"):
+        drain(spark, ground.config, [ground.topic], ground.group, sink)
+    with pytest.raises(MembershipError, match="Python worker exited unexpectedly"):
+        drain(spark, ground.config, [ground.topic], ground.group, Crasher())
+    with pytest.raises(MembershipError, match=r"KeyError: task 0, attempt .*what was never kept"):
+        drain(spark, ground.config, [ground.topic], ground.group, Leaver())
+    until_nobody_is_left(ground)
 
 
 def test_more_members_than_slots(spark: SparkSession, ground: Ground, recorder: Recorder) -> None:
