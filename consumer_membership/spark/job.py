@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from consumer_membership import errors
@@ -208,6 +209,10 @@ def _as_raised(failure: Failure) -> MembershipError:
 
 
 def _reason(error: BaseException) -> str:
-    """The line that says what happened: of the JVM's exceptions not the first one, which says where it was called."""
+    """The line that says what happened; of an exception of the JVM the one before its stack, which is Python's last."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
+    ours = next((number for number, line in enumerate(lines) if line.startswith(": ")), None)
+    if ours is None:
+        return lines[0]
+    said = takewhile(lambda line: not line.startswith("\tat "), lines[ours:])
+    return [line for line in said if not line.startswith((" ", "\t"))][-1].removeprefix(": ")

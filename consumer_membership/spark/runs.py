@@ -91,7 +91,7 @@ class RunHandle:
         Ctrl-C stops the run in good order before it comes out of here.
 
         Raises:
-            SinkError: the sink gave a batch up, as often as Spark tries a task; or no task can make it.
+            SinkError: the sink gave a batch up, as often as Spark tries a task.
             FencedError: another run of the pipeline has taken the members over.
             GroupError, TransportError, MembershipError: what ended the tasks otherwise.
         """
@@ -213,7 +213,7 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
 
     Raises:
         ConfigurationError, TransportError: as `run`.
-        SinkError: the sink gave a batch up, as often as Spark tries a task; or no task can make it.
+        SinkError: the sink gave a batch up, as often as Spark tries a task.
         DrainError: an end cannot be reached (the topic was deleted meanwhile), or not within `timeout_s`.
         FencedError: another run of the pipeline has taken the members over.
     """

@@ -93,12 +93,14 @@ def _in_this_task(plan: MemberPlan, sink: bytes) -> MemberSummary:
     context = TaskContext.get()
     if context is None:
         raise ConfigurationError("task", None, "this function is for Spark's tasks: give it to foreachPartition")
+    # First: a copy of a task takes nothing over before it could go on with it.
+    made = _unpickled(sink)
     instance = context.partitionId()
     attempt = attempt_number(plan.run_started_ms, context.taskAttemptId())
     link = NoLink() if plan.control is None else ControlLink(plan.control, instance, attempt)
     with contextlib.closing(link), _told_of_the_end(link):
         try:
-            return TaskMember(plan, _unpickled(sink), instance, attempt, link).run()
+            return TaskMember(plan, made, instance, attempt, link).run()
         except Exception as failed:
             link.fail(type(failed).__name__, str(failed))
             raise

@@ -206,7 +206,7 @@ def test_job_that_fails_says_why(
     (tmp_path / "only_here.py").write_text("def sink(batch, context):\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     sink = import_module("only_here").sink
-    with pytest.raises(SinkError, match=r"ModuleNotFoundError: No module named 'only_here'.*addPyFile"):
+    with pytest.raises(MembershipError, match=r"ModuleNotFoundError: No module named 'only_here'.*addPyFile"):
         drain(spark, ground.config, [ground.topic], ground.group, sink)
     with pytest.raises(MembershipError, match="Python worker exited unexpectedly"):
         drain(spark, ground.config, [ground.topic], ground.group, Crasher())
