@@ -209,10 +209,7 @@ def _as_raised(failure: Failure) -> MembershipError:
 
 
 def _reason(error: BaseException) -> str:
-    """The line that says what happened; of an exception of the JVM the one before its stack, which is Python's last."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    ours = next((number for number, line in enumerate(lines) if line.startswith(": ")), None)
-    if ours is None:
-        return lines[0]
-    said = takewhile(lambda line: not line.startswith("\tat "), lines[ours:])
-    return [line for line in said if not line.startswith((" ", "\t"))][-1].removeprefix(": ")
+    """What was raised last, in Python or else in the JVM: the last line before the JVM's stack that is no frame."""
+    said = takewhile(lambda line: not line.startswith("\tat "), str(error).splitlines())
+    lines = [line for line in said if line.strip() and not line.startswith((" ", "\t"))]
+    return lines[-1].removeprefix(": ") if lines else type(error).__name__
