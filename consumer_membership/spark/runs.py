@@ -216,6 +216,7 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
         SinkError: the sink gave a batch up, as often as Spark tries a task.
         DrainError: an end cannot be reached (the topic was deleted meanwhile), or not within `timeout_s`.
         FencedError: another run of the pipeline has taken the members over.
+        GroupError, MembershipError: what ended the tasks otherwise.
     """
     # Whoever waits for the end of a drain waits for its last batch.
     wishes: Options = {"batch_wait_s": _DRAIN_WAIT_S, **options}

@@ -87,7 +87,7 @@ def foreach_partition(function: Callable[[Iterator[Message]], None]) -> Callable
 
 
 def _in_this_task(plan: MemberPlan, sink: bytes) -> MemberSummary:
-    """Run one attempt to its end; the driver hears why it failed, whatever it was, before Spark does."""
+    """Run one attempt to its end; the driver hears why its member failed, whatever it was, before Spark does."""
     from pyspark import TaskContext  # noqa: PLC0415 - only where Spark is
 
     context = TaskContext.get()
