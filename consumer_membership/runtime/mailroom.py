@@ -22,6 +22,13 @@ from consumer_membership.membership.effects import (
 )
 from consumer_membership.runtime.mailbox import Mailbox
 
+#: How long a poll may wait for a record at a time: what a step, a commit from another thread, or Ctrl-C waits for.
+SLICE_S = 0.05
+#: The shortest slice, and the part of the time since the last step that a slice may take: nothing wakes librdkafka when
+#: a step comes, and one step seldom comes alone. Some twenty slices later they are long again.
+SHORTEST_SLICE_S = 0.002
+SLICE_SHARE = 0.25
+
 
 class Mailroom:
     """The application's mailbox and what was taken out of it and waits to be performed."""
@@ -36,6 +43,7 @@ class Mailroom:
         self.mailbox: Mailbox[ApplicationEffect] = Mailbox(self.ring)
         self._waiting: deque[ApplicationEffect] = deque()
         self._newest_attempt = 0
+        self._stepped_at = float("-inf")
 
     def ring(self) -> None:
         """Wake everybody who waits: something has changed."""
@@ -52,6 +60,7 @@ class Mailroom:
                         pass
                     case PausePartitions() | RevokePartitions() | LosePartitions() | AssignPartitions():
                         self._newest_attempt = max(self._newest_attempt, effect.attempt)
+                        self._stepped_at = monotonic()
                         self._waiting.append(effect)
                     case _:
                         self._waiting.append(effect)
@@ -90,6 +99,11 @@ class Mailroom:
                 if left is not None and left <= 0:
                     return False
                 self._bell.wait(left)
+
+    @property
+    def slice_s(self) -> float:
+        """How long a poll may wait for a record before it looks here again, in seconds."""
+        return min(SLICE_S, max(SHORTEST_SLICE_S, SLICE_SHARE * (monotonic() - self._stepped_at)))
 
     @property
     def has_waiting(self) -> bool:

@@ -47,8 +47,6 @@ from consumer_membership.types import (
 
 _LOG = logging.getLogger("consumer_membership.session")
 
-#: How long the handle may wait for a record at a time: what a step, a commit from another thread, or Ctrl-C waits for.
-SLICE_S = 0.05
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
 STOP_S = 2.0
 #: The states in which a poll with a subscription is what the member waits for.
@@ -168,7 +166,7 @@ class Session:
                 if self._performer.notices:
                     return self._performer.notices.popleft()
                 left = deadline - monotonic()
-                self._gather(1, min(SLICE_S, max(left, 0.0)))
+                self._gather(1, min(self.mailroom.slice_s, max(left, 0.0)))
                 self._reports.tell()
                 if self._may_serve and left > 0:
                     continue  # what was ordered meanwhile comes first: it may be about this very record
@@ -193,7 +191,7 @@ class Session:
                 if self._performer.notices and limit:
                     return [self._performer.notices.popleft()]
                 left = deadline - monotonic()
-                batch = self._gather(limit, min(SLICE_S, max(left, 0.0)))
+                batch = self._gather(limit, min(self.mailroom.slice_s, max(left, 0.0)))
                 if batch is not None:
                     return batch
                 self._reports.tell()

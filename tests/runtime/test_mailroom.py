@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from consumer_membership.membership.effects import (
     CommitCompleted,
     LeaveCompleted,
@@ -11,7 +13,8 @@ from consumer_membership.membership.effects import (
     PausePartitions,
     RevokePartitions,
 )
-from consumer_membership.runtime.mailroom import Mailroom
+from consumer_membership.runtime import mailroom as rooms
+from consumer_membership.runtime.mailroom import SHORTEST_SLICE_S, SLICE_S, Mailroom
 
 PATIENCE_S = 20.0
 
@@ -45,6 +48,23 @@ def test_steps_of_an_older_attempt_are_dropped() -> None:
     lose = LosePartitions(attempt=2)
     mailroom.mailbox.put(lose)
     assert [mailroom.next(), mailroom.next()] == [lose, None]
+
+
+def test_polls_look_for_mail_more_often_after_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no step, an automatic commit every few seconds, changes nothing."""
+    now = 1_000.0
+    monkeypatch.setattr(rooms, "monotonic", lambda: now)
+    mailroom = Mailroom(lambda _: False)
+    mailroom.mailbox.put(commit(1))
+    mailroom.sort()
+    assert mailroom.slice_s == SLICE_S
+    mailroom.mailbox.put(PausePartitions(attempt=1, partitions=None))
+    mailroom.sort()
+    assert mailroom.slice_s == SHORTEST_SLICE_S
+    now += 0.1
+    assert SHORTEST_SLICE_S < mailroom.slice_s < SLICE_S
+    now += 1
+    assert mailroom.slice_s == SLICE_S
 
 
 def test_hot_path_goes_the_long_way_as_long_as_something_waits() -> None:
