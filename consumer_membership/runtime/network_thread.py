@@ -13,7 +13,7 @@ import logging
 import random
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from consumer_membership.config import ConnectionSettings, StartSettings
@@ -43,7 +43,7 @@ from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.runtime.observer import Observer
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, CommittedOffsets, TopicPartition
-from consumer_membership.wire.ahead import import_schema, schemas_ahead
+from consumer_membership.wire.schemas import import_schemas
 
 _LOG = logging.getLogger("consumer_membership.network")
 
@@ -51,8 +51,6 @@ _LOG = logging.getLogger("consumer_membership.network")
 SAMPLE_S = 0.25
 #: Records within this time make a member an active one (`heartbeat.active.interval.ms`).
 ACTIVE_S = 1.0
-#: Before each import of what a later request needs: longer than it takes to connect and to send the present one.
-_IMPORT_PAUSE_S = 0.003
 
 
 def new_member_id() -> str:
@@ -78,6 +76,7 @@ class NetworkThread:
         progress: Callable[[], tuple[int, int]],
         observer: Observer,
     ) -> None:
+        import_schemas(protocols.protocols[0])
         self._member = GroupMember(member, protocols, new_member_id=new_member_id, jitter=random.random)
         self._connection = connection
         self._start_settings = start
@@ -252,18 +251,6 @@ class NetworkThread:
         task = self._running_loop.create_task(self._request(effect))
         self._tasks.add(task)
         task.add_done_callback(self._request_ended)
-        self._import_ahead(iter(schemas_ahead(effect, self._member.protocol)))
-
-    def _import_ahead(self, schemas: Iterator[str]) -> None:
-        """Import these, with a pause before each: what a request's task or a socket wants comes in between."""
-
-        def import_one() -> None:
-            schema = next(schemas, None)
-            if schema is not None:
-                import_schema(schema)
-                self._running_loop.call_later(_IMPORT_PAUSE_S, import_one)
-
-        self._running_loop.call_later(_IMPORT_PAUSE_S, import_one)
 
     async def _request(self, effect: NetworkOrder) -> None:
         if self._requests is not None:

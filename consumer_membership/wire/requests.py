@@ -3,8 +3,8 @@
 
 Each function takes the connection's `BrokerVersions` and returns a `Call`, or raises UnsupportedProtocolError where
 the broker and this package have no version in common. kio's schemas are imported where they are used: each costs 4 to
-9 ms to import (it makes its dataclasses then), and a process speaks a few of them, once it connects. `ahead` has those
-that come next imported while an answer is awaited.
+9 ms to import (it makes its dataclasses then), and a process speaks a few of them. `schemas` has those of a member's
+first requests imported before.
 """
 
 from __future__ import annotations

@@ -17,14 +17,11 @@ from consumer_membership.membership.effects import (
     ApplicationEffect,
     AssignPartitions,
     CommitCompleted,
-    FindCoordinator,
-    Heartbeat,
     LeaveCompleted,
     LosePartitions,
     PausePartitions,
     RaiseToApplication,
     RevokePartitions,
-    SendHeartbeat,
 )
 from consumer_membership.membership.events import (
     CommitRequested,
@@ -43,12 +40,10 @@ from consumer_membership.runtime.refusals import RefusedError, UnansweredError
 from consumer_membership.types import (
     CommittedOffsets,
     ConflictPolicy,
-    GroupProtocol,
     OffsetAndMetadata,
     Subscription,
     TopicPartition,
 )
-from consumer_membership.wire.ahead import import_schema, schemas_ahead
 from tests.support.coordinator_script import (
     DESCRIBE,
     HEARTBEAT,
@@ -182,16 +177,6 @@ def test_members_share_and_hand_over(join: Callable[..., Application]) -> None:
     two.port.post(LeaveRequested())
     until(lambda: two.is_gone and one.owns(6), one, two)
     assert two.state is MemberState.UNSUBSCRIBED
-
-
-def test_schemas_are_imported_while_answers_are_awaited(join: Callable[..., Application]) -> None:
-    """What a lookup and a join lead to is imported ahead, each schema once."""
-    import_schema.cache_clear()
-    one = join()
-    until(lambda: one.owns(6), one)
-    orders = FindCoordinator(reason=""), SendHeartbeat(request_id=1, heartbeat=Heartbeat(member_id="", member_epoch=0))
-    ahead = {name for order in orders for name in schemas_ahead(order, GroupProtocol.CONSUMER)}
-    assert import_schema.cache_info().misses == len(ahead)
 
 
 def test_lost_join_answer_is_asked_for_again(script: CoordinatorScript, join: Callable[..., Application]) -> None:
