@@ -51,7 +51,7 @@ def test_records_that_flow_quicken_the_heartbeat() -> None:
 def test_interval_is_an_upper_bound() -> None:
     """A configured interval below the quick ones counts."""
     scene = stable(A0, classic={"heartbeat_interval_s": 0.1})
-    assert gaps(scene, 5) == [0.025, 0.05, 0.1, 0.1, 0.1]
+    assert gaps(scene, len(FIRST_S) + 3) == [*FIRST_S, 0.1, 0.1, 0.1]
     assert gaps(scene, 3, delivered=True) == [0.1] * 3
 
 
