@@ -22,7 +22,7 @@ from consumer_membership.membership.heartbeat import (
 from consumer_membership.types import Instant
 
 #: The first heartbeats after a change: members that start together are seldom together in the first generation, and
-#: whoever has it alone hears of the others some 40 ms later. What is waited here, all of them wait.
+#: whoever has it alone could hear of the others some 40 ms later; until it asks, all of them wait.
 FIRST_S = (0.02, 0.02, 0.02, 0.02, 0.05, 0.1)
 
 
