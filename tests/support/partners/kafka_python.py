@@ -52,6 +52,7 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
         stopping = on_sigterm()
         self._consumer.subscribe([self._topic], listener=self)
         while not stopping.is_set():
+            self._keep_joining()
             batch = self._consumer.poll(timeout_ms=_POLL_MS)
             if self._withholding.is_set() and not self._withholds:
                 self._withholds = True
@@ -60,6 +61,16 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
                 self._take(batch)
         self._consumer.close()
         say("closed")
+
+    def _keep_joining(self) -> None:
+        """Have kafka-python go on with a join that its last poll began and did not end.
+
+        kafka-python 3.0 forgets it where a leader joins again because its metadata changed: the new assignment is of
+        the new metadata, so there is no reason left to join, and no poll looks for the answer; it is no member then.
+        """
+        coordinator = self._consumer._coordinator
+        if coordinator.rejoining:
+            coordinator.request_rejoin()
 
     def _take(self, batch: Mapping[TopicPartition, list[Any]]) -> None:
         for partition, records in batch.items():
