@@ -12,6 +12,7 @@
     ├── SinkError                the caller's own sink: what it raised, and for which offsets
     ├── DrainError               a bounded drain that cannot be finished; what is left, and why
     ├── TransportError           no broker, no answer, a broken or foreign stream
+    │   └── AuthenticationError  the broker does not believe who this client is, or the other way round
     └── InternalError            our bug; please report it with its text
 
 The drop-in raises subclasses of these that are `confluent_kafka.KafkaException` too (`clients/faults.py`), so that
@@ -81,6 +82,10 @@ class DrainError(MembershipError):
 
 class TransportError(MembershipError):
     """No connection, no answer in time, or bytes that are not Kafka's."""
+
+
+class AuthenticationError(TransportError):
+    """One side does not believe who the other one is; the text has the broker's words, and never a secret."""
 
 
 class InternalError(MembershipError):

@@ -6,6 +6,25 @@ This room opens nothing and imports no Kafka client.
 """
 
 from consumer_membership.config.model import ConsumerConfig
-from consumer_membership.config.settings import AddressFamily, ConnectionSettings, OffsetReset, StartSettings
+from consumer_membership.config.settings import (
+    AddressFamily,
+    ConnectionSettings,
+    OffsetReset,
+    SaslMechanism,
+    SaslSettings,
+    StartSettings,
+    TlsSettings,
+    Token,
+)
 
-__all__ = ["AddressFamily", "ConnectionSettings", "ConsumerConfig", "OffsetReset", "StartSettings"]
+__all__ = [
+    "AddressFamily",
+    "ConnectionSettings",
+    "ConsumerConfig",
+    "OffsetReset",
+    "SaslMechanism",
+    "SaslSettings",
+    "StartSettings",
+    "TlsSettings",
+    "Token",
+]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 
 class AddressFamily(Enum):
@@ -20,6 +22,72 @@ class OffsetReset(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     ERROR = "error"
+
+
+class SaslMechanism(Enum):
+    """How to prove who one is, by the words of `sasl.mechanism`."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A bearer token (RFC 6750) with what the broker is told beside it; `expires_at` in seconds since 1970."""
+
+    value: str = field(repr=False)
+    expires_at: float
+    extensions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """How connections are encrypted, and who is believed to be the broker: paths, or PEM text, as librdkafka has them.
+
+    Attributes:
+        ca_location: A file or a folder of certificates to trust; None: those that the system trusts.
+        ca_pem: The same as text.
+        crl_location: A file of certificates that were revoked.
+        certificate_location: This client's certificate and those between it and the authority's, where it has one.
+        certificate_pem: The same as text.
+        key_location: The key of that certificate.
+        key_pem: The same as text.
+        key_password: What opens that key.
+        cipher_suites: What may be used with TLS 1.2, in OpenSSL's words; None: OpenSSL's own choice.
+        verifies: Whether the broker's certificate must come from somebody who is trusted.
+        checks_hostname: Whether it must be for the broker's host, too.
+    """
+
+    ca_location: str | None = None
+    ca_pem: str | None = None
+    crl_location: str | None = None
+    certificate_location: str | None = None
+    certificate_pem: str | None = None
+    key_location: str | None = None
+    key_pem: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    cipher_suites: str | None = None
+    verifies: bool = True
+    checks_hostname: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslSettings:
+    """Who this client is to the brokers.
+
+    Attributes:
+        mechanism: How it proves that.
+        username: For PLAIN and SCRAM.
+        password: Likewise.
+        token: For OAUTHBEARER: gives the token that is good now, and may take its time.
+    """
+
+    mechanism: SaslMechanism
+    username: str = ""
+    password: str = field(default="", repr=False)
+    token: Callable[[], Token] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +109,10 @@ class ConnectionSettings:
     allow_auto_create_topics: bool = False
     #: Whether another process is to leave the group for the members of this one once it died.
     crash_guardian: bool = False
+    #: None: nothing is encrypted.
+    tls: TlsSettings | None = None
+    #: None: this client does not say who it is.
+    sasl: SaslSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
