@@ -6,8 +6,13 @@ Authentication comes next, where the configuration asks for it, and then the con
 sent, several at once, and a broker answers them in their order.
 
     NEW -- start() --> NEGOTIATING -- ApiVersions answered --> READY -- the end, or nonsense --> BROKEN
+                            |                                  ^   |
+                            +---> AUTHENTICATING --------------+   |
+                                  RENEWING <----- renew() ---------+
 
-SASL will be a state between NEGOTIATING and READY; `_negotiated` is its door, `BytesToSend` its voice.
+A broker may believe a client for a while only (KIP-368): `renew` authenticates once more. Whatever is to be sent
+meanwhile waits, because a broker that reads another request in the middle of it ends the connection; answers to what
+was sent before still come.
 """
 
 from __future__ import annotations
@@ -21,9 +26,11 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import ResponsePayload
 
-from consumer_membership.errors import InternalError, TransportError
+from consumer_membership.errors import InternalError, TransportError, UnsupportedProtocolError
+from consumer_membership.wire.authentication import Authenticated, Authentication
 from consumer_membership.wire.frames import SIZE_BYTES, Call, decode, encode
-from consumer_membership.wire.versions import BrokerVersions, VersionRange
+from consumer_membership.wire.sasl import Mechanism
+from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
 
 if TYPE_CHECKING:
     from kio.schema.api_versions.v0.response import ApiVersionsResponse as ApiVersionsResponseV0
@@ -37,6 +44,7 @@ SOFTWARE_NAME = "consumer-membership"
 _HANDSHAKE_MAX_BYTES = 1 << 20
 
 _CORRELATION_LIMIT = 1 << 31
+_SASL: frozenset[int] = frozenset({Api.SASL_HANDSHAKE.value, Api.SASL_AUTHENTICATE.value})
 
 
 class ConnectionState(Enum):
@@ -44,7 +52,9 @@ class ConnectionState(Enum):
 
     NEW = "new"
     NEGOTIATING = "negotiating"
+    AUTHENTICATING = "authenticating"
     READY = "ready"
+    RENEWING = "renewing"
     BROKEN = "broken"
 
 
@@ -57,9 +67,21 @@ class BytesToSend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The handshake is over; `versions` is what the broker offers."""
+    """The handshake is over; `versions` is what the broker offers.
+
+    `session_s`: for how long the broker believes who this is (KIP-368); None: while the connection stands.
+    """
 
     versions: BrokerVersions
+    session_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """The broker believes who this is for another `session_s`; send these bytes, which had to wait."""
+
+    session_s: float | None
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,26 +99,56 @@ class Broken:
     error: TransportError
 
 
-Event: TypeAlias = BytesToSend | Ready | ResponseReceived | Broken
+Event: TypeAlias = BytesToSend | Ready | Renewed | ResponseReceived | Broken
+
+_Expected: TypeAlias = tuple[int, Call[ResponsePayload]]
 
 
 class Connection:
     """The protocol of one connection. Whoever owns the socket calls `start`, `send`, `receive` and `receive_end`.
 
+    With a `mechanism` it authenticates before it is ready; without one it does not.
+
     Answers are expected in the order of the calls, as brokers give them. How the stream is cut into pieces does not
     matter: the same bytes give the same events. `Broken` is the last event, and comes once.
     """
 
-    __slots__ = ("_buffer", "_client_id", "_expected", "_max_frame_bytes", "_next_id", "_software_version", "state")
+    __slots__ = (
+        "_authentication",
+        "_buffer",
+        "_client_id",
+        "_expected",
+        "_held",
+        "_is_welcome",
+        "_max_frame_bytes",
+        "_mechanism",
+        "_next_id",
+        "_software_version",
+        "_versions",
+        "state",
+    )
 
-    def __init__(self, *, client_id: str, max_frame_bytes: int, software_version: str = "unknown") -> None:
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        max_frame_bytes: int,
+        software_version: str = "unknown",
+        mechanism: Mechanism | None = None,
+    ) -> None:
         self.state = ConnectionState.NEW
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes
         self._software_version = software_version
+        self._mechanism = mechanism
+        self._versions = BrokerVersions()
+        self._authentication: Authentication | None = None
         self._buffer = bytearray()
-        self._expected: deque[tuple[int, Call[ResponsePayload]]] = deque()
+        self._expected: deque[_Expected] = deque()
+        self._held: list[tuple[_Expected, bytes]] = []
         self._next_id = 0
+        #: Whether the broker answered anything but ApiVersions.
+        self._is_welcome = False
 
     def start(self) -> bytes:
         """The first bytes to send."""
@@ -106,11 +158,22 @@ class Connection:
         return self._put(api_versions(self._software_version))
 
     def send(self, call: Call[ResponsePayload]) -> tuple[int, bytes]:
-        """The number under which the answer will come, and the bytes to send."""
+        """The number under which the answer will come, and the bytes to send: none yet during a renewal."""
+        if self.state is ConnectionState.RENEWING:
+            expected, data = self._numbered(call)
+            self._held.append((expected, data))
+            return expected[0], b""
         if self.state is not ConnectionState.READY:
             raise InternalError(f"a request was sent on a connection that is {self.state.value}")
         correlation_id = self._next_id
         return correlation_id, self._put(call)
+
+    def renew(self, mechanism: Mechanism) -> bytes:
+        """Authenticate once more; the first bytes of it to send. `Renewed` is its end."""
+        if self.state is not ConnectionState.READY:
+            raise InternalError(f"a renewal was begun on a connection that is {self.state.value}")
+        self.state = ConnectionState.RENEWING
+        return self._authenticate(mechanism)
 
     def receive(self, data: bytes) -> tuple[Event, ...]:
         """What these bytes, after all earlier ones, complete."""
@@ -135,8 +198,13 @@ class Connection:
                 "the peer closed the connection instead of answering the first request; is this port one for TLS or "
                 "SASL, or no port of a Kafka broker?"
             )
+        elif self.state is ConnectionState.AUTHENTICATING:
+            text = "the peer closed the connection during the authentication, without a reason; the broker's log has it"
         else:
             text = "the peer closed the connection"
+            if self._expected and not self._is_welcome:
+                # What a listener does that wants to be told first who this is: it answers ApiVersions, and no more.
+                text += " instead of answering the first request; does this port want SASL (security.protocol)?"
         return (self._broken(TransportError(text)),)
 
     def _broken(self, error: TransportError) -> Broken:
@@ -145,11 +213,14 @@ class Connection:
         return Broken(error=error)
 
     def _put(self, call: Call[ResponsePayload]) -> bytes:
-        correlation_id = self._next_id
-        data = encode(call, correlation_id, self._client_id)
-        self._next_id = (correlation_id + 1) % _CORRELATION_LIMIT
-        self._expected.append((correlation_id, call))
+        expected, data = self._numbered(call)
+        self._expected.append(expected)
         return data
+
+    def _numbered(self, call: Call[ResponsePayload]) -> tuple[_Expected, bytes]:
+        correlation_id = self._next_id
+        self._next_id = (correlation_id + 1) % _CORRELATION_LIMIT
+        return (correlation_id, call), encode(call, correlation_id, self._client_id)
 
     def _frames(self) -> Iterator[bytes]:
         buffer = self._buffer
@@ -164,7 +235,7 @@ class Connection:
             yield frame
 
     def _check_size(self, size: int) -> None:
-        in_handshake = self.state is not ConnectionState.READY
+        in_handshake = self.state in (ConnectionState.NEGOTIATING, ConnectionState.AUTHENTICATING)
         limit = min(self._max_frame_bytes, _HANDSHAKE_MAX_BYTES) if in_handshake else self._max_frame_bytes
         # The correlation id is in every frame, so none is shorter than it.
         if SIZE_BYTES <= size <= limit:
@@ -185,7 +256,11 @@ class Connection:
             raise TransportError(f"the answer to {call.name} has number {number} instead of {correlation_id}")
         if self.state is ConnectionState.NEGOTIATING:
             return self._negotiate(call, frame)
-        return ResponseReceived(correlation_id=correlation_id, entity=decode(call.response, frame))
+        entity = decode(call.response, frame)
+        if self._authentication is not None and entity.__api_key__ in _SASL:
+            return self._authenticated(self._authentication.answer(entity))
+        self._is_welcome = True
+        return ResponseReceived(correlation_id=correlation_id, entity=entity)
 
     def _negotiate(self, call: Call[ResponsePayload], frame: bytes) -> Event:
         # Header v0 and then the error code, in every version: readable before it is known which version came back.
@@ -197,8 +272,32 @@ class Connection:
         return self._negotiated(_offered(decode(call.response, frame)))
 
     def _negotiated(self, versions: BrokerVersions) -> Event:
-        self.state = ConnectionState.READY
-        return Ready(versions=versions)
+        self._versions = versions
+        if self._mechanism is None:
+            self.state = ConnectionState.READY
+            return Ready(versions=versions)
+        self.state = ConnectionState.AUTHENTICATING
+        mechanism, self._mechanism = self._mechanism, None
+        return BytesToSend(data=self._authenticate(mechanism))
+
+    def _authenticate(self, mechanism: Mechanism) -> bytes:
+        try:
+            self._authentication = Authentication(mechanism, self._versions)
+        except UnsupportedProtocolError as error:
+            raise TransportError(str(error)) from error
+        return self._put(self._authentication.begin())
+
+    def _authenticated(self, reached: Call[ResponsePayload] | Authenticated) -> Event:
+        if isinstance(reached, Call):
+            return BytesToSend(data=self._put(reached))
+        self._authentication = None
+        self._is_welcome = True
+        was, self.state = self.state, ConnectionState.READY
+        if was is ConnectionState.AUTHENTICATING:
+            return Ready(versions=self._versions, session_s=reached.session_s)
+        held, self._held = self._held, []
+        self._expected.extend(expected for expected, _ in held)
+        return Renewed(session_s=reached.session_s, data=b"".join(data for _, data in held))
 
 
 def api_versions(software_version: str) -> Call[ApiVersionsResponseV3]:
@@ -228,7 +327,10 @@ def _foreign(head: bytes) -> str:
     """What a stream that is not Kafka's looks like by its first four bytes, with the likely cause."""
     # A TLS record begins with its type (21 alert, 22 handshake) and the major version 3.
     if head[:2] in (b"\x15\x03", b"\x16\x03"):
-        return "the peer answered with TLS, so this is a port for TLS; use the broker's plaintext port"
+        return (
+            "the peer answered with TLS, so this is a port for TLS; set security.protocol to ssl or sasl_ssl, or use "
+            "the broker's plaintext port"
+        )
     if head == b"HTTP":
         return "the peer is an HTTP server; this is not the port of a Kafka broker"
     return f"the peer's answer begins with {head!r}, which is not Kafka's protocol; is this the port of a Kafka broker?"

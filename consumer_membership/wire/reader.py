@@ -151,12 +151,23 @@ def _read_uuid(frame: bytes, offset: int) -> tuple[object, int]:
     return (UUID(bytes=value) if any(value) else None), end
 
 
-def _read_milliseconds(frame: bytes, offset: int) -> tuple[object, int]:
-    return timedelta(milliseconds=_INT32.unpack_from(frame, offset)[0]), offset + 4
+def _milliseconds_reader(letter: str) -> Read:
+    read_number = _fixed_reader(letter)
+
+    def read(frame: bytes, offset: int) -> tuple[object, int]:
+        number, end = read_number(frame, offset)
+        return timedelta(milliseconds=cast("int", number)), end
+
+    return read
 
 
 _OTHERS: Final = MappingProxyType(
-    {"error_code": _read_error_code, "uuid": _read_uuid, "timedelta_i32": _read_milliseconds}
+    {
+        "error_code": _read_error_code,
+        "uuid": _read_uuid,
+        "timedelta_i32": _milliseconds_reader("i"),
+        "timedelta_i64": _milliseconds_reader("q"),
+    }
 )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -44,8 +45,10 @@ NEWEST: Mapping[int, tuple[int, int]] = {
     10: (0, 6),
     13: (0, 5),
     15: (0, 6),
+    17: (0, 1),
     18: (0, 4),
     32: (1, 4),
+    36: (0, 2),
     68: (0, 1),
     69: (0, 1),
 }
@@ -146,7 +149,8 @@ class ScriptedBroker:
     """A cluster of `nodes` scripted nodes (ids from 1); a context manager.
 
     `versions` is what ApiVersions offers (an api that is missing is not offered), `coordinator` the node that
-    FindCoordinator names, `topics` what Metadata knows. All three may be changed while it runs.
+    FindCoordinator names, `topics` what Metadata knows. All three may be changed while it runs. With a `tls` context
+    its ports speak TLS alone.
     """
 
     def __init__(
@@ -156,8 +160,10 @@ class ScriptedBroker:
         nodes: int = 1,
         versions: Mapping[int, tuple[int, int]] = NEWEST,
         topics: Mapping[str, Topic] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.script = script
+        self._tls = tls
         self.versions = dict(versions)
         self.topics = dict(topics or {})
         self.coordinator = 1
@@ -295,11 +301,14 @@ class ScriptedBroker:
         number = self._connections
         writer: asyncio.StreamWriter | None = None
         try:
-            reader, writer = await asyncio.open_connection(sock=connection)
+            reader = asyncio.StreamReader()
+            protocol = asyncio.StreamReaderProtocol(reader)
+            transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._tls)
+            writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
             while not writer.is_closing():
                 size = int.from_bytes(await reader.readexactly(SIZE_BYTES), "big")
                 await self._answer(_parse(node.node_id, number, await reader.readexactly(size)), writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             pass
         finally:
             node.connections.discard(connection)

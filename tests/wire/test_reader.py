@@ -53,6 +53,8 @@ VALUES: dict[str, Any] = {
     "uuid": lambda chance: chance.choice([None, UUID(int=chance.getrandbits(128))]),
     "error_code": lambda chance: chance.choice(list(ErrorCode)),
     "timedelta_i32": lambda chance: timedelta(milliseconds=chance.randint(-(2**31), 2**31 - 1)),
+    # Python's durations end at 10^9 days, which a longer one in the bytes is malformed for.
+    "timedelta_i64": lambda chance: timedelta(milliseconds=chance.randint(-(10**15), 10**15)),
 }
 
 
