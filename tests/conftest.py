@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Protocol
 
+    from tests.support.secured import Materials
+
     class BrokerFactory(Protocol):
         """What the fixture `kafka_broker` gives."""
 
@@ -104,6 +106,14 @@ def broker_pool() -> Iterator[BrokerPool]:
 def kafka(broker_pool: BrokerPool) -> Broker:
     """The broker that most tests share: the default version, one node, Kafka's own group settings."""
     return broker_pool.shared()
+
+
+@pytest.fixture(scope="session")
+def secured_materials(tmp_path_factory: pytest.TempPathFactory) -> Materials:
+    """Certificates and users of this test run: made once, so that brokers which are given them can be shared."""
+    from tests.support.secured import materials  # noqa: PLC0415 - slow to import, and most runs need it once at most
+
+    return materials(tmp_path_factory.mktemp("secured"))
 
 
 @pytest.fixture

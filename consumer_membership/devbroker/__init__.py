@@ -1,13 +1,15 @@
 """A real Apache Kafka for the demo, the tests and the benchmarks.
 
-`start()` gives a broker that is ready for groups, from an existing one, Docker or local JVMs, in this order. The
-room knows nothing of the package's clients and wire: the thing that they are tested against must not be made of them.
+`start()` gives a broker that is ready for groups, from an existing one, Docker or local JVMs, in this order; in
+plaintext, and by local JVMs with listeners for TLS and SASL beside it, where a `Security` is given. The room knows
+nothing of the package's clients and wire: the thing that they are tested against must not be made of them.
 Only the command line imports it.
 """
 
 from consumer_membership.devbroker.broker import Broker
 from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
 from consumer_membership.devbroker.request import DEFAULT_VERSION, SUPPORTED_VERSIONS, Way
+from consumer_membership.devbroker.security import Security
 from consumer_membership.devbroker.ways import start
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "SUPPORTED_VERSIONS",
     "Broker",
     "BrokerUnavailableError",
+    "Security",
     "Way",
     "WayMissingError",
     "start",

@@ -5,13 +5,14 @@ The same for all ways. What a way can do with one node is behind `Node`; an exis
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.readiness import await_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -30,7 +31,11 @@ class Node(Protocol):
 
     @property
     def address(self) -> str:
-        """Where clients reach it, host:port."""
+        """Where clients reach it in plaintext, host:port."""
+
+    @property
+    def secured(self) -> Mapping[str, str]:
+        """Where clients reach its secured listeners: host:port by the listener's name; empty without security."""
 
     @property
     def pid(self) -> int | None:
@@ -61,7 +66,7 @@ class Broker:
     Args:
         way: How it was come by.
         version: Kafka's version, or as much as is known of an existing broker's: "4.3" or "unknown".
-        bootstrap_servers: host:port of every node, comma separated.
+        bootstrap_servers: host:port of every node, comma separated; in plaintext.
         nodes: The nodes under our control, none for an existing broker.
         release: Called once, by `stop`: ends what is running and frees what is held.
     """
@@ -79,6 +84,7 @@ class Broker:
         self.version = version
         self.bootstrap_servers = bootstrap_servers
         self._nodes = {node.node_id: node for node in nodes}
+        self._secured = _joined([node.secured for node in nodes])
         self._expected_running = set(self._nodes)
         self._release = release
         self._is_stopped = False
@@ -93,6 +99,11 @@ class Broker:
 
     def __repr__(self) -> str:
         return f"Broker({self.bootstrap_servers}, Kafka {self.version}, {self.way.value})"
+
+    @property
+    def secured(self) -> Mapping[str, str]:
+        """The bootstrap servers of each secured listener, by its name (see `Security`); empty without security."""
+        return self._secured
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -154,13 +165,17 @@ class Broker:
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Return as soon as all nodes that should run are registered and groups find their coordinator.
 
+        Their secured listeners are open by then.
+
         Raises:
             BrokerUnavailableError: A node has died, with the tail of its log; or the time ran out.
         """
-        expected = [self._nodes[node_id].address for node_id in sorted(self._expected_running)]
+        running = [self._nodes[node_id] for node_id in sorted(self._expected_running)]
+        expected = [node.address for node in running]
         await_ready(
             ",".join(expected) or self.bootstrap_servers,
             nodes=expected,
+            secured=[address for node in running for address in node.secured.values()],
             check=self.require_nodes,
             timeout_s=timeout_s,
         )
@@ -189,3 +204,9 @@ class Broker:
         else:
             reason = "an existing broker is not ours to control; start one with way=Way.JVM or way=Way.DOCKER"
         raise BrokerUnavailableError(f"node {node_id} of {self!r} cannot be controlled: {reason}")
+
+
+def _joined(of_nodes: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+    """The addresses of all nodes for each listener, comma separated."""
+    names = of_nodes[0] if of_nodes else ()
+    return MappingProxyType({name: ",".join(of_node[name] for of_node in of_nodes) for name in names})

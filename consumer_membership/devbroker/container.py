@@ -15,6 +15,7 @@ import os
 import socket
 import sys
 from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from consumer_membership.devbroker.broker import Broker
@@ -30,7 +31,7 @@ from consumer_membership.devbroker.properties import (
 from consumer_membership.devbroker.request import Way
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.docker_client import DockerClient
@@ -51,6 +52,8 @@ _LOG_DIR = "/var/lib/kafka/data"  # the image's own, writable by its user
 
 class ContainerNode:
     """One Kafka node in a container."""
+
+    secured: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, *, node_id: int, address: str, container: DockerContainer) -> None:
         self.node_id = node_id
@@ -116,9 +119,11 @@ def start_container(request: BrokerRequest) -> Broker:
     """A ready broker in containers.
 
     Raises:
-        WayMissingError: No testcontainers, no engine on this machine, or no image.
+        WayMissingError: No testcontainers, no engine on this machine, or no image; or secured listeners are wanted.
         BrokerUnavailableError: It was started and did not get ready; the tail of its log is in the text.
     """
+    if request.security is not None:
+        raise WayMissingError("only the JVM way makes secured listeners")
     image = f"{_IMAGE}:{request.kafka_version}"
     engine = _engine()
     try:

@@ -36,8 +36,8 @@ def start_existing(request: BrokerRequest) -> Broker:
     bootstrap_servers = os.environ.get(VARIABLE, "").strip()
     if not bootstrap_servers:
         raise WayMissingError(f"{VARIABLE} is not set; set it to the host:port of a running broker")
-    if request.properties or request.port is not None:
-        _refuse(bootstrap_servers, request, "its properties and ports are not ours to set")
+    if request.properties or request.port is not None or request.security is not None:
+        _refuse(bootstrap_servers, request, "its properties, ports and listeners are not ours to set")
     brokers = count_brokers(bootstrap_servers, _ANSWER_TIMEOUT_S)
     if request.nodes is not None and request.nodes != brokers:
         _refuse(bootstrap_servers, request, f"it has {brokers} nodes")

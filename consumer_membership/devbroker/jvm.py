@@ -2,6 +2,9 @@
 
 A node's storage lives as long as the broker, not as the process: stopped and started again it has its topics, groups
 and offsets. Each process hangs on a `watchdog`, so none outlives the process that asked for it.
+
+Secured listeners are made here alone: tests of TLS and SASL need one real Kafka, and not each listener's port through a
+container engine as well.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from consumer_membership.devbroker import watchdog
 from consumer_membership.devbroker.broker import Broker
+from consumer_membership.devbroker.credentials import create_credentials
 from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.java import java_for
 from consumer_membership.devbroker.ports import (
@@ -34,9 +38,10 @@ from consumer_membership.devbroker.properties import (
     properties_file,
 )
 from consumer_membership.devbroker.request import Way
+from consumer_membership.devbroker.security import SASL, SECURED_LISTENERS, enabled_mechanisms, secured_host
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from consumer_membership.devbroker.java import Java
     from consumer_membership.devbroker.request import BrokerRequest
@@ -48,9 +53,10 @@ _TAIL_LINES = 25
 class JvmNode:
     """One Kafka node: a folder with its configuration, storage and logs, and at times a process."""
 
-    def __init__(self, *, node_id: int, folder: Path, address: str, java: Java) -> None:
+    def __init__(self, *, node_id: int, folder: Path, address: str, secured: Mapping[str, str], java: Java) -> None:
         self.node_id = node_id
         self.address = address
+        self.secured = secured
         self._folder = folder
         self._java = java
         self._watchdog: subprocess.Popen[bytes] | None = None
@@ -165,6 +171,13 @@ def _start_cluster(request: BrokerRequest, java: Java) -> Broker:
         )
         with taken_port_told_apart():
             broker.wait_ready()
+        if request.security is not None:
+            create_credentials(
+                request.security,
+                broker.bootstrap_servers,
+                sasl_addresses=[node.secured[SASL] for node in nodes],
+                mechanisms=enabled_mechanisms(SASL, request.properties),
+            )
         on_failure.pop_all()
     return broker
 
@@ -174,23 +187,40 @@ def _prepare(request: BrokerRequest, java: Java, folder: Path) -> list[JvmNode]:
     controllers = controller_ids(count)
     clients = node_ports(count, request.port)
     voters = dict(zip(controllers, draw_ports(len(controllers), avoid=clients), strict=True))
+    secured = _secured_ports(request, avoid=[*clients, *voters.values()])
     nodes = []
-    for node_id, port in enumerate(clients, start=1):
+    for node_id, (port, further) in enumerate(zip(clients, secured, strict=True), start=1):
         home = folder / f"node-{node_id}"
         home.mkdir()
+        bound = {"PLAINTEXT": port, **further}
+        told = {name: f"{secured_host(name)}:{secured_port}" for name, secured_port in further.items()}
+        advertised = {"PLAINTEXT": f"{LOOPBACK}:{port}", **told}
         listeners = Listeners(
-            broker=f"PLAINTEXT://{LOOPBACK}:{port}",
+            broker=",".join(f"{name}://{LOOPBACK}:{bound_port}" for name, bound_port in bound.items()),
             controller=f"CONTROLLER://{LOOPBACK}:{voters.get(node_id)}",
-            advertised=f"PLAINTEXT://{LOOPBACK}:{port}",
+            advertised=",".join(f"{name}://{address}" for name, address in advertised.items()),
             inter_broker="PLAINTEXT",
             voters=",".join(f"{voter}@{LOOPBACK}:{voter_port}" for voter, voter_port in voters.items()),
         )
         properties = node_properties(
-            node_id=node_id, nodes=count, log_dir=str(home / "data"), listeners=listeners, extra=request.properties
+            node_id=node_id,
+            nodes=count,
+            log_dir=str(home / "data"),
+            listeners=listeners,
+            security=request.security,
+            extra=request.properties,
         )
         (home / "server.properties").write_text(properties_file(properties))
-        nodes.append(JvmNode(node_id=node_id, folder=home, address=f"{LOOPBACK}:{port}", java=java))
+        address = advertised["PLAINTEXT"]
+        nodes.append(JvmNode(node_id=node_id, folder=home, address=address, secured=told, java=java))
     return nodes
+
+
+def _secured_ports(request: BrokerRequest, avoid: Collection[int]) -> list[dict[str, int]]:
+    """For each node the ports of its secured listeners, by their names; none without security."""
+    names = SECURED_LISTENERS if request.security is not None else ()
+    drawn = iter(draw_ports(request.node_count * len(names), avoid=avoid))
+    return [{name: next(drawn) for name in names} for _ in range(request.node_count)]
 
 
 def _format(nodes: Sequence[JvmNode], java: Java, folder: Path) -> None:

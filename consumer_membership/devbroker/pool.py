@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from consumer_membership.devbroker.broker import Broker
     from consumer_membership.devbroker.request import Way
+    from consumer_membership.devbroker.security import Security
 
 
 class BrokerPool:
@@ -45,16 +46,18 @@ class BrokerPool:
         properties: Mapping[str, str] | None = None,
         *,
         way: Way | None = None,
+        security: Security | None = None,
     ) -> Broker:
         """The one broker of this kind; the arguments are those of `start`. Whoever gets it leaves its nodes alone.
 
         Raises:
             BrokerUnavailableError: As `start` does, and again at each call: the reason may be gone by then.
         """
-        kind = (version, nodes, tuple(sorted((properties or {}).items())), way)
+        kind = (version, nodes, tuple(sorted((properties or {}).items())), way, security)
         broker = self._shared.get(kind)
         if broker is None or broker.is_stopped:
-            broker = self._shared[kind] = self._started.enter_context(start(version, nodes, properties, way=way))
+            started = start(version, nodes, properties, way=way, security=security)
+            broker = self._shared[kind] = self._started.enter_context(started)
         return broker
 
     def stop(self) -> None:

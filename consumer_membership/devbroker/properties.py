@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import base64
 import secrets
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from consumer_membership.devbroker.security import SECURED_LISTENERS, secured_properties
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from consumer_membership.devbroker.security import Security
 
 _MOST_CONTROLLERS = 3
 _REPLICAS = 3  # Kafka's own default for the internal topics
@@ -22,6 +27,8 @@ _INTERNAL_PARTITIONS = "8"
 """Partitions of each internal topic, instead of 50: a fresh broker creates them before its first group, and a
 restarted one loads them. Groups are still spread over several coordinator shards and, with three nodes, over all
 brokers."""
+
+_PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **SECURED_LISTENERS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,13 @@ def controller_ids(nodes: int) -> range:
 
 
 def node_properties(
-    *, node_id: int, nodes: int, log_dir: str, listeners: Listeners, extra: Mapping[str, str]
+    *,
+    node_id: int,
+    nodes: int,
+    log_dir: str,
+    listeners: Listeners,
+    security: Security | None = None,
+    extra: Mapping[str, str],
 ) -> dict[str, str]:
     """All properties of one node; `extra` wins over the rest."""
     is_controller = node_id in controller_ids(nodes)
@@ -70,7 +83,7 @@ def node_properties(
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": listeners.voters,
         "inter.broker.listener.name": listeners.inter_broker,
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in _PROTOCOLS.items()),
         "log.dirs": log_dir,
         "auto.create.topics.enable": "false",
         "delete.topic.enable": "true",
@@ -85,14 +98,21 @@ def node_properties(
         "share.coordinator.state.topic.min.isr": "1",
         # The default of 128 MiB is taken from the heap at once, which is small here.
         "log.cleaner.dedupe.buffer.size": str(16 * 2**20),
+        **(secured_properties(security) if security is not None else {}),
         **extra,
     }
 
 
 def properties_file(properties: Mapping[str, str]) -> str:
-    """The text of a server.properties with these properties."""
-    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in properties.items()}
-    return "".join(f"{key}={value}\n" for key, value in escaped.items())
+    """The text of a server.properties with these properties, in ASCII."""
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
+
+
+def _escaped(value: str) -> str:
+    """As java.util.Properties reads it back: Latin-1, in which other letters are escapes of their UTF-16 units."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    units = struct.iter_unpack(">H", text.encode("utf-16-be"))
+    return "".join(chr(unit) if chr(unit).isascii() else f"\\u{unit:04x}" for (unit,) in units)
 
 
 def container_environment(properties: Mapping[str, str]) -> dict[str, str]:

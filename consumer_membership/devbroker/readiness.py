@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
@@ -23,7 +24,7 @@ from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.probe import Probe, ProbeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from confluent_kafka.admin._metadata import ClusterMetadata
 
@@ -43,17 +44,28 @@ class _NotReadyError(Exception):
     """Not yet; the text says what is missing, and becomes the error's if it stays so."""
 
 
-def admin_client(bootstrap_servers: str) -> AdminClient:
-    """A quiet and impatient admin client; the caller keeps it as long as its futures."""
-    return AdminClient(_config(bootstrap_servers), logger=_silent)
+def admin_client(bootstrap_servers: str, login: Mapping[str, str] = MappingProxyType({})) -> AdminClient:
+    """A quiet and impatient admin client; the caller keeps it as long as its futures.
+
+    `login` holds the properties of a listener that is not plaintext.
+    """
+    return AdminClient({**_config(bootstrap_servers), **login}, logger=_silent)
 
 
-def await_ready(bootstrap_servers: str, *, nodes: Sequence[str], check: Callable[[], None], timeout_s: float) -> None:
+def await_ready(
+    bootstrap_servers: str,
+    *,
+    nodes: Sequence[str],
+    secured: Sequence[str] = (),
+    check: Callable[[], None],
+    timeout_s: float,
+) -> None:
     """Return as soon as the broker is ready.
 
     Args:
         bootstrap_servers: Where to ask.
         nodes: host:port of each node that must be there; empty for a broker that is not ours.
+        secured: host:port of the further listeners that must be open.
         check: Called between attempts; raises where waiting is in vain, say because a process has died.
         timeout_s: How long to wait for each of: the ports, the registration, the coordinator.
 
@@ -65,7 +77,7 @@ def await_ready(bootstrap_servers: str, *, nodes: Sequence[str], check: Callable
         _persist(act, check=check, every_s=every_s, timeout_s=timeout_s)
 
     # A refused connection tells sooner than librdkafka, which backs off after each.
-    for address in nodes:
+    for address in (*nodes, *secured):
         persist(partial(_connect, address), _PORT_POLL_S)
     admin = admin_client(bootstrap_servers)
     persist(lambda: _registered(admin, max(1, len(nodes))))

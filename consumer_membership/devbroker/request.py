@@ -1,4 +1,4 @@
-"""What a caller asks for: a version, a number of nodes, properties, a way.
+"""What a caller asks for: a version, a number of nodes, properties, secured listeners, a way.
 
 Checked once, here, so that every way may trust it. Holds values only and starts nothing.
 """
@@ -14,6 +14,8 @@ from consumer_membership.devbroker.errors import BrokerUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from consumer_membership.devbroker.security import Security
 
 SUPPORTED_VERSIONS = ("4.0.0", "4.1.1", "4.2.1", "4.3.1")
 """The last patch of each minor line whose server and tools are both complete on Maven Central."""
@@ -60,6 +62,7 @@ class BrokerRequest:
         nodes: How many Kafka nodes; at least one.
         properties: Broker properties that win over the room's own.
         port: The first node's port, the others count up from it; None draws free ones.
+        security: What listeners for TLS and SASL need; None makes none.
 
     Raises:
         BrokerUnavailableError: The version is not supported, or a number or a property makes no sense.
@@ -69,6 +72,7 @@ class BrokerRequest:
     nodes: int | None = None
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     port: int | None = None
+    security: Security | None = None
 
     def __post_init__(self) -> None:
         if self.version is not None and self.version not in SUPPORTED_VERSIONS + CLASSIC_VERSIONS:
@@ -100,5 +104,6 @@ class BrokerRequest:
         """The wish in words, for errors."""
         words = [f"Kafka {self.kafka_version}", f"{self.node_count} node{'s' * (self.node_count > 1)}"]
         words += [f"port {self.port}"] if self.port is not None else []
+        words += ["secured listeners"] if self.security is not None else []
         words += [f"{key}={value}" for key, value in sorted(self.properties.items())]
         return ", ".join(words)

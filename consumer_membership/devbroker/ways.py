@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from consumer_membership.devbroker.broker import Broker
+    from consumer_membership.devbroker.security import Security
 
 _STARTERS: Mapping[Way, Callable[[BrokerRequest], Broker]] = MappingProxyType(
     {Way.EXISTING: start_existing, Way.DOCKER: start_container, Way.JVM: start_jvm}
@@ -32,6 +33,7 @@ def start(
     *,
     way: Way | None = None,
     port: int | None = None,
+    security: Security | None = None,
 ) -> Broker:
     """A ready Apache Kafka in KRaft mode; stop it, or use it as a context manager.
 
@@ -41,13 +43,14 @@ def start(
         properties: Broker properties that win over the room's own.
         way: The one way to use, instead of the first that exists here.
         port: The first node's port on 127.0.0.1, the others count up; None draws free ones.
+        security: Makes listeners for TLS and SASL beside the plaintext one (`Broker.secured`); by the JVM way only.
 
     Raises:
         WayMissingError: The way that was asked for does not exist on this machine.
         BrokerUnavailableError: No way exists, and what each of them lacks; or a broker that was found or started
             cannot do what was asked.
     """
-    request = BrokerRequest(version=version, nodes=nodes, properties=properties or {}, port=port)
+    request = BrokerRequest(version=version, nodes=nodes, properties=properties or {}, port=port, security=security)
     if way is not None:
         return _STARTERS[way](request)
     return first_of(_STARTERS, request)

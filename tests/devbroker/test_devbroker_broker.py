@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 
 from consumer_membership.devbroker import Broker, BrokerUnavailableError, Way
@@ -13,9 +16,10 @@ class ScriptedNode:
 
     pid = None
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, secured: Mapping[str, str] = MappingProxyType({})) -> None:
         self.node_id = node_id
         self.address = f"127.0.0.1:{9000 + node_id}"
+        self.secured = secured
         self.is_running = True
         self.orders: list[str] = []
 
@@ -96,6 +100,18 @@ def test_broker_is_released_once() -> None:
         broker.stop()
     assert broker.is_stopped
     assert released == ["released"]
+
+
+def test_secured_listener_is_reached_at_all_nodes() -> None:
+    """A client that is given the servers of one listener finds the cluster by any of them."""
+    nodes = [ScriptedNode(number, {"TLS": f"a:{number}", "SASL": f"b:{number}"}) for number in (1, 2)]
+    assert broker_of(*nodes).secured == {"TLS": "a:1,a:2", "SASL": "b:1,b:2"}
+
+
+def test_broker_without_security_has_no_secured_listener() -> None:
+    """Neither ours nor somebody else's."""
+    assert broker_of(ScriptedNode(1)).secured == {}
+    assert broker_of(way=Way.EXISTING).secured == {}
 
 
 def test_node_that_ended_by_itself_is_reported_with_its_last_words() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from consumer_membership.devbroker import SUPPORTED_VERSIONS, BrokerUnavailableError
+from consumer_membership.devbroker import SUPPORTED_VERSIONS, BrokerUnavailableError, Security
 from consumer_membership.devbroker.properties import (
     Listeners,
     cluster_id,
@@ -24,9 +26,18 @@ LISTENERS = Listeners(
 )
 
 
-def properties(node_id: int = 1, nodes: int = 1, extra: dict[str, str] | None = None) -> dict[str, str]:
+SECURITY = Security(
+    key_pem="the key", certificate_chain_pem="the chain", client_authority_pem="the authority", users={"a": "the word"}
+)
+
+
+def properties(
+    node_id: int = 1, nodes: int = 1, extra: dict[str, str] | None = None, security: Security | None = None
+) -> dict[str, str]:
     """One node's properties."""
-    return node_properties(node_id=node_id, nodes=nodes, log_dir="/data", listeners=LISTENERS, extra=extra or {})
+    return node_properties(
+        node_id=node_id, nodes=nodes, log_dir="/data", listeners=LISTENERS, security=security, extra=extra or {}
+    )
 
 
 @pytest.mark.parametrize("version", [*SUPPORTED_VERSIONS, *CLASSIC_VERSIONS])
@@ -113,14 +124,47 @@ def test_node_without_controller_role_does_not_listen_as_one() -> None:
     assert made["listeners"] == LISTENERS.broker
 
 
+def test_broker_without_security_has_none_of_its_properties() -> None:
+    """It starts as it ever did."""
+    assert not {key for key in properties() if "ssl" in key or "sasl" in key}
+
+
+def test_password_is_quoted_for_jaas() -> None:
+    """Quotes and backslashes end a word there, and one user's password is not to become another user."""
+    made = properties(security=replace(SECURITY, users={"a": 'b" user_c="d\\', "e f": "g"}))
+    assert made["listener.name.sasl.plain.sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        r' "user_a"="b\" user_c=\"d\\" "user_e f"="g";'
+    )
+
+
+def test_extra_properties_win_for_all_listeners_and_for_one() -> None:
+    """Nothing that a test may want to change is set under a longer name than it has to be."""
+    assert properties(security=SECURITY)["sasl.enabled.mechanisms"] == "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
+    wanted = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "ssl.keystore.key": "another",
+        "listener.name.mutual.ssl.client.auth": "requested",
+        "listener.name.sasl.plain.connections.max.reauth.ms": "3000",
+    }
+    changed = properties(security=SECURITY, extra=wanted)
+    assert {key: changed[key] for key in wanted} == wanted
+    assert not {key for key in changed if key.endswith((".sasl.enabled.mechanisms", ".ssl.keystore.key"))}
+
+
 def test_environment_follows_the_rule_of_the_image() -> None:
     """Dots, underscores and dashes come back as they were."""
     assert container_environment({"a.b-c_d": "1"}) == {"KAFKA_A_B___C__D": "1"}
 
 
 def test_properties_file_keeps_backslashes_and_lines() -> None:
-    """A value of several lines, such as a JAAS configuration, arrives as one property."""
-    assert properties_file({"a": "b\\c\nd"}) == "a=b\\\\c\\nd\n"
+    """A value of several lines, such as a JAAS configuration or a certificate, arrives as one property."""
+    assert properties_file({"a": "b\\c\nd\r\ne"}) == "a=b\\\\c\\nd\\r\\ne\n"
+
+
+def test_properties_file_keeps_letters_that_are_not_latin() -> None:
+    """Java reads it as Latin-1 and knows others by the units of UTF-16."""
+    assert properties_file({"a": "ü€😀"}) == "a=\\u00fc\\u20ac\\ud83d\\ude00\n"
 
 
 def test_cluster_id_is_never_taken_for_an_option() -> None:

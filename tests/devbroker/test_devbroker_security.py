@@ -1,0 +1,384 @@
+"""Secured listeners: what is asked for, what comes of it, and confluent_kafka's own clients on real ones."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import ssl
+import struct
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from consumer_membership.devbroker import Broker, BrokerUnavailableError, Security, Way, WayMissingError, start
+from consumer_membership.devbroker.container import start_container
+from consumer_membership.devbroker.request import BrokerRequest
+from consumer_membership.devbroker.security import MUTUAL, SASL, SASL_TLS, SECURED_LISTENERS, TLS, enabled_mechanisms
+from consumer_membership.devbroker.ways import first_of
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.secured import USERS, Materials, materials, unsecured_token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from consumer_membership.devbroker.pool import BrokerPool
+
+    Settings = dict[str, object]
+
+MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"}
+
+#: A bound against hanging, not a measurement.
+PATIENCE_S = 30.0
+
+SECURITY = Security(
+    key_pem="the key", certificate_chain_pem="the chain", client_authority_pem="the authority", users={"a": "the word"}
+)
+
+# Refusals are what is tested; librdkafka would tell stderr about each.
+_librdkafka = logging.getLogger(f"{__name__}.librdkafka")
+_librdkafka.addHandler(logging.NullHandler())
+_librdkafka.propagate = False
+
+
+# What is asked for.
+
+
+def test_secrets_are_not_shown() -> None:
+    """A failing test prints what it compared, and an error what was asked for."""
+    request = BrokerRequest(security=SECURITY)
+    shown = f"{SECURITY!r} {request!r} {request}"
+    assert not any(secret in shown for secret in ("the key", "the word"))
+    assert str(request) == "Kafka 4.3.1, 1 node, secured listeners"
+
+
+def test_equal_securities_are_one_key() -> None:
+    """A pool gives the same broker for them, and another one for other users."""
+    assert {SECURITY: "found"}.get(replace(SECURITY)) == "found"
+    assert replace(SECURITY, users={"a": "another word"}) != SECURITY
+
+
+def test_users_are_those_of_the_beginning() -> None:
+    """A pool finds a broker by them."""
+    users = {"a": "the word"}
+    security = replace(SECURITY, users=users)
+    users["b"] = "another"
+    assert security.users == {"a": "the word"}
+
+
+@pytest.mark.parametrize(("users", "named"), [({"": "secret"}, "no name"), ({"a": ""}, "'a' has no password")])
+def test_user_without_name_or_password_is_refused(users: dict[str, str], named: str) -> None:
+    """SCRAM knows neither, and Kafka would say so only after its start."""
+    with pytest.raises(BrokerUnavailableError, match=named):
+        replace(SECURITY, users=users)
+
+
+@pytest.mark.parametrize(
+    ("extra", "enabled"),
+    [
+        ({}, MECHANISMS),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, {"PLAIN"}),
+        ({"listener.name.sasl_tls.sasl.enabled.mechanisms": "PLAIN"}, MECHANISMS),
+        ({"sasl.enabled.mechanisms": "PLAIN", "listener.name.sasl.sasl.enabled.mechanisms": "A, B"}, {"A", "B"}),
+    ],
+)
+def test_mechanisms_are_those_of_the_listener_or_of_all(extra: dict[str, str], enabled: set[str]) -> None:
+    """Kafka's rule: a listener's own property goes before the one for all; another listener's is none of its."""
+    assert enabled_mechanisms(SASL, extra) == enabled
+
+
+def test_existing_broker_is_refused_for_secured_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its listeners are somebody else's."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    with pytest.raises(BrokerUnavailableError, match=r"secured listeners: .* not ours to set") as refused:
+        start(security=SECURITY)
+    assert not isinstance(refused.value, WayMissingError)
+
+
+def test_docker_leaves_secured_listeners_to_the_jvm_way() -> None:
+    """The search goes on, whether there is an engine or not."""
+    with pytest.raises(WayMissingError, match="only the JVM way"):
+        start(way=Way.DOCKER, security=SECURITY)
+
+    def absent(_: BrokerRequest) -> Broker:
+        raise WayMissingError("not set")
+
+    def by_jvm(request: BrokerRequest) -> Broker:
+        return Broker(way=Way.JVM, version=request.kafka_version, bootstrap_servers="127.0.0.1:1")
+
+    starters = {Way.EXISTING: absent, Way.DOCKER: start_container, Way.JVM: by_jvm}
+    assert first_of(starters, BrokerRequest(security=SECURITY)).way is Way.JVM
+
+
+# Real brokers.
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Materials:
+    """Certificates, users and what else there is to be configured with."""
+    return materials(tmp_path_factory.mktemp("secured"))
+
+
+@pytest.fixture(scope="module", params=["4.3.1", "4.0.0"])
+def broker(request: pytest.FixtureRequest, broker_pool: BrokerPool, made: Materials) -> Broker:
+    """A secured broker of the newest and of the oldest version."""
+    return broker_pool.shared(request.param, way=Way.JVM, security=made.security)
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    """A topic with one record."""
+    name = create_topic(broker.bootstrap_servers, unique("orders"))
+    produce(broker.bootstrap_servers, name, 1)
+    return name
+
+
+def over_tls(made: Materials) -> Settings:
+    """A client that trusts the broker's authority."""
+    return {"security.protocol": "SSL", "ssl.ca.location": made.ca_file}
+
+
+def trusting_a_stranger(made: Materials) -> Settings:
+    """A client that trusts another authority."""
+    return over_tls(made) | {"ssl.ca.location": made.foreign_ca_file}
+
+
+def looking_at_revocations(made: Materials) -> Settings:
+    """A client with the list that the broker's certificate is on."""
+    return over_tls(made) | {"ssl.crl.location": made.crl_file}
+
+
+def with_a_clean_list(made: Materials) -> Settings:
+    """A client with a list that nothing is on."""
+    return over_tls(made) | {"ssl.crl.location": made.clean_crl_file}
+
+
+def with_certificate(made: Materials) -> Settings:
+    """A client with a certificate and an encrypted key."""
+    return over_tls(made) | {
+        "ssl.certificate.location": made.client_cert_file,
+        "ssl.key.location": made.encrypted_key_file,
+        "ssl.key.password": made.encrypted_key_password,
+    }
+
+
+def with_foreign_certificate(made: Materials) -> Settings:
+    """A client with a certificate that the broker does not trust."""
+    return over_tls(made) | {
+        "ssl.certificate.location": made.foreign_cert_file,
+        "ssl.key.location": made.foreign_key_file,
+    }
+
+
+def as_user(mechanism: str, user: str, password: str | None = None) -> Callable[[Materials], Settings]:
+    """A client that logs in, with the right password unless another one is given."""
+    login = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password or USERS[user]}
+    return lambda _: {"security.protocol": "SASL_PLAINTEXT", **login}
+
+
+def encrypted(plain: Callable[[Materials], Settings]) -> Callable[[Materials], Settings]:
+    """The same over TLS."""
+    return lambda made: plain(made) | over_tls(made) | {"security.protocol": "SASL_SSL"}
+
+
+def with_token(_: Materials, issued_ago_s: float = 0.0) -> Settings:
+    """A client with a token that lives for an hour and has a SASL extension."""
+    token = unsecured_token("carol", 3600, {"tenant": "blue"}, issued_at_s=time.time() - issued_ago_s)
+    # librdkafka itself refuses a token whose end is over, so it is told another one.
+    answer = (token.value, time.time() + PATIENCE_S, token.subject, dict(token.extensions))
+    return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _config: answer}
+
+
+def with_old_token(made: Materials) -> Settings:
+    """A client whose token ended an hour ago."""
+    return with_token(made, issued_ago_s=7200)
+
+
+def record_read(servers: str, topic: str, settings: Settings) -> bytes | None:
+    """The value of the topic's record, as a client with these settings reads it; None in vain."""
+    with closing(consumer_of(servers, settings)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        messages: list[Message] = consumer.consume(1, PATIENCE_S)
+        return messages[0].value() if messages else None
+
+
+def refusal(servers: str, settings: Settings) -> str:
+    """What a client with these settings is told first: the name of the error and its text."""
+    errors: list[KafkaError] = []
+    with closing(consumer_of(servers, settings | {"error_cb": errors.append})) as consumer:
+        consumer.assign([TopicPartition("any", 0, 0)])
+        until = time.monotonic() + PATIENCE_S
+        while not errors and time.monotonic() < until:
+            consumer.poll(0.05)
+    return f"{errors[0].name()}: {errors[0].str()}" if errors else "nothing"
+
+
+def consumer_of(servers: str, settings: Settings) -> Consumer:
+    """A quiet one."""
+    return Consumer({"bootstrap.servers": servers, "group.id": unique("group"), **settings}, logger=_librdkafka)
+
+
+SCRAM_256, SCRAM_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("listener", "settings"),
+    [
+        pytest.param(TLS, over_tls, id="tls"),
+        pytest.param(TLS, with_a_clean_list, id="tls, nothing revoked"),
+        pytest.param(MUTUAL, with_certificate, id="mutual"),
+        pytest.param(SASL, as_user("PLAIN", "alice"), id="plain"),
+        pytest.param(SASL, as_user("PLAIN", "bob"), id="plain, odd letters"),
+        pytest.param(SASL, as_user(SCRAM_256, "alice"), id="scram-256"),
+        pytest.param(SASL, as_user(SCRAM_512, "bob"), id="scram-512, odd letters"),
+        pytest.param(SASL, with_token, id="token"),
+        pytest.param(SASL_TLS, encrypted(as_user("PLAIN", "alice")), id="plain over tls"),
+        pytest.param(SASL_TLS, encrypted(as_user(SCRAM_512, "alice")), id="scram-512 over tls"),
+        pytest.param(SASL_TLS, encrypted(with_token), id="token over tls"),
+    ],
+)
+def test_client_reads_over_the_listener(
+    broker: Broker, made: Materials, topic: str, listener: str, settings: Callable[[Materials], Settings]
+) -> None:
+    """A plain client of confluent_kafka bootstraps there and is sent on to the same listener."""
+    assert record_read(broker.secured[listener], topic, settings(made)) == b"0"
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("listener", "settings", "told"),
+    [
+        pytest.param(TLS, trusting_a_stranger, "certificate verify failed", id="unknown authority"),
+        pytest.param(TLS, looking_at_revocations, "certificate verify failed", id="revoked"),
+        # The broker's alert, unless the system is quicker to tell of the closed connection.
+        pytest.param(MUTUAL, over_tls, "_SSL|_TRANSPORT", id="no certificate"),
+        pytest.param(MUTUAL, with_foreign_certificate, "_SSL|_TRANSPORT", id="foreign certificate"),
+        pytest.param(SASL, as_user("PLAIN", "alice", "wrong"), "_AUTHENTICATION", id="plain"),
+        pytest.param(SASL, as_user(SCRAM_256, "alice", "wrong"), "_AUTHENTICATION", id="scram-256"),
+        pytest.param(SASL, as_user(SCRAM_512, "bob", "wrong"), "_AUTHENTICATION", id="scram-512"),
+        pytest.param(SASL, with_old_token, "_AUTHENTICATION.*invalid_token", id="token"),
+        pytest.param(SASL_TLS, encrypted(as_user("PLAIN", "alice", "wrong")), "_AUTHENTICATION", id="plain over tls"),
+        pytest.param(SASL_TLS, encrypted(with_old_token), "_AUTHENTICATION.*invalid_token", id="token over tls"),
+    ],
+)
+def test_client_is_refused(
+    broker: Broker, made: Materials, listener: str, settings: Callable[[Materials], Settings], told: str
+) -> None:
+    """Neither side takes a certificate that it does not trust; the broker no wrong password and no old token."""
+    assert re.search(told, refusal(broker.secured[listener], settings(made)))
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_pool_shares_a_secured_broker_of_equal_security(
+    broker: Broker, broker_pool: BrokerPool, made: Materials
+) -> None:
+    """One start for all tests with the same certificates and users."""
+    assert broker_pool.shared(broker.version, way=Way.JVM, security=replace(made.security)) is broker
+
+
+# A cluster of another kind: two nodes, sessions that end, a mechanism less, certificates for somewhere else.
+
+ELSEWHERE = "elsewhere.test"
+TUNED = {
+    "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN, SCRAM-SHA-256",
+    "connections.max.reauth.ms": "60000",
+    "listener.name.sasl.plain.connections.max.reauth.ms": "3000",
+}
+
+
+@pytest.fixture(scope="module")
+def made_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Materials:
+    """Certificates for another host than the broker's."""
+    return materials(tmp_path_factory.mktemp("elsewhere"), hosts=[ELSEWHERE])
+
+
+@pytest.fixture(scope="module")
+def cluster(made_elsewhere: Materials) -> Iterator[Broker]:
+    """The cluster, which tests may stop and start nodes of."""
+    with start(nodes=2, properties=TUNED, way=Way.JVM, security=made_elsewhere.security) as broker:
+        yield broker
+
+
+def session_ms(connection: socket.socket, user: str) -> int:
+    """How long a login by PLAIN lasts, as the broker tells it (KIP-368); 0 for ever."""
+    login = f"\0{user}\0{USERS[user]}".encode()
+    with connection:
+        connection.settimeout(PATIENCE_S)
+        exchange(connection, api=17, body=struct.pack(">h", len("PLAIN")) + b"PLAIN")  # SaslHandshake
+        answer = exchange(connection, api=36, body=struct.pack(">i", len(login)) + login)  # SaslAuthenticate
+    # error_code, error_message, auth_bytes, session_lifetime_ms
+    (error,) = struct.unpack_from(">h", answer)
+    assert error == KafkaError.NO_ERROR
+    (lifetime,) = struct.unpack(">q", answer[-8:])
+    return int(lifetime)
+
+
+def exchange(connection: socket.socket, *, api: int, body: bytes) -> bytes:
+    """One request in version 1 without a client id, and its answer behind the correlation id."""
+    request = struct.pack(">hhih", api, 1, 0, -1) + body
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    with connection.makefile("rb") as answers:
+        (size,) = struct.unpack(">i", answers.read(4))
+        return answers.read(size)[4:]
+
+
+def first_node(cluster: Broker, listener: str) -> socket.socket:
+    """A connection to a listener of the first node."""
+    host, _, port = cluster.secured[listener].partition(",")[0].partition(":")
+    return socket.create_connection((host, int(port)), PATIENCE_S)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_every_node_has_every_listener_on_a_port_of_its_own(cluster: Broker) -> None:
+    """Beside the plaintext one."""
+    servers = [server for listed in cluster.secured.values() for server in listed.split(",")]
+    ports = {server.partition(":")[2] for server in [*servers, *cluster.bootstrap_servers.split(",")]}
+    assert list(cluster.secured) == list(SECURED_LISTENERS)
+    assert len(ports) == 2 * (len(SECURED_LISTENERS) + 1)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_property_of_one_listener_wins_over_that_of_all(cluster: Broker, made_elsewhere: Materials) -> None:
+    """Sessions end sooner where a test wants it, by Kafka's own rule for names."""
+    trust = ssl.create_default_context(cafile=made_elsewhere.ca_file)
+    over_tls = trust.wrap_socket(first_node(cluster, SASL_TLS), server_hostname=ELSEWHERE)
+    assert session_ms(over_tls, "bob") == 60_000
+    assert session_ms(first_node(cluster, SASL), "bob") == 3_000
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_mechanism_that_is_switched_off_is_refused(cluster: Broker, made_elsewhere: Materials) -> None:
+    """And the start has not waited until somebody could log in by it."""
+    told = refusal(cluster.secured[SASL], as_user(SCRAM_512, "alice")(made_elsewhere))
+    assert "Unsupported SASL mechanism" in told
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_certificate_for_another_host_is_refused(cluster: Broker, made_elsewhere: Materials) -> None:
+    """Clients look at the name that they asked for."""
+    assert "certificate verify failed" in refusal(cluster.secured[TLS], over_tls(made_elsewhere))
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_restarted_node_takes_its_users_again(cluster: Broker, made_elsewhere: Materials) -> None:
+    """Ready means that the secured listeners are too, at the addresses that they had."""
+    cluster.stop_node(2)
+    cluster.start_node(2)
+    cluster.wait_ready()
+    topic = create_topic(cluster.bootstrap_servers, unique("orders"), replication_factor=2)
+    produce(cluster.bootstrap_servers, topic, 1)
+    _, second = cluster.secured[SASL].split(",")
+    assert record_read(second, topic, as_user(SCRAM_256, "alice")(made_elsewhere)) == b"0"

@@ -1,0 +1,263 @@
+"""Certificates, users and tokens for a secured broker and its clients, made anew for each run.
+
+Two authorities: the one that broker and clients trust, and a foreign one that nobody does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from consumer_membership.devbroker import Broker, Security
+from consumer_membership.devbroker.security import SASL
+
+#: Bob's password has what JAAS, properties files, SCRAM and UTF-8 each treat in a way of their own.
+USERS: Mapping[str, str] = MappingProxyType({"alice": "alice-secret", "bob": 'b=o,b "quoted" \\ ; ü'})
+
+#: The hosts that the broker tells clients.
+HOSTS = ("localhost", "127.0.0.1")
+
+#: The name in the client's certificate.
+CLIENT_NAME = "member.test"
+
+_KEY_PASSWORD = "key-secret"  # noqa: S105 - of a key that lives as long as a test run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materials:
+    """What a broker and its clients are configured with; files are absolute paths, as clients' settings take them.
+
+    Attributes:
+        ca_file: The authority's certificate.
+        client_cert_file: A certificate of that authority for a client.
+        client_key_file: Its key, PKCS #8, not encrypted.
+        encrypted_key_file: The same key, encrypted.
+        encrypted_key_password: What with.
+        foreign_ca_file: The certificate of an authority that has certified nothing here but the following.
+        foreign_cert_file: A client's certificate of the foreign authority.
+        foreign_key_file: Its key.
+        crl_file: The authority's revocation list, with the broker's certificate on it.
+        clean_crl_file: The same with nothing on it.
+        security: What the broker is started with.
+    """
+
+    ca_file: str
+    client_cert_file: str
+    client_key_file: str
+    encrypted_key_file: str
+    encrypted_key_password: str
+    foreign_ca_file: str
+    foreign_cert_file: str
+    foreign_key_file: str
+    crl_file: str
+    clean_crl_file: str
+    security: Security
+
+    @property
+    def users(self) -> Mapping[str, str]:
+        """The password of each user."""
+        return self.security.users
+
+    @property
+    def ca_pem(self) -> str:
+        """The text of `ca_file`; likewise the others."""
+        return Path(self.ca_file).read_text()
+
+    @property
+    def client_cert_pem(self) -> str:
+        return Path(self.client_cert_file).read_text()
+
+    @property
+    def client_key_pem(self) -> str:
+        return Path(self.client_key_file).read_text()
+
+    @property
+    def encrypted_key_pem(self) -> str:
+        return Path(self.encrypted_key_file).read_text()
+
+    @property
+    def foreign_ca_pem(self) -> str:
+        return Path(self.foreign_ca_file).read_text()
+
+
+def materials(
+    folder: Path, *, hosts: Sequence[str] = HOSTS, users: Mapping[str, str] = USERS, not_after: datetime | None = None
+) -> Materials:
+    """New authorities, certificates and files in this folder, which exists.
+
+    Args:
+        folder: Where the files go.
+        hosts: Whom the broker's certificate is for; others than the broker tells make clients refuse it.
+        users: The password of each user.
+        not_after: When the broker's certificate ends, in UTC without a zone; in centuries unless given.
+    """
+    authority, foreign = trustme.CA(), trustme.CA()
+    broker = authority.issue_cert(*hosts, not_after=not_after)
+    client = authority.issue_cert(CLIENT_NAME, common_name=CLIENT_NAME)
+    stranger = foreign.issue_cert(CLIENT_NAME, common_name=CLIENT_NAME)
+
+    def written(name: str, text: str) -> str:
+        path = folder.absolute() / name
+        path.write_text(text)
+        return str(path)
+
+    return Materials(
+        ca_file=written("ca.pem", _text(authority.cert_pem)),
+        client_cert_file=written("client.pem", _chain(client)),
+        client_key_file=written("client-key.pem", _key(client)),
+        encrypted_key_file=written(
+            "client-key-encrypted.pem", _key(client, BestAvailableEncryption(_KEY_PASSWORD.encode()))
+        ),
+        encrypted_key_password=_KEY_PASSWORD,
+        foreign_ca_file=written("foreign-ca.pem", _text(foreign.cert_pem)),
+        foreign_cert_file=written("foreign.pem", _chain(stranger)),
+        foreign_key_file=written("foreign-key.pem", _key(stranger)),
+        crl_file=written("crl.pem", _revocation_list(authority, broker)),
+        clean_crl_file=written("clean-crl.pem", _revocation_list(authority)),
+        security=Security(
+            key_pem=_key(broker),
+            certificate_chain_pem=_chain(broker),
+            client_authority_pem=_text(authority.cert_pem),
+            users=users,
+        ),
+    )
+
+
+class Way(Enum):
+    """A way to reach a secured broker: its listener, and how a client says there who it is."""
+
+    TLS = "TLS"
+    MUTUAL_TLS = "MUTUAL"
+    PLAIN = "SASL PLAIN"
+    SCRAM_256 = "SASL SCRAM-SHA-256"
+    SCRAM_512_OVER_TLS = "SASL_TLS SCRAM-SHA-512"
+    TOKEN_OVER_TLS = "SASL_TLS OAUTHBEARER"  # noqa: S105 - a mechanism
+
+    @property
+    def listener(self) -> str:
+        """The broker's listener."""
+        return self.value.partition(" ")[0]
+
+    @property
+    def mechanism(self) -> str:
+        """The SASL mechanism; empty without SASL."""
+        return self.value.partition(" ")[2]
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.listener != SASL
+
+    @property
+    def has_password(self) -> bool:
+        """Whether a password says who this is."""
+        return self.mechanism not in ("", "OAUTHBEARER")
+
+
+def client_config(broker: Broker, made: Materials, way: Way, user: str = "alice") -> dict[str, object]:
+    """What a client of confluent-kafka is configured with to reach the broker in this way."""
+    protocol = ("SASL_" if way.mechanism else "") + ("SSL" if way.has_tls else "PLAINTEXT")
+    config: dict[str, object] = {"bootstrap.servers": broker.secured[way.listener], "security.protocol": protocol}
+    if way.has_tls:
+        config["ssl.ca.location"] = made.ca_file
+    if way is Way.MUTUAL_TLS:
+        config |= {"ssl.certificate.location": made.client_cert_file, "ssl.key.location": made.client_key_file}
+    if way.mechanism:
+        config["sasl.mechanism"] = way.mechanism
+    if way.has_password:
+        config |= {"sasl.username": user, "sasl.password": made.users[user]}
+    elif way.mechanism:
+        config["oauth_cb"] = lambda _: unsecured_token(user).answer
+    return config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """An OAUTHBEARER token and what a client is told with it.
+
+    Attributes:
+        value: The token in its compact form.
+        subject: Whom it speaks for.
+        expires_at_s: Its end, in seconds since the epoch.
+        extensions: The SASL extensions to send with it.
+    """
+
+    value: str
+    subject: str
+    expires_at_s: float
+    extensions: Mapping[str, str]
+
+    @property
+    def answer(self) -> tuple[str, float, str, dict[str, str]]:
+        """What confluent_kafka's `oauth_cb` returns."""
+        return self.value, self.expires_at_s, self.subject, dict(self.extensions)
+
+
+def unsecured_token(
+    subject: str,
+    lifetime_s: float = 3600,
+    extensions: Mapping[str, str] = MappingProxyType({}),
+    *,
+    issued_at_s: float | None = None,
+) -> Token:
+    """A JSON Web Token that nobody has signed (RFC 7515, section 8: alg none), as Kafka's own validator takes it.
+
+    Issued now unless told otherwise; one that was issued longer ago than it lives is expired, and refused.
+    """
+    issued = time.time() if issued_at_s is None else issued_at_s
+    claims = {"sub": subject, "iat": issued, "exp": issued + lifetime_s}
+    # The third part, the signature, is empty.
+    value = ".".join([_part({"alg": "none"}), _part(claims), ""])
+    return Token(value=value, subject=subject, expires_at_s=issued + lifetime_s, extensions=extensions)
+
+
+def _part(of_token: Mapping[str, object]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(of_token).encode()).decode().rstrip("=")
+
+
+def _text(blob: trustme.Blob) -> str:
+    return blob.bytes().decode()
+
+
+def _chain(certificate: trustme.LeafCert) -> str:
+    return "".join(_text(blob) for blob in certificate.cert_chain_pems)
+
+
+def _key(certificate: trustme.LeafCert, encryption: KeySerializationEncryption | None = None) -> str:
+    """PKCS #8: Kafka reads no other kind, and trustme writes another."""
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption or NoEncryption()).decode()
+
+
+def _revocation_list(authority: trustme.CA, *revoked: trustme.LeafCert) -> str:
+    issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    key = load_pem_private_key(authority.private_key_pem.bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey), "trustme's default"
+    now = datetime.now(UTC)
+    building = x509.CertificateRevocationListBuilder().issuer_name(issuer.subject)
+    building = building.last_update(now - timedelta(days=1)).next_update(now + timedelta(days=365))
+    for one in revoked:
+        serial = x509.load_pem_x509_certificate(one.cert_chain_pems[0].bytes()).serial_number
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - timedelta(hours=1))
+        building = building.add_revoked_certificate(entry.build())
+    return building.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
