@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from consumer_membership.config.endpoints import parse_endpoints
 from consumer_membership.config.environment import variable_of
 from consumer_membership.config.refusals import NOT_OF_THE_CONSUMER_PROTOCOL, is_secret, refusal_of
+from consumer_membership.config.security import sasl_settings, unhonoured
+from consumer_membership.config.settings import SaslMechanism, SecurityProtocol
 from consumer_membership.errors import ConfigurationError
 
 
 def shown(key: str, value: object) -> object:
     """The value as it may be printed."""
-    return "***" if is_secret(key) else value
+    return "***" if value is not None and is_secret(key) else value
 
 
 def servers_in(given: Mapping[str, object]) -> str:
@@ -32,7 +34,6 @@ def refuse_contradictions(given: Mapping[str, object]) -> None:
             raise ConfigurationError(key, shown(key, value), remedy)
     _refuse_group(given)
     _refuse_instance(given)
-    _refuse_connection(given)
 
 
 def _refuse_group(given: Mapping[str, object]) -> None:
@@ -75,14 +76,27 @@ def _refuse_instance(given: Mapping[str, object]) -> None:
         raise ConfigurationError("group.instance.id.conflict.policy", policy, remedy)
 
 
-def _refuse_connection(given: Mapping[str, object]) -> None:
-    protocol = str(given.get("security.protocol", "plaintext"))
-    if protocol.lower() != "plaintext":
-        remedy = "this version connects in plaintext only; use a plaintext listener, or confluent_kafka.Consumer"
-        raise ConfigurationError("security.protocol", protocol, remedy)
+def refuse_connection(given: Mapping[str, object], protocol: SecurityProtocol, *, has_guardian: bool) -> None:
+    """Raise `ConfigurationError` for the first thing that the membership's connections would not do as librdkafka's."""
+    _refuse_servers(given, protocol)
+    refusal = next(unhonoured(given, protocol), None)
+    if refusal is not None:
+        raise ConfigurationError(refusal.key, shown(refusal.key, given.get(refusal.key)), refusal.remedy)
+    sasl = sasl_settings(given, protocol)
+    if has_guardian and sasl is not None and sasl.mechanism is SaslMechanism.OAUTHBEARER:
+        key = "crash.guardian.enable"
+        remedy = (
+            "the guardian has no tokens: one from before the death may have ended, and nobody is left whose oauth_cb "
+            "could fetch another; remove the key (a dead member then leaves when its session ends), or use a "
+            "sasl.mechanism with a password"
+        )
+        raise ConfigurationError(key, given.get(key), remedy)
+
+
+def _refuse_servers(given: Mapping[str, object], protocol: SecurityProtocol) -> None:
     servers = servers_in(given)
     try:
-        endpoints = parse_endpoints(servers)
+        endpoints = parse_endpoints(servers, protocol)
     except ValueError as refused:
         remedy = f"{refused}; give HOST:PORT, several ones separated by commas"
         raise ConfigurationError("bootstrap.servers", servers, remedy) from refused

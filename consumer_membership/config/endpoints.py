@@ -1,8 +1,10 @@
-"""`bootstrap.servers` as librdkafka reads it: a comma-separated list of `[PLAINTEXT://]HOST[:PORT]`."""
+"""`bootstrap.servers` as librdkafka reads it: a comma-separated list of `[PROTOCOL://]HOST[:PORT]`."""
 
 from __future__ import annotations
 
 import re
+
+from consumer_membership.config.settings import SecurityProtocol
 
 #: The port that librdkafka takes where none is given.
 DEFAULT_PORT = 9092
@@ -12,18 +14,22 @@ _ENDPOINT = re.compile(
 )
 
 
-def parse_endpoints(text: str) -> tuple[tuple[str, int], ...]:
+def parse_endpoints(text: str, protocol: SecurityProtocol) -> tuple[tuple[str, int], ...]:
     """The hosts and ports of such a list, in its order and without repetition.
 
-    Raises ValueError for an element that is no endpoint, and for one that asks for another protocol than plaintext.
+    Raises ValueError for an element that is no endpoint, and for one that asks for another protocol than this one: of
+    such a list librdkafka takes what stands before that element, and says so in its log only.
     """
     found: dict[tuple[str, int], None] = {}
     for element in filter(None, map(str.strip, text.split(","))):
         match = _ENDPOINT.fullmatch(element)
         if match is None:
             raise ValueError(f"{element!r} is not HOST:PORT")
-        if (match["protocol"] or "plaintext").lower() != "plaintext":
-            raise ValueError(f"{element!r} asks for {match['protocol']}; this version speaks plaintext only")
+        if (match["protocol"] or protocol.value).lower() != protocol.value:
+            raise ValueError(
+                f"{element!r} asks for {match['protocol']}, and security.protocol is {protocol.value}; set that to "
+                "what this listener speaks, or leave the prefix out"
+            )
         port = int(match["port"] or DEFAULT_PORT)
         if not 0 < port <= _HIGHEST_PORT:
             raise ValueError(f"{element!r} has no valid port; give one of 1..{_HIGHEST_PORT}")

@@ -10,12 +10,19 @@ from pydantic import AliasGenerator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from consumer_membership.config import values
-from consumer_membership.config.contradictions import refuse_contradictions, servers_in, shown
+from consumer_membership.config.contradictions import refuse_connection, refuse_contradictions, servers_in, shown
 from consumer_membership.config.endpoints import parse_endpoints
 from consumer_membership.config.environment import DottedEnvironment, variable_of
 from consumer_membership.config.protocol import protocol_settings
 from consumer_membership.config.refusals import KEPT_FROM_THE_FETCHER
-from consumer_membership.config.settings import AddressFamily, ConnectionSettings, OffsetReset, StartSettings
+from consumer_membership.config.security import sasl_settings, tls_settings, with_shared_tokens
+from consumer_membership.config.settings import (
+    AddressFamily,
+    ConnectionSettings,
+    OffsetReset,
+    SecurityProtocol,
+    StartSettings,
+)
 from consumer_membership.config.strategies import DEFAULT, remote_assignor
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
@@ -33,6 +40,20 @@ FETCHER_DEFAULTS: Mapping[str, str] = {
     # With the short backoff a fetch at the end of the log may come back a little sooner at no cost in throughput.
     "fetch.wait.max.ms": "100",
 }
+#: What says how the cluster is reached, beside the keys of TLS and SASL.
+_OF_THE_CLUSTER = (
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "client.id",
+    "security.protocol",
+    "oauth_cb",
+    "broker.address.family",
+    "socket.",
+    "reconnect.",
+    "ssl.",
+    "enable.ssl.",
+    "sasl.",
+)
 #: What the inner handle must be, whatever the user says: all commits are this package's own, and so are the stored
 #: offsets. librdkafka would store one for each record, a tenth of the CPU time of a batch, and nobody reads it.
 FETCHER_FORCED: Mapping[str, str] = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
@@ -89,8 +110,8 @@ class ConsumerConfig(BaseSettings):
     heartbeat_active_interval_ms: values.DurationMs = 250
     retry_backoff_ms: values.RetryMs = 100
     retry_backoff_max_ms: values.RetryMs = 1_000
-    #: A process of 15 MB that leaves the group for this one's members when it dies without a goodbye; for a host or a
-    #: container that outlives its processes.
+    #: A process of 14 MB (21 with TLS and SASL) that leaves the group for this one's members when it dies without a
+    #: goodbye; for a host or a container that outlives its processes.
     crash_guardian_enable: values.Guardian = False
 
     # ---- where partitions start ----
@@ -101,7 +122,10 @@ class ConsumerConfig(BaseSettings):
     bootstrap_servers: values.Text | None = None
     metadata_broker_list: values.Text | None = None
     client_id: values.Text = "rdkafka"
-    security_protocol: values.Text = "plaintext"
+    #: The other keys of TLS and SASL are read in `security.py`; these are judged even where they are not used.
+    security_protocol: values.Security = SecurityProtocol.PLAINTEXT
+    enable_ssl_certificate_verification: values.Bool = True
+    ssl_endpoint_identification_algorithm: values.Identification = True
     socket_timeout_ms: values.SocketTimeoutMs = 60_000
     socket_connection_setup_timeout_ms: values.SetupTimeoutMs = 30_000
     socket_keepalive_enable: values.Bool = False
@@ -114,7 +138,7 @@ class ConsumerConfig(BaseSettings):
     receive_message_max_bytes: values.ReceiveBytes = 100_000_000
     allow_auto_create_topics: values.Bool = False
 
-    #: Everything that was given, as it was given: what the fetcher's handle is made from.
+    #: Everything that was given, as it was given, but for oauth_cb: what the fetcher's handle is made from.
     given: Mapping[str, object] = Field(default_factory=dict, repr=False)
 
     @classmethod
@@ -153,10 +177,12 @@ class ConsumerConfig(BaseSettings):
     def _refuse_what_cannot_be_honoured(cls, data: dict[str, Any]) -> dict[str, Any]:
         given = {str(key): value for key, value in data.items() if value is not None}
         refuse_contradictions(given)
-        return {**given, "given": given}
+        shared = with_shared_tokens(given)
+        return {**shared, "given": shared}
 
     @model_validator(mode="after")
     def _refuse_what_no_protocol_can_do(self) -> Self:
+        refuse_connection(self.given, self.security_protocol, has_guardian=self.crash_guardian_enable)
         self.protocol_settings()
         return self
 
@@ -204,7 +230,7 @@ class ConsumerConfig(BaseSettings):
     def connection_settings(self) -> ConnectionSettings:
         """How the membership's own connections reach the brokers: as the fetcher does."""
         return ConnectionSettings(
-            bootstrap_servers=parse_endpoints(servers_in(self.given)),
+            bootstrap_servers=parse_endpoints(servers_in(self.given), self.security_protocol),
             client_id=self.client_id,
             socket_timeout_s=_seconds(self.socket_timeout_ms),
             connection_setup_timeout_s=_seconds(self.socket_connection_setup_timeout_ms),
@@ -218,7 +244,18 @@ class ConsumerConfig(BaseSettings):
             receive_message_max_bytes=self.receive_message_max_bytes,
             allow_auto_create_topics=self.allow_auto_create_topics,
             crash_guardian=self.crash_guardian_enable,
+            tls=tls_settings(
+                self.given,
+                self.security_protocol,
+                verifies=self.enable_ssl_certificate_verification,
+                checks_hostname=self.ssl_endpoint_identification_algorithm,
+            ),
+            sasl=sasl_settings(self.given, self.security_protocol),
         )
+
+    def cluster_config(self) -> dict[str, object]:
+        """What another client of librdkafka is made from that is to reach the same brokers in the same way."""
+        return {key: value for key, value in self.given.items() if key.startswith(_OF_THE_CLUSTER)}
 
     def start_settings(self) -> StartSettings:
         """Where partitions start."""

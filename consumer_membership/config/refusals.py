@@ -1,16 +1,13 @@
-"""Keys that are refused, each with what to do instead, and keys that librdkafka must not see.
+"""Keys that are refused wherever they are given, each with what to do instead, and keys that librdkafka must not see.
 
 A key that asks for something which this version does not do is refused, never ignored: a consumer that silently leaves
-out encryption, or an assignor, is worse than one that does not start.
+out encryption, or an assignor, is worse than one that does not start. What is refused for a security.protocol or a
+mechanism only stands in `security.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-_PLAINTEXT_ONLY = (
-    "this version connects in plaintext only; remove the key, or keep confluent_kafka.Consumer for this cluster"
-)
 
 #: What the consumer protocol has no use for: confluent-kafka refuses these too when group.protocol=consumer is given.
 NOT_OF_THE_CONSUMER_PROTOCOL: Mapping[str, str] = {
@@ -29,8 +26,24 @@ NOT_OF_THE_CONSUMER_PROTOCOL: Mapping[str, str] = {
     ),
 }
 
-_SECURITY_PREFIXES = ("sasl.", "ssl.", "https.", "enable.sasl.", "enable.ssl.")
 _SECRET_WORDS = ("password", "secret", "passphrase", "key.pem", "private.key", "sasl.oauthbearer.config", "jaas")
+#: A callback may hold secrets (`functools.partial`), and who gives the token itself gives a secret.
+_SECRET_KEYS = frozenset({"oauth_cb", "oauth.cb"})
+
+_REFUSED: Mapping[str, str] = {
+    # Java's, which librdkafka refuses in these words.
+    "ssl.truststore.location": (
+        "Java TrustStores are not supported, use `ssl.ca.location` and a certificate file instead. See "
+        "https://github.com/confluentinc/librdkafka/wiki/Using-SSL-with-librdkafka for more information."
+    ),
+    "sasl.jaas.config": (
+        "Java JAAS configuration is not supported, see "
+        "https://github.com/confluentinc/librdkafka/wiki/Using-SASL-with-librdkafka for more information. Give "
+        "sasl.mechanism, sasl.username and sasl.password"
+    ),
+    # What an environment variable for oauth_cb would be read as.
+    "oauth.cb": "a callback cannot come from an environment variable; give oauth_cb in the program",
+}
 
 #: The membership's own, and what would make librdkafka a member beside ours; never handed to the fetcher.
 KEPT_FROM_THE_FETCHER = frozenset(
@@ -56,16 +69,14 @@ KEPT_FROM_THE_FETCHER = frozenset(
 
 def refusal_of(key: str) -> str | None:
     """Why this version cannot honour the key, whatever its value; None if it can."""
-    if key.startswith(_SECURITY_PREFIXES) or key == "oauth_cb":
-        return _PLAINTEXT_ONLY
     if key.startswith("test.mock."):
         return (
             "the mock cluster would live inside the fetching handle, where the member cannot reach it; start it with a "
             "Producer and give its address as bootstrap.servers"
         )
-    return None
+    return _REFUSED.get(key)
 
 
 def is_secret(key: str) -> bool:
     """Whether the key's value must never be printed."""
-    return any(word in key for word in _SECRET_WORDS)
+    return key in _SECRET_KEYS or any(word in key for word in _SECRET_WORDS)

@@ -24,6 +24,25 @@ class OffsetReset(Enum):
     ERROR = "error"
 
 
+class SecurityProtocol(Enum):
+    """Whether connections are encrypted and authenticated, by the words of `security.protocol`."""
+
+    PLAINTEXT = "plaintext"
+    SSL = "ssl"
+    SASL_PLAINTEXT = "sasl_plaintext"
+    SASL_SSL = "sasl_ssl"
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the keys of TLS have a meaning."""
+        return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether the keys of SASL have a meaning."""
+        return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
+
+
 class SaslMechanism(Enum):
     """How to prove who one is, by the words of `sasl.mechanism`."""
 
@@ -47,8 +66,8 @@ class TlsSettings:
     """How connections are encrypted, and who is believed to be the broker: paths, or PEM text, as librdkafka has them.
 
     Attributes:
-        ca_location: A file or a folder of certificates to trust; None: those that the system trusts.
-        ca_pem: The same as text.
+        ca_location: A file or a folder of certificates to trust.
+        ca_pem: The same as text; beside a location both are trusted, and with neither of them what the system trusts.
         crl_location: A file of certificates that were revoked.
         certificate_location: This client's certificate and those between it and the authority's, where it has one.
         certificate_pem: The same as text.
@@ -57,7 +76,7 @@ class TlsSettings:
         key_password: What opens that key.
         cipher_suites: What may be used with TLS 1.2, in OpenSSL's words; None: OpenSSL's own choice.
         verifies: Whether the broker's certificate must come from somebody who is trusted.
-        checks_hostname: Whether it must be for the broker's host, too.
+        checks_hostname: Whether it must be for the broker's host, too; never without `verifies`.
     """
 
     ca_location: str | None = None

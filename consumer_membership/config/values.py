@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 from pydantic import BeforeValidator, SkipValidation, ValidationInfo
 
 from consumer_membership.config.pool import parse_pool
-from consumer_membership.config.settings import AddressFamily, OffsetReset
+from consumer_membership.config.settings import AddressFamily, OffsetReset, SecurityProtocol
 from consumer_membership.config.strategies import parse_strategies
 from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.types import ConflictPolicy, GroupProtocol
@@ -41,6 +41,8 @@ def _read_bool(value: object, info: ValidationInfo) -> bool:
         return True
     if text in _FALSE:
         return False
+    if not text:
+        raise ValueError(f'Bool configuration property "{_key(info)}" cannot be set to empty value: true or false')
     raise ValueError(f'Expected bool value for "{_key(info)}": true or false')
 
 
@@ -70,11 +72,12 @@ def _integer(minimum: int, maximum: int) -> Callable[[object, ValidationInfo], i
 def _choice(words: dict[str, T]) -> Callable[[object, ValidationInfo], T]:
     def read(value: object, info: ValidationInfo) -> T:
         text = str(value).strip().lower()
-        if text not in words:
-            raise ValueError(
-                f'Invalid value "{value}" for configuration property "{_key(info)}": expected one of {", ".join(words)}'
-            )
-        return words[text]
+        if text in words:
+            return words[text]
+        known = f"expected one of {', '.join(words)}"
+        if not text:
+            raise ValueError(f'Configuration property "{_key(info)}" cannot be set to empty value: {known}')
+        raise ValueError(f'Invalid value "{value}" for configuration property "{_key(info)}": {known}')
 
     return read
 
@@ -96,6 +99,11 @@ RetryMs = Annotated[int, BeforeValidator(_integer(1, 300_000))]
 BufferBytes = Annotated[int, BeforeValidator(_integer(0, 100_000_000))]
 ReceiveBytes = Annotated[int, BeforeValidator(_integer(1000, _MAX_INT))]
 Family = Annotated[AddressFamily, BeforeValidator(_choice({family.value: family for family in AddressFamily}))]
+Security = Annotated[
+    SecurityProtocol, BeforeValidator(_choice({protocol.value: protocol for protocol in SecurityProtocol}))
+]
+#: Whether the broker's certificate must be for its host.
+Identification = Annotated[bool, BeforeValidator(_choice({"https": True, "none": False}))]
 Reset = Annotated[
     OffsetReset,
     BeforeValidator(

@@ -1,0 +1,175 @@
+"""Bearer tokens for both kinds of connections: what the application's `oauth_cb` returns, fetched once.
+
+librdkafka calls `oauth_cb` on a thread of its own, and the membership's connections need tokens too. An application's
+callback expects one caller, and each call costs a request to the token's server. So both ask here, and neither knows of
+the other. Nothing here is ever shown: a token is as good as a password.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from types import MappingProxyType
+from typing import SupportsFloat
+
+from consumer_membership.config.settings import Token
+from consumer_membership.errors import AuthenticationError
+
+#: How much of its life a token is used for. librdkafka asks for the next one at 80 % of what was left when it got this
+#: one, and must not get the same again.
+USED_LIFE = 0.75
+
+_REMEDY = "return (token, expiry in seconds since 1970[, principal[, dict of extensions]])"
+_SHORTEST, _LONGEST = 2, 4
+#: RFC 7628, section 3.1, as librdkafka checks it: visible characters, blanks and ends of lines.
+_VALUE = re.compile(r"[\t\n\r\x20-\x7e]*")
+_NAME = re.compile(r"[A-Za-z]+")
+#: The name under which the token itself is sent.
+_RESERVED = "auth"
+
+#: An application's `oauth_cb`: it gets sasl.oauthbearer.config, None where that is not set.
+TokenCallback = Callable[[str | None], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A token in both its forms, and until when it is given out."""
+
+    returned: object = field(repr=False)
+    token: Token
+    good_until: float
+
+
+class SharedTokens:
+    """The tokens of one `oauth_cb`, for librdkafka (called as that) and for the membership (`token`); any thread.
+
+    Args:
+        callback: The application's.
+        config_text: sasl.oauthbearer.config, which the callback gets.
+        clock: The seconds since 1970.
+    """
+
+    def __init__(
+        self, callback: TokenCallback, config_text: str | None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._callback = callback
+        self._config_text = config_text
+        self._clock = clock
+        self._lock = Lock()
+        self._kept: _Kept | None = None
+        #: Why the latest call of the callback gave no token; empty if it did.
+        self.last_failure = ""
+
+    def __call__(self, config: str | None) -> object:
+        """What the callback returned or raises, unchecked: librdkafka has its own words for what is wrong."""
+        with self._lock:
+            kept = self._good()
+            if kept is not None:
+                return kept.returned
+            try:
+                returned = self._callback(config)
+            except Exception as error:
+                self.last_failure = _raised(error)
+                raise
+            try:
+                self._keep(returned)
+            except AuthenticationError as error:
+                self.last_failure = str(error)
+            return returned
+
+    def token(self) -> Token:
+        """The token that is good now; waits for the callback where there is none.
+
+        Where the callback fails, the last token is given as long as it lives: librdkafka goes on with it, too.
+
+        Raises:
+            AuthenticationError: the callback raises, or what it returns is no token that is good now.
+        """
+        with self._lock:
+            kept = self._good()
+            if kept is not None:
+                return kept.token
+            try:
+                return self._fetched().token
+            except AuthenticationError as error:
+                self.last_failure = str(error)
+                old = self._kept
+                if old is not None and self._clock() < old.token.expires_at:
+                    return old.token
+                raise
+
+    def _fetched(self) -> _Kept:
+        try:
+            returned = self._callback(self._config_text)
+        except Exception as error:
+            raise AuthenticationError(_raised(error)) from error
+        return self._keep(returned)
+
+    def _good(self) -> _Kept | None:
+        kept = self._kept
+        return kept if kept is not None and self._clock() < kept.good_until else None
+
+    def _keep(self, returned: object) -> _Kept:
+        now = self._clock()
+        token = _token_of(returned, now)
+        good_until = now + USED_LIFE * (token.expires_at - now)
+        self.last_failure = ""
+        self._kept = kept = _Kept(returned=returned, token=token, good_until=good_until)
+        return kept
+
+
+def _raised(error: Exception) -> str:
+    return f"oauth_cb raised {type(error).__name__}: {error}"
+
+
+def _token_of(returned: object, now: float) -> Token:
+    if not isinstance(returned, tuple):
+        raise _wrong(f"it returned a value of the type {type(returned).__name__}")
+    if not _SHORTEST <= len(returned) <= _LONGEST:
+        raise _wrong(f"it returned {len(returned)} element{'' if len(returned) == 1 else 's'}")
+    value, expiry, *more = returned
+    if more and not isinstance(more[0], str):
+        raise _wrong(f"the principal is of the type {type(more[0]).__name__}")
+    return Token(
+        value=_value(value), expires_at=_expiry(expiry, now), extensions=_extensions(more[1] if more[1:] else {})
+    )
+
+
+def _value(given: object) -> str:
+    if not isinstance(given, str):
+        raise _wrong(f"the token is of the type {type(given).__name__}")
+    if not given:
+        raise _wrong("the token is empty")
+    if _VALUE.fullmatch(given) is None:
+        raise _wrong("the token has a character that is not printable ASCII")
+    return given
+
+
+def _expiry(given: object, now: float) -> float:
+    if not isinstance(given, SupportsFloat):
+        raise _wrong(f"the expiry is of the type {type(given).__name__}")
+    expires_at = float(given)
+    if not now < expires_at < math.inf:
+        raise _wrong(f"the token expires at {expires_at}, and now it is {now:.0f} in seconds since 1970")
+    return expires_at
+
+
+def _extensions(given: object) -> Mapping[str, str]:
+    if not isinstance(given, dict):
+        raise _wrong(f"the extensions are of the type {type(given).__name__}")
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None or name == _RESERVED:
+            raise _wrong(f"the extension {name!r} needs a name of the letters a-z and A-Z, which is not {_RESERVED}")
+        if not isinstance(value, str) or _VALUE.fullmatch(value) is None:
+            raise _wrong(f"the extension {name!r} needs a value of printable ASCII text")
+        found[name] = value
+    return MappingProxyType(found)
+
+
+def _wrong(what: str) -> AuthenticationError:
+    return AuthenticationError(f"oauth_cb: {what}; {_REMEDY}")
