@@ -34,6 +34,7 @@ from confluent_kafka import (
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import (
     AssignmentError,
+    AuthenticationError,
     CommitError,
     ConfigurationError,
     FatalGroupError,
@@ -59,6 +60,7 @@ __all__ = [
     "TIMESTAMP_NOT_AVAILABLE",
     "AssignmentError",
     "Assignor",
+    "AuthenticationError",
     "CommitError",
     "ConfigurationError",
     "Consumer",

@@ -358,7 +358,8 @@ def refused(**config: object) -> tuple[int, str]:
         ({"no.such.key": "1"}, "no.such.key"),
         ({"group.id": ""}, "group.id"),
         ({"bootstrap.servers": None}, "bootstrap.servers"),
-        ({"security.protocol": "ssl"}, "security.protocol"),
+        ({"security.protocol": "tls"}, "security.protocol"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/no/file"}, "ssl.ca.location"),
         ({"auto.offset.reset": "middle"}, "auto.offset.reset"),
     ],
 )

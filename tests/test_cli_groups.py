@@ -96,10 +96,10 @@ def test_wrong_arguments_are_named(words: str, complaint: str, capsys: pytest.Ca
 
 def test_configuration_that_cannot_work_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     """One line with key, value and remedy; exit code 2."""
-    assert main(["describe", "-b", "h:1", "-g", "g", "-c", "security.protocol=ssl"]) == 2
+    assert main(["describe", "-b", "h:1", "-g", "g", "-c", "security.protocol=tls"]) == 2
     assert main(["remove-members", "-b", "h:1", "-g", "g", "--instance-id", ""]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("consumer-membership describe: security.protocol='ssl': ")
+    assert first.startswith("consumer-membership describe: security.protocol='tls': ")
     assert second.startswith("consumer-membership remove-members: instance_ids=")
 
 

@@ -12,6 +12,7 @@ from consumer_membership.admin.reports import GroupReport, Removal
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import ConfigurationError, UseError
 from consumer_membership.runtime.group_client import GroupClient
+from consumer_membership.runtime.security import Security
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 
 AnswerT = TypeVar("AnswerT")
@@ -40,6 +41,7 @@ class GroupAdmin:
         if not timeout_s > 0:
             raise ConfigurationError("timeout_s", timeout_s, "give seconds, more than 0")
         self._settings = ConsumerConfig.from_mapping({**config, "group.id": _NO_GROUP}).connection_settings()
+        self._security = Security(self._settings)
         self._timeout_s = timeout_s
 
     def describe(self, group_id: str, *, with_offsets: bool = True) -> GroupReport:
@@ -99,7 +101,7 @@ class GroupAdmin:
             raise ConfigurationError("group_id", group_id, "it must not be empty; name a group")
 
         async def run() -> AnswerT:
-            client = GroupClient(self._settings)
+            client = GroupClient(self._settings, self._security)
             try:
                 return await ask(Inquiry(client, group_id, self._timeout_s))
             finally:

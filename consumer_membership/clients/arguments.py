@@ -49,6 +49,9 @@ def sort_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Co
         raise CallbackTypeError("default.topic.config", topic_config, remedy)
     config.update(topic_config)
     on_commit = _on_commit(config)
+    if "oauth_cb" in config:
+        # It stays in the configuration: librdkafka and the membership ask it for tokens.
+        config["oauth_cb"] = _callback(config, "oauth_cb", CallbackTypeError)
     return ConstructorArguments(callbacks=_callbacks(config), on_commit=on_commit, config=config)
 
 

@@ -311,8 +311,8 @@ class Consumer:
 
     @at_the_door
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Set the credentials for connections to come; this version makes none that would use them."""
-        self._use_handle().partitions.ask(lambda handle, _: handle.set_sasl_credentials(username, password), 0)
+        """Set the credentials with which connections to come authenticate, and sessions are renewed (KIP-368)."""
+        self._use_handle().set_credentials(username, password)
 
     def _use_handle(self) -> Session:
         words = "Handle has been closed"

@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from consumer_membership.errors import (
+    AuthenticationError,
     CommitError,
     ConfigurationError,
     FatalGroupError,
@@ -50,6 +51,13 @@ class CallbackTypeError(ConfigurationError, TypeError):
 
 class CallbackValueError(ConfigurationError, ValueError):
     """A throttle_cb that cannot be called: confluent-kafka raises ValueError."""
+
+
+class AuthenticationRefusedError(AuthenticationError, KafkaException):
+    """No credentials, or not the right ones; `args[0]` is a KafkaError with SASL_AUTHENTICATION_FAILED."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, message))
 
 
 class ClosedConsumerError(ClosedError, RuntimeError):
@@ -114,8 +122,8 @@ def fault_of(error: MembershipError) -> MembershipError:
             return kind(*error.args)
         case StateError():
             return InvalidCallError(str(error), error.code)
-        case RefusedError() | UnansweredError():
-            return _fault_of_question(error)
+        case RefusedError() | UnansweredError() | AuthenticationError():
+            return _fault_of_broker(error)
         case FatalGroupError():
             return FatalMemberError(str(error), error.code)
         case CommitError():
@@ -124,7 +132,9 @@ def fault_of(error: MembershipError) -> MembershipError:
             return error
 
 
-def _fault_of_question(error: RefusedError | UnansweredError) -> MembershipError:
+def _fault_of_broker(error: RefusedError | UnansweredError | AuthenticationError) -> MembershipError:
+    if isinstance(error, AuthenticationError):
+        return AuthenticationRefusedError(str(error))
     if isinstance(error, RefusedError):
         return RequestRefusedError(str(error), error.code)
     return RequestTimedOutError(str(error))

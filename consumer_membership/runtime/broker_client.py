@@ -27,6 +27,7 @@ from consumer_membership.runtime.cluster_client import BrokerRefusal
 from consumer_membership.runtime.connections import Purpose
 from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.group_client import GroupClient
+from consumer_membership.runtime.security import Security
 from consumer_membership.types import (
     NO_MEMBER_ID,
     BrokerAddress,
@@ -69,8 +70,9 @@ class BrokerClient(GroupClient):
         self,
         settings: ConnectionSettings,
         on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
+        security: Security | None = None,
     ) -> None:
-        super().__init__(settings)
+        super().__init__(settings, security)
         self._on_coordinator_lost = on_coordinator_lost
 
     async def heartbeat(

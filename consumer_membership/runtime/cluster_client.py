@@ -18,9 +18,10 @@ from kio.static.protocol import ResponsePayload
 from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 
 from consumer_membership.config import ConnectionSettings
-from consumer_membership.errors import MembershipError, TransportError, UnsupportedProtocolError
+from consumer_membership.errors import AuthenticationError, MembershipError, TransportError, UnsupportedProtocolError
 from consumer_membership.runtime.connections import Connections, Purpose
 from consumer_membership.runtime.failures import logger
+from consumer_membership.runtime.security import Security
 from consumer_membership.runtime.transport import BrokerConnection, RequestTimedOutError
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire import cluster, requests
@@ -57,11 +58,17 @@ _BuildMetadata: TypeAlias = "Callable[[BrokerVersions], Call[requests.MetadataRe
 
 
 class ClusterClient:
-    """The brokers of one cluster; every method belongs to the loop that called the first one."""
+    """The brokers of one cluster; every method belongs to the loop that called the first one.
 
-    def __init__(self, settings: ConnectionSettings) -> None:
+    `security`: what its owner made of the same settings; None: it is made here.
+
+    Raises:
+        ConfigurationError: what TLS needs cannot be read.
+    """
+
+    def __init__(self, settings: ConnectionSettings, security: Security | None = None) -> None:
         self._settings = settings
-        self._connections = Connections(settings, self._connection_lost)
+        self._connections = Connections(settings, security or Security(settings), self._connection_lost)
         self._brokers: Mapping[int, BrokerAddress] = {}
         self._learning: asyncio.Task[None] | None = None
         self._bootstrap = tuple(
@@ -221,7 +228,7 @@ class ClusterClient:
         try:
             broker, connection = await self._connections.first_of(Purpose.CLUSTER, (*known, *bootstrap))
         except TransportError as error:
-            raise TransportError(f"No broker can be reached: {error}") from error
+            raise type(error)(f"No broker can be reached: {error}") from error
         if broker.node_id == _UNKNOWN_NODE:
             self._learn_brokers_soon()
         return connection
@@ -319,4 +326,7 @@ def _leader(found: ClusterMetadata, partition: TopicPartition) -> BrokerAddress 
 
 
 def _may_pass(error: BaseException) -> bool:
+    """Not a refusal of the credentials: some brokers lock an account after a few."""
+    if isinstance(error, AuthenticationError):
+        return False
     return isinstance(error, TransportError) or (isinstance(error, BrokerRefusal) and error.retriable)

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 
 from consumer_membership.config import ConnectionSettings
-from consumer_membership.errors import TransportError
+from consumer_membership.errors import AuthenticationError, TransportError
 from consumer_membership.runtime.failures import FailureLog, logger
+from consumer_membership.runtime.security import Security
 from consumer_membership.runtime.transport import BrokerConnection, connect
 from consumer_membership.types import BrokerAddress
 
@@ -61,9 +62,13 @@ class Connections:
     """
 
     def __init__(
-        self, settings: ConnectionSettings, on_lost: Callable[[Purpose, BrokerAddress, TransportError, bool], None]
+        self,
+        settings: ConnectionSettings,
+        security: Security,
+        on_lost: Callable[[Purpose, BrokerAddress, TransportError, bool], None],
     ) -> None:
         self._settings = settings
+        self._security = security
         self._on_lost = on_lost
         self._open: dict[_Key, BrokerConnection] = {}
         self._dialing: dict[_Key, asyncio.Task[BrokerConnection]] = {}
@@ -118,12 +123,13 @@ class Connections:
         Waits for the backoff of the first that may be tried again, then tries each once.
 
         Raises:
+            AuthenticationError: each of them refuses this client, or is not believed.
             TransportError: none could be reached; the text has the reason for each.
         """
         await asyncio.sleep(min(map(self._wait_s, brokers), default=0.0))
         untried = [broker for broker in brokers if self._wait_s(broker) <= 0]
         attempts: dict[asyncio.Task[BrokerConnection], BrokerAddress] = {}
-        reasons: list[str] = [self._gate(broker).reason for broker in brokers if broker not in untried]
+        failures = [TransportError(self._gate(broker).reason) for broker in brokers if broker not in untried]
         while untried or attempts:
             if untried:
                 broker = untried.pop(0)
@@ -134,10 +140,13 @@ class Connections:
                 broker = attempts.pop(attempt)
                 if attempt.cancelled():
                     raise _closed(broker)
-                if attempt.exception() is None:
+                try:
                     return broker, attempt.result()
-                reasons.append(str(attempt.exception()))
-        raise TransportError("; ".join(dict.fromkeys(reasons)) or "bootstrap.servers is empty")
+                except TransportError as error:
+                    failures.append(error)
+        are_all_refusals = failures and all(isinstance(failure, AuthenticationError) for failure in failures)
+        kind = AuthenticationError if are_all_refusals else TransportError
+        raise kind("; ".join(dict.fromkeys(map(str, failures))) or "bootstrap.servers is empty")
 
     def drop(self, connection: BrokerConnection, error: TransportError) -> None:
         """Give up a connection for this reason; the next caller makes a new one."""
@@ -172,7 +181,7 @@ class Connections:
     async def _connect(self, key: _Key, broker: BrokerAddress) -> BrokerConnection:
         gate = self._gate(broker)
         try:
-            connection = await connect(key.host, key.port, self._settings)
+            connection = await connect(key.host, key.port, self._settings, self._security)
         except TransportError as error:
             self._shut(gate, error)
             raise

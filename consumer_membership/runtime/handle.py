@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
 
 from consumer_membership.config.contradictions import shown
-from consumer_membership.errors import ConfigurationError
+from consumer_membership.config.tokens import SharedTokens
+from consumer_membership.errors import AuthenticationError, ConfigurationError
 
-_QUOTED_KEY = re.compile(r'["`]([a-z][a-z0-9._]*)["`]')
+#: How librdkafka names a key: in quotes, or at the beginning of what OpenSSL says of it.
+_NAMED_KEY = re.compile(r'["`]([a-z][a-z0-9._]*)["`]|\b(ssl\.[a-z.]+) failed')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,31 @@ class Reports:
             self._calls.popleft()()
 
 
+class Handles:
+    """Makes one consumer's handle, and makes it anew: with what was set since.
+
+    `config` gives what it is made from; `rewrite` puts the member into the statistics.
+    """
+
+    def __init__(
+        self, config: Callable[[], Mapping[str, object]], callbacks: HandleCallbacks, rewrite: Callable[[str], str]
+    ) -> None:
+        self.reports = Reports()
+        self._config = config
+        self._callbacks = callbacks
+        self._rewrite = rewrite
+        self._credentials: Mapping[str, object] = {}
+
+    def make(self) -> Consumer:
+        """A handle that fetches; raises as `make_handle` does."""
+        return make_handle({**self._config(), **self._credentials}, self._callbacks, self.reports, self._rewrite)
+
+    def set_credentials(self, handle: Consumer, username: str, password: str) -> None:
+        """Have this handle's connections to come say this, and those of each later handle."""
+        handle.set_sasl_credentials(username, password)
+        self._credentials = {"sasl.username": username, "sasl.password": password}
+
+
 def make_handle(
     config: Mapping[str, object], callbacks: HandleCallbacks, reports: Reports, rewrite: Callable[[str], str]
 ) -> Consumer:
@@ -58,6 +85,7 @@ def make_handle(
 
     Raises:
         ConfigurationError: librdkafka refuses a key or its value; the key is named.
+        AuthenticationError: oauth_cb gave no token that librdkafka takes, within 10 s.
     """
     settings: dict[str, object] = dict(config)
     error_cb, stats_cb, throttle_cb = callbacks.error_cb, callbacks.stats_cb, callbacks.throttle_cb
@@ -74,8 +102,16 @@ def make_handle(
     except KafkaException as refused:
         error = refused.args[0]
         words = error.str() if isinstance(error, KafkaError) else str(error)
-        named = _QUOTED_KEY.search(words)
-        key = named[1] if named is not None else "configuration"
+        if isinstance(error, KafkaError) and error.code() == KafkaError.SASL_AUTHENTICATION_FAILED:
+            raise AuthenticationError(_without_token(words, config.get("oauth_cb"))) from refused
+        named = _NAMED_KEY.search(words)
+        key = (named[1] or named[2]) if named is not None else "configuration"
         raise ConfigurationError(
             key, shown(key, config.get(key)), f"{words.strip()} (librdkafka refuses it)"
         ) from refused
+
+
+def _without_token(words: str, tokens: object) -> str:
+    """What librdkafka says, with why there is no token."""
+    why = tokens.last_failure if isinstance(tokens, SharedTokens) else ""
+    return f"{words.strip()}: {why}" if why else f"{words.strip()}; see what oauth_cb does meanwhile"

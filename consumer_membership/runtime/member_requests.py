@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from consumer_membership.config import OffsetReset, StartSettings
-from consumer_membership.errors import InternalError, TransportError, UnsupportedProtocolError
+from consumer_membership.errors import AuthenticationError, InternalError, TransportError, UnsupportedProtocolError
 from consumer_membership.membership.choice import GroupMember
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,
@@ -156,6 +156,9 @@ class MemberRequests:
         match error:
             case BrokerRefusal():
                 refusal, is_final = error.error, not error.retriable
+            case AuthenticationError():
+                code = ErrorCode.sasl_authentication_failed
+                refusal, is_final = BrokerError(code=code.value, name=code.name.upper(), message=str(error)), False
             case UnsupportedProtocolError():
                 words = str(error)
                 refusal, is_final = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=words), True

@@ -16,6 +16,7 @@ from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.network_thread import NetworkThread
 from consumer_membership.runtime.observer import LogObserver, Observer
 from consumer_membership.runtime.ports import MemberPort
+from consumer_membership.runtime.security import Security
 
 
 def member_thread(
@@ -28,6 +29,7 @@ def member_thread(
     progress: Callable[[], tuple[int, int]],
 ) -> MemberPort:
     """The real member, on a thread of its own that is not started yet."""
+    security = Security(connection)
     return NetworkThread(
         member=member,
         protocols=protocols,
@@ -35,14 +37,15 @@ def member_thread(
         start=start,
         to_application=to_application,
         progress=progress,
-        observer=_observer(connection),
+        observer=_observer(connection, security),
+        security=security,
     )
 
 
-def _observer(connection: ConnectionSettings) -> Observer:
+def _observer(connection: ConnectionSettings, security: Security) -> Observer:
     if not connection.crash_guardian:
         return LogObserver()
-    return _Observers(LogObserver(), GuardianObserver(OF_THIS_PROCESS.get(), connection))
+    return _Observers(LogObserver(), GuardianObserver(OF_THIS_PROCESS.get(), connection, security))
 
 
 class _Observers:

@@ -42,6 +42,7 @@ from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.runtime.observer import Observer
+from consumer_membership.runtime.security import Security
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, CommittedOffsets, TopicPartition
 from consumer_membership.wire.schemas import import_schemas
 
@@ -62,7 +63,7 @@ class NetworkThread:
     """Runs one member. `start` begins, `post` gives it events, `view` shows it, `stop` ends it.
 
     `progress` is called on this thread, without lock, and returns two growing counts: signs that the application polls,
-    and records handed to it.
+    and records handed to it. `security`: what its owner made of `connection`; None: it is made here.
     """
 
     def __init__(
@@ -75,10 +76,12 @@ class NetworkThread:
         to_application: Mailbox[ApplicationEffect],
         progress: Callable[[], tuple[int, int]],
         observer: Observer,
+        security: Security | None = None,
     ) -> None:
         import_schemas(protocols.protocols[0])
         self._member = GroupMember(member, protocols, new_member_id=new_member_id, jitter=random.random)
         self._connection = connection
+        self._security = security or Security(connection)
         self._start_settings = start
         self._to_application = to_application
         self._progress = progress
@@ -135,6 +138,10 @@ class NetworkThread:
             answer.cancel()
         return answer
 
+    def set_credentials(self, username: str, password: str) -> None:
+        """Have later authentications say this, from any thread; connections that stand are left as they are."""
+        self._security.set_credentials(username, password)
+
     def stop(self, timeout_s: float) -> None:
         """End the thread and close its connections; what the member had not said yet stays unsaid."""
         loop, thread = self._loop, self._thread
@@ -154,7 +161,7 @@ class NetworkThread:
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            self._client = ClassicClient(self._connection, self._coordinator_lost)
+            self._client = ClassicClient(self._connection, self._coordinator_lost, self._security)
             self._requests = MemberRequests(self._client, self._member, self._start_settings, self._feed)
             loop.call_later(SAMPLE_S, self._sample)
             loop.run_forever()

@@ -32,6 +32,9 @@ class MemberPort(Protocol):
         the thread ends first, or never comes where the thread has just ended. Cancelling it ends the question.
         """
 
+    def set_credentials(self, username: str, password: str) -> None:
+        """Have later authentications say this, from any thread; connections that stand are left as they are."""
+
     @property
     def view(self) -> MembershipView:
         """The member's latest picture."""

@@ -29,7 +29,7 @@ from consumer_membership.runtime.data_plane import DataPlane
 from consumer_membership.runtime.deliveries import Deliveries
 from consumer_membership.runtime.duty import Duty, caller, is_running
 from consumer_membership.runtime.fetcher import Fetcher
-from consumer_membership.runtime.handle import HandleCallbacks, Reports, make_handle
+from consumer_membership.runtime.handle import HandleCallbacks, Handles
 from consumer_membership.runtime.handle_watch import HandleWatch
 from consumer_membership.runtime.life import Life
 from consumer_membership.runtime.listener import RebalanceListener
@@ -70,14 +70,8 @@ class Session:
         connection = config.connection_settings()
         self.deliveries = Deliveries()
         self._turnstile = Turnstile()
-        self._reports = Reports()
-        self._fetcher = Fetcher(
-            lambda: make_handle(config.fetcher_config(), callbacks, self._reports, self._rewrite), self.deliveries
-        )
-        self._watch = HandleWatch(lambda: self._fetcher.has_broker, self._heard_at)
-        self._open_commits = OpenCommits(self._post_to_thread, connection.socket_timeout_s)
         self.mailroom = Mailroom(self._take_commit)
-        self.life = Life(self._fetcher, self.mailroom.mailbox)
+        # Before librdkafka's handle: what TLS cannot read is told here with the file, and there by OpenSSL's numbers.
         self._port = port_factory(
             member=self._settings,
             protocols=config.protocol_settings(),
@@ -86,6 +80,11 @@ class Session:
             to_application=self.mailroom.mailbox,
             progress=self.deliveries.progress,
         )
+        self._handles = Handles(config.fetcher_config, callbacks, self._rewrite)
+        self._fetcher = Fetcher(self._handles.make, self.deliveries)
+        self._watch = HandleWatch(lambda: self._fetcher.has_broker, self._heard_at)
+        self._open_commits = OpenCommits(self._post_to_thread, connection.socket_timeout_s)
+        self.life = Life(self._fetcher, self.mailroom.mailbox)
         self._book = OffsetBook(self._fetcher, stores_by_itself=config.enable_auto_offset_store)
         self._steps = Steps(
             self._fetcher, self._book, self._turnstile, auto_commit=self._settings.auto_commit, post=self._port.post
@@ -123,6 +122,11 @@ class Session:
         if since is None or view.waits_for is not None:
             return view
         return replace(view, waits_for=WAITS_FOR_BROKER, waits_since=since, waits_until=None)
+
+    def set_credentials(self, username: str, password: str) -> None:
+        """Have the connections to come, librdkafka's and the member's, say this."""
+        self.partitions.ask(lambda handle, _: self._handles.set_credentials(handle, username, password), 0)
+        self._port.set_credentials(username, password)
 
     def _post_to_thread(self, *events: Event) -> None:
         """Post something that is worth connecting for."""
@@ -167,7 +171,7 @@ class Session:
                     return self._performer.notices.popleft()
                 left = deadline - monotonic()
                 self._gather(1, min(self.mailroom.slice_s, max(left, 0.0)))
-                self._reports.tell()
+                self._handles.reports.tell()
                 if self._may_serve and left > 0:
                     continue  # what was ordered meanwhile comes first: it may be about this very record
                 with suppress(IndexError):
@@ -194,7 +198,7 @@ class Session:
                 batch = self._gather(limit, min(self.mailroom.slice_s, max(left, 0.0)))
                 if batch is not None:
                     return batch
-                self._reports.tell()
+                self._handles.reports.tell()
                 if self._may_serve and left > 0:
                     continue
                 if len(self.deliveries.ready) >= limit or left <= 0 or self.life.is_ending:
@@ -231,7 +235,7 @@ class Session:
                 return None
             batch = self._fetcher.fetch(limit - len(self.deliveries.ready), slice_s)
             self._look_after_handle(is_alive=bool(batch))
-            if len(batch) == limit and not self._reports and not self.mailroom.mailbox.full:
+            if len(batch) == limit and not self._handles.reports and not self.mailroom.mailbox.full:
                 self.deliveries.pass_through(limit)
                 return batch
             self.deliveries.take_in(batch)
@@ -257,7 +261,7 @@ class Session:
         with self._turnstile:
             if not self.life.is_closed:
                 self._fetcher.fill(0)
-        if slice_s > 0 and not self.deliveries.ready and not self._reports:
+        if slice_s > 0 and not self.deliveries.ready and not self._handles.reports:
             self.mailroom.wait(lambda: self._may_serve or self.life.is_ending, slice_s)
 
     @property

@@ -1,29 +1,47 @@
 """One TCP connection to one broker: the socket around `wire.connection`.
 
 It sends what it is given and hands each answer to whoever waits for it. It does not retry, reconnect or choose a
-broker: `connections` does. TLS will come in where the transport is made (`_open`): asyncio wraps the socket, and
-nothing else changes.
+broker: `connections` does. TLS is asyncio's, around the socket (`_open`); authentication is the protocol's, with what
+`security` gives for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import random
 import socket
+import ssl
 from collections.abc import Callable
 from typing import TypeVar, assert_never, cast
 
 from kio.static.protocol import ResponsePayload
 
 from consumer_membership.config import ConnectionSettings
-from consumer_membership.errors import TransportError
+from consumer_membership.errors import AuthenticationError, TransportError
+from consumer_membership.runtime import tls
 from consumer_membership.runtime.addresses import Address, resolve
+from consumer_membership.runtime.failures import logger
+from consumer_membership.runtime.security import Security
 from consumer_membership.version import __version__
-from consumer_membership.wire.connection import Broken, BytesToSend, Connection, Event, Ready, ResponseReceived
+from consumer_membership.wire.connection import (
+    Broken,
+    BytesToSend,
+    Connection,
+    Event,
+    Ready,
+    Renewed,
+    ResponseReceived,
+)
 from consumer_membership.wire.frames import Call
+from consumer_membership.wire.sasl import Mechanism
 from consumer_membership.wire.versions import BrokerVersions
 
 ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
+
+#: After which part of a session (KIP-368) it is renewed: the Java client's, by chance, so that the connections of many
+#: clients that were started together do not all authenticate at once.
+_RENEW_FROM, _RENEW_UNTIL = 0.85, 0.95
 
 
 class RequestTimedOutError(TransportError):
@@ -37,20 +55,25 @@ class BrokerConnection(asyncio.Protocol):
     requests were waiting (they get the reason too). A `close` from this side does not call it.
     """
 
-    def __init__(self, peer: str, settings: ConnectionSettings) -> None:
+    def __init__(
+        self, peer: str, settings: ConnectionSettings, security: Security, mechanism: Mechanism | None = None
+    ) -> None:
         self.peer = peer
         self.on_closed: Callable[[TransportError, bool], None] | None = None
-        self._settings = settings
+        self._security = security
         self._protocol = Connection(
             client_id=settings.client_id,
             max_frame_bytes=settings.receive_message_max_bytes,
             software_version=__version__,
+            mechanism=mechanism,
         )
         self._ready: asyncio.Future[BrokerVersions] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[ResponsePayload]] = {}
         self._error: TransportError | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     @property
     def versions(self) -> BrokerVersions:
@@ -121,7 +144,10 @@ class BrokerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed (called by asyncio)."""
         # A reset and a broken pipe are the peer's end too, seen a moment later.
-        if exc is not None and not isinstance(exc, ConnectionError):
+        if isinstance(exc, ssl.SSLError):
+            # With TLS 1.3 a broker refuses a client's certificate after the handshake.
+            self._fail(TransportError(f"{self.peer}: {tls.explain(exc)}"))
+        elif exc is not None and not isinstance(exc, ConnectionError):
             self._fail(TransportError(f"{self.peer}: the connection broke ({exc})"))
         for event in self._protocol.receive_end():
             self._take(event)
@@ -132,30 +158,57 @@ class BrokerConnection(asyncio.Protocol):
             case BytesToSend(data=data):
                 if self._transport is not None:
                     self._transport.write(data)
-            case Ready(versions=versions):
+            case Ready(versions=versions, session_s=session_s):
                 if not self._ready.done():
                     self._ready.set_result(versions)
+                self._renew_within(session_s)
+            case Renewed(session_s=session_s, data=data):
+                logger.debug("%s: the session is renewed (KIP-368)", self.peer)
+                if self._transport is not None:
+                    self._transport.write(data)
+                self._renew_within(session_s)
             case ResponseReceived(correlation_id=correlation_id, entity=entity):
                 waiter = self._waiting.get(correlation_id)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(entity)
             case Broken(error=error):
-                self._fail(TransportError(f"{self.peer}: {error}"))
+                self._fail(type(error)(f"{self.peer}: {error}"))
             case _:
                 assert_never(event)
+
+    def _renew_within(self, session_s: float | None) -> None:
+        if session_s is not None:
+            after_s = session_s * random.uniform(_RENEW_FROM, _RENEW_UNTIL)  # noqa: S311 - no secret
+            self._renewal = asyncio.get_running_loop().call_later(after_s, self._begin_renewal)
+
+    def _begin_renewal(self) -> None:
+        self._renewing = asyncio.create_task(self._renew(), name=f"renewal at {self.peer}")
+
+    async def _renew(self) -> None:
+        """Authenticate once more (KIP-368). Where that cannot be begun, the session goes on until its end."""
+        try:
+            mechanism = await self._security.mechanism()
+        except AuthenticationError as error:
+            logger.warning("%s: the session cannot be renewed, the broker will end it: %s", self.peer, error)
+            return
+        if mechanism is not None and self._error is None and self._transport is not None:
+            self._transport.write(self._protocol.renew(mechanism))
 
     def _fail(self, error: TransportError) -> None:
         """The one place where a connection ends: everybody learns the first reason."""
         if self._error is not None:
             return
         self._error = error
+        for renewal in (self._renewal, self._renewing):
+            if renewal is not None:
+                renewal.cancel()
         had_waiters = bool(self._waiting)
         waiters: list[asyncio.Future[BrokerVersions] | asyncio.Future[ResponsePayload]]
         waiters = [self._ready, *self._waiting.values()]
         for waiter in waiters:
             if not waiter.done():
                 # One for each: an exception that several tasks raise gathers all their tracebacks.
-                waiter.set_exception(TransportError(str(error)))
+                waiter.set_exception(type(error)(str(error)))
                 # Who was cancelled meanwhile does not come for it, which asyncio would complain of.
                 waiter.exception()
         if self._transport is not None:
@@ -165,36 +218,45 @@ class BrokerConnection(asyncio.Protocol):
             self.on_closed(error, had_waiters)
 
 
-async def connect(host: str, port: int, settings: ConnectionSettings) -> BrokerConnection:
+async def connect(host: str, port: int, settings: ConnectionSettings, security: Security) -> BrokerConnection:
     """A connection to this broker, ready for requests; tries all addresses of the host.
 
     Raises:
-        TransportError: none of them led to a Kafka broker; the text names the peer, what happened and the remedy.
+        AuthenticationError: the broker does not believe who this is, or cannot show that it knows it.
+        TransportError: no address led to a Kafka broker; the text names the peer, what happened and the remedy.
     """
     peer = f"{host}:{port}"
     failures: list[str] = []
     try:
         for address in await resolve(host, port, settings.address_family):
             try:
-                return await _open(peer, address, settings)
+                return await _open(host, peer, address, settings, security)
+            except AuthenticationError:
+                # It is the same broker at every address, and some lock an account after a few failures.
+                raise
             except TransportError as error:
                 failures.append(str(error).removeprefix(f"{peer}: "))
     except TransportError as error:
-        raise TransportError(f"{peer}: {error}") from error
+        raise type(error)(f"{peer}: {str(error).removeprefix(f'{peer}: ')}") from error
     raise TransportError(f"{peer}: {'; '.join(dict.fromkeys(failures))}")
 
 
-async def _open(peer: str, address: Address, settings: ConnectionSettings) -> BrokerConnection:
-    connection = BrokerConnection(peer, settings)
-    stage, hint = f"no connection to {address}", "is the host up, and does a firewall drop the packets?"
+async def _open(
+    host: str, peer: str, address: Address, settings: ConnectionSettings, security: Security
+) -> BrokerConnection:
+    stage, hint = "no token", "oauth_cb has not returned it"
     sock = _socket(address, settings)
+    connection: BrokerConnection | None = None
     is_ready = False
     try:
         async with asyncio.timeout(settings.connection_setup_timeout_s):
+            # Before connecting: a token may take its time, for which no broker waits.
+            connection = BrokerConnection(peer, settings, security, await security.mechanism())
+            stage, hint = f"no connection to {address}", "is the host up, and does a firewall drop the packets?"
             loop = asyncio.get_running_loop()
             await loop.sock_connect(sock, address.sockaddr)
             stage, hint = f"connected to {address}, no answer", "is this the port of a Kafka broker?"
-            await loop.create_connection(lambda: connection, sock=sock)
+            await _wrap(connection, sock, security.tls, host)
             # asyncio switches Nagle's algorithm off by itself.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.disable_nagle)
             await connection.ready()
@@ -205,9 +267,27 @@ async def _open(peer: str, address: Address, settings: ConnectionSettings) -> Br
         raise TransportError(f"{stage}: {_explain(error)}") from error
     finally:
         if not is_ready:
-            connection.drop(TransportError(f"{peer}: the connection was given up"))
+            if connection is not None:
+                connection.drop(TransportError(f"{peer}: the connection was given up"))
             sock.close()
     return connection
+
+
+async def _wrap(connection: BrokerConnection, sock: socket.socket, context: ssl.SSLContext | None, host: str) -> None:
+    """Have asyncio drive this connected socket, under TLS if there is a context."""
+    loop = asyncio.get_running_loop()
+    if context is None:
+        await loop.create_connection(lambda: connection, sock=sock)
+        return
+    try:
+        await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=host)
+    except ssl.SSLError as error:
+        raise TransportError(tls.explain(error)) from error
+    except ConnectionError as error:
+        raise TransportError(
+            "the peer closed the connection during the TLS handshake; is this the broker's plaintext port, or does it "
+            "want a certificate of this client (ssl.certificate.location)?"
+        ) from error
 
 
 def _socket(address: Address, settings: ConnectionSettings) -> socket.socket:

@@ -1,10 +1,12 @@
-"""The few answers that a leave on behalf of a dead member needs, read with the standard library alone.
+"""The few frames that a leave on behalf of a dead member needs, read and written with the standard library alone.
 
 The guardian must be small and quick: kio costs 20 MB of memory and 0.3 s to import, at a moment when memory may be what
 ended the application. So its questions come to it as finished frames (`wire.requests`, `wire.frames`), and of the
-answers it reads only what stands here. A test holds every function against kio's own writers.
+answers it reads only what stands here. What it says by SASL depends on what the broker has said before, so these two
+requests are written here, too. A test holds every function against kio's own readers and writers.
 
-Each function takes an answer without its size, beginning with the correlation id.
+A function with the name of an API takes an answer without its size, beginning with the correlation id; one with
+`_request` behind it gives a frame, size included.
 """
 
 from __future__ import annotations
@@ -15,9 +17,17 @@ from typing import NamedTuple
 
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
 _RANGE = struct.Struct(">hhh")
+_REQUEST = struct.Struct(">hhi")
 #: FindCoordinator answers with a list from this version on (KIP-699).
 _BATCHED_FIND_COORDINATOR = 4
 _LONGEST_VARINT = 5
+
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+#: As `wire.versions` has them; from the second on SaslAuthenticate's strings and bytes are compact (KIP-482).
+SASL_HANDSHAKE_VERSION = 1
+SASL_AUTHENTICATE_VERSIONS = (1, 2)
+_COMPACT_SASL_AUTHENTICATE = 2
+_NO_TAGS = b"\0"
 
 
 class MalformedAnswerError(ValueError):
@@ -37,6 +47,20 @@ class Found(NamedTuple):
     verdict: Verdict
     host: str
     port: int
+
+
+class Offer(NamedTuple):
+    """What SaslHandshake said: a code, and the mechanisms that the broker takes."""
+
+    code: int
+    mechanisms: tuple[str, ...]
+
+
+class Reply(NamedTuple):
+    """What SaslAuthenticate said: whether the broker goes on, and then its message of the mechanism."""
+
+    verdict: Verdict
+    message: bytes
 
 
 def correlation_id(answer: bytes) -> int:
@@ -101,6 +125,60 @@ def find_coordinator(answer: bytes, version: int) -> Found:
     return Found(cursor.verdict(), host, port)
 
 
+def sasl_handshake_request(mechanism: str, number: int, client_id: str) -> bytes:
+    """The frame that asks for this mechanism."""
+    return _frame(_header(SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, number, client_id), _short(mechanism))
+
+
+def sasl_handshake(answer: bytes) -> Offer:
+    """What the broker says to the mechanism, and which ones it takes."""
+    cursor = _Cursor(answer)
+    cursor.number(_I32)
+    code = cursor.number(_I16)
+    return Offer(code, tuple(cursor.short_text() for _ in range(cursor.number(_I32))))
+
+
+def sasl_authenticate_request(version: int, message: bytes, number: int, client_id: str) -> bytes:
+    """The frame with this message of the mechanism."""
+    header = _header(SASL_AUTHENTICATE, version, number, client_id)
+    if version < _COMPACT_SASL_AUTHENTICATE:
+        return _frame(header, _I32.pack(len(message)), message)
+    return _frame(header, _NO_TAGS, _varint(len(message) + 1), message, _NO_TAGS)
+
+
+def sasl_authenticate(answer: bytes, version: int) -> Reply:
+    """What the broker says to the message; not how long it believes it (KIP-368), because a leave is soon over."""
+    cursor = _Cursor(answer)
+    if version < _COMPACT_SASL_AUTHENTICATE:
+        cursor.number(_I32)
+        verdict = Verdict(cursor.number(_I16), cursor.short_text())
+        return Reply(verdict, cursor.data(cursor.number(_I32)))
+    cursor.flexible_header()
+    return Reply(cursor.verdict(), cursor.data(cursor.varint() - 1))
+
+
+def _header(api_key: int, version: int, number: int, client_id: str) -> bytes:
+    return _REQUEST.pack(api_key, version, number) + _short(client_id)
+
+
+def _frame(*parts: bytes) -> bytes:
+    return _I32.pack(sum(map(len, parts))) + b"".join(parts)
+
+
+def _short(text: str) -> bytes:
+    """A string of the older kind: its length in two bytes, then UTF-8."""
+    data = text.encode()
+    return _I16.pack(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:  # noqa: PLR2004 - the highest bit says that more follow
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*parts, value))
+
+
 class _Cursor:
     """Reads one value after another; every way past the end is a MalformedAnswerError."""
 
@@ -130,7 +208,15 @@ class _Cursor:
 
     def text(self) -> str:
         """A compact string: its length plus one, then UTF-8; null (0) reads as empty."""
-        return self._take(max(0, self.varint() - 1)).decode(errors="replace")
+        return self.data(self.varint() - 1).decode(errors="replace")
+
+    def short_text(self) -> str:
+        """A string of the older kind; null (-1) reads as empty."""
+        return self.data(self.number(_I16)).decode(errors="replace")
+
+    def data(self, size: int) -> bytes:
+        """So many bytes; null (-1) reads as empty."""
+        return self._take(max(0, size))
 
     def verdict(self) -> Verdict:
         return Verdict(self.number(_I16), self.text())

@@ -287,8 +287,8 @@ def test_unknown_group_is_refused_before_any_removal() -> None:
     ("config", "key"),
     [
         ({}, "bootstrap.servers"),
-        ({"bootstrap.servers": "h:1", "security.protocol": "ssl"}, "security.protocol"),
-        ({"bootstrap.servers": "h:1", "sasl.mechanism": "PLAIN"}, "sasl.mechanism"),
+        ({"bootstrap.servers": "h:1", "security.protocol": "sasl_ssl"}, "sasl.mechanism"),
+        ({"bootstrap.servers": "h:1", "security.protocol": "ssl", "ssl.ca.location": "/no/file"}, "ssl.ca.location"),
         ({"bootstrap.servers": "h:1", "socket.timeout.ms": "soon"}, "socket.timeout.ms"),
     ],
 )

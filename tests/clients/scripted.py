@@ -83,6 +83,8 @@ class ScriptedMember:
         self.committed: dict[TopicPartition, OffsetAndMetadata | BrokerError] = {}
         self.questions: list[Question] = []
         self.answers_questions = True
+        #: What later authentications are to say.
+        self.credentials: tuple[str, str] | None = None
         #: What a leave orders before it is confirmed.
         self.farewell: list[ApplicationEffect] = []
         self.attempt = 0
@@ -136,6 +138,9 @@ class ScriptedMember:
         if self.answers_questions:
             answer.set_result({partition: self.committed.get(partition) for partition in partitions})
         return answer
+
+    def set_credentials(self, username: str, password: str) -> None:
+        self.credentials = (username, password)
 
     # ---- the test's side ----
 

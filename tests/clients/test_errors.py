@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, ThrottleEvent
 from confluent_kafka import TopicPartition as Wanted
 
-from consumer_membership import Consumer, FatalGroupError
+from consumer_membership import ConfigurationError, Consumer, FatalGroupError
 from consumer_membership.membership.effects import Problem, RaiseToApplication
 from consumer_membership.membership.events import Subscribed
 from consumer_membership.membership.states import MemberState
@@ -194,6 +194,32 @@ def test_throttle_cb_is_passed_on(consumers: ConsumerFactory) -> None:
     told: list[ThrottleEvent] = []
     consumer = consumers(throttle_cb=told.append)
     event = ThrottleEvent("broker", 1, 0.5)
-    consumer._use()._reports.note(lambda: told.append(event))
+    consumer._use()._handles.reports.note(lambda: told.append(event))
     consumer.poll(0)
     assert told == [event]
+
+
+def test_credentials_reach_both_kinds_of_connections(consumers: ConsumerFactory) -> None:
+    """What `set_sasl_credentials` says is librdkafka's, a later handle's, and the member's."""
+    consumer = consumers()
+    consumer.set_sasl_credentials("alice", "secret")
+    assert consumer.member.credentials == ("alice", "secret")
+    with pytest.raises(TypeError):
+        consumer.set_sasl_credentials("bob", None)  # type: ignore[arg-type]
+    assert consumer.member.credentials == ("alice", "secret")
+
+
+def test_file_that_tls_cannot_read_is_named_by_the_constructor() -> None:
+    """As in confluent-kafka with _INVALID_ARG, and with the file and the reason instead of OpenSSL's numbers."""
+    with pytest.raises(ConfigurationError) as caught:
+        Consumer(
+            {
+                "bootstrap.servers": "127.0.0.1:1",
+                "group.id": "any",
+                "security.protocol": "ssl",
+                "ssl.ca.location": "/no/such/file.pem",
+            }
+        )
+    assert isinstance(caught.value, KafkaException)
+    assert caught.value.args[0].code() == KafkaError._INVALID_ARG
+    assert "ssl.ca.location='/no/such/file.pem': No such file or directory; give a PEM file" in str(caught.value)

@@ -48,6 +48,25 @@ def members(broker: Broker, group: str) -> int:
     return len(described.members)
 
 
+def said_at_its_death(one: ConsumerProcess, two: ConsumerProcess, group: str) -> str:
+    """Kill the first of two members that share twelve partitions; its guardian's words, once the other has them all."""
+    two.settled(6)
+    member_id = one.settled(6).member_id
+    guardian = one.guardian()
+    assert guardian.net_connections("inet") == []
+    assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
+    killed_at = time.monotonic()
+    one.kill()
+    two.settled(12)
+    assert time.monotonic() - killed_at < PATIENCE_S < SESSION_S / 2
+    wait_until(lambda: has_ended(guardian), "the guardian's end")
+    (line,) = one.guardian_lines()
+    whose, died, words = line.partition(f" its process {one.process.pid} died; ")
+    assert died
+    assert whose.endswith(f"member {member_id} of group {group}:")
+    return words
+
+
 def test_killed_members_partitions_go_to_the_others_long_before_its_session_ends(
     broker: Broker, topic: str, group: str, tmp_path: Path
 ) -> None:
@@ -57,19 +76,8 @@ def test_killed_members_partitions_go_to_the_others_long_before_its_session_ends
         ConsumerProcess(servers, group, topic, tmp_path / "one") as one,
         ConsumerProcess(servers, group, topic, tmp_path / "two") as two,
     ):
-        two.settled(6)
-        member_id = one.settled(6).member_id
-        guardian = one.guardian()
-        assert guardian.net_connections("inet") == []
-        assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
-        killed_at = time.monotonic()
-        one.kill()
-        two.settled(12)
-        assert time.monotonic() - killed_at < PATIENCE_S < SESSION_S / 2
+        assert said_at_its_death(one, two, group).startswith("left on its behalf (epoch -1)")
         assert members(broker, group) == 1
-        wait_until(lambda: has_ended(guardian), "the guardian's end")
-        (line,) = one.guardian_lines()
-        assert f"member {member_id} of group {group}: its process {one.process.pid} died; left on its behalf" in line
 
 
 def test_killed_static_member_returns_to_its_partitions_without_a_takeover(
@@ -138,18 +146,7 @@ def test_killed_classic_members_partitions_go_to_the_others_long_before_its_sess
         ConsumerProcess(servers, group, topic, tmp_path / "one", group_protocol="classic") as one,
         ConsumerProcess(servers, group, topic, tmp_path / "two", group_protocol="classic") as two,
     ):
-        two.settled(6)
-        member_id = one.settled(6).member_id
-        guardian = one.guardian()
-        assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
-        killed_at = time.monotonic()
-        one.kill()
-        two.settled(12)
-        assert time.monotonic() - killed_at < PATIENCE_S < SESSION_S / 2
-        wait_until(lambda: has_ended(guardian), "the guardian's end")
-        (line,) = one.guardian_lines()
-        died = f"member {member_id} of group {group}: its process {one.process.pid} died"
-        assert f"{died}; left on its behalf (LeaveGroup)" in line
+        assert said_at_its_death(one, two, group).startswith("left on its behalf (LeaveGroup)")
 
 
 def test_killed_classic_static_member_returns_to_its_partitions_without_a_guardian(

@@ -50,7 +50,7 @@ class Worker:
             "auto.offset.reset": "earliest",
             "heartbeat.interval.ms": 200,
         }
-        settings |= {key.replace("_", "."): value for key, value in config.items()}
+        settings |= {key if key.endswith("_cb") else key.replace("_", "."): value for key, value in config.items()}
         self.notes = Notes()
         self.changed = threading.Condition()
         self.consumer = Consumer(settings)

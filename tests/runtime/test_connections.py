@@ -13,6 +13,7 @@ from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime import connections
 from consumer_membership.runtime.connections import Connections, Purpose
+from consumer_membership.runtime.security import Security
 from consumer_membership.types import BrokerAddress
 from tests.runtime.clients import PATIENCE_S, node, settings
 from tests.runtime.test_transport import listening, unused_port
@@ -29,7 +30,8 @@ def with_connections(
     """What `act` makes of connections, which are closed at the end."""
 
     async def run() -> ResultT:
-        pool = Connections(known or settings(), lambda *_: None)
+        wanted = known or settings()
+        pool = Connections(wanted, Security(wanted), lambda *_: None)
         try:
             return await act(pool)
         finally:

@@ -15,6 +15,7 @@ from kio.schema.consumer_group_heartbeat.v1 import ConsumerGroupHeartbeatRespons
 from consumer_membership.config import AddressFamily, ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.runtime.security import Security
 from consumer_membership.runtime.transport import BrokerConnection, RequestTimedOutError, connect
 from consumer_membership.wire import requests
 from consumer_membership.wire.frames import Call
@@ -47,7 +48,7 @@ def heartbeat(connection: BrokerConnection, epoch: int = 5) -> Call[ConsumerGrou
 
 async def connected(broker: ScriptedBroker, settings: ConnectionSettings = SETTINGS) -> BrokerConnection:
     """A connection to the broker's first node."""
-    return await connect(*broker.servers[0], settings)
+    return await connect(*broker.servers[0], settings, Security(settings))
 
 
 @contextmanager
@@ -170,7 +171,10 @@ def ends_of(script: Callable[[Received], Answer], callers: int) -> tuple[list[An
 
 def test_disconnect_fails_every_waiting_request_with_the_reason() -> None:
     """H10: who waits for an answer learns at once that none will come, and so does the owner."""
-    text = "PEER: the peer closed the connection"
+    text = (
+        "PEER: the peer closed the connection instead of answering the first request; does this port want SASL "
+        "(security.protocol)?"
+    )
     assert ends_of(lambda _: DISCONNECT, 3) == ([text] * 3, [(text, True)])
 
 
@@ -223,7 +227,7 @@ def test_close_from_this_side_fails_who_waits_and_tells_nobody_else() -> None:
 def refusal(host: str, port: int, settings: ConnectionSettings = SETTINGS) -> str:
     """The text of the error with which connecting fails."""
     with pytest.raises(TransportError) as caught:
-        asyncio.run(connect(host, port, settings))
+        asyncio.run(connect(host, port, settings, Security(settings)))
     return str(caught.value)
 
 
@@ -302,7 +306,7 @@ def test_all_addresses_of_a_host_are_tried(monkeypatch: pytest.MonkeyPatch) -> N
     """A name with several addresses: one on which nothing listens does not hide the next."""
 
     async def run() -> None:
-        await (await connect("broker.example", broker.servers[0][1], SETTINGS)).close()
+        await (await connect("broker.example", broker.servers[0][1], SETTINGS, Security(SETTINGS))).close()
 
     with ScriptedBroker() as broker:
         resolve_to(monkeypatch, broker.servers[0][1], "::1", "127.0.0.1")

@@ -1,10 +1,12 @@
 # ruff: noqa: ANN401  # entities of many versions, which share no type
-"""The answers that are read without kio say what kio's own writers wrote."""
+"""What is read without kio says what kio's own writers wrote, and what is written without it is what they would."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,12 +14,17 @@ from kio.index import load_response_schema
 from kio.schema.api_versions.v0.response import ApiVersion, ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4.response import Coordinator
+from kio.schema.sasl_authenticate import v1, v2
+from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
 
 from consumer_membership.wire import bare
+from consumer_membership.wire.frames import Call, encode
 from consumer_membership.wire.versions import SPOKEN, Api
 from tests.support.scripted_broker import frame
 
 ZERO = timedelta(0)
+#: SaslAuthenticate's requests and answers.
+SASL: dict[int, Any] = {1: v1, 2: v2}
 LONG = "a message that is longer than the 127 bytes which fit a length of one byte " * 3
 
 
@@ -164,3 +171,85 @@ def test_number_without_end_is_malformed() -> None:
 def test_correlation_id_is_the_first_number() -> None:
     """The same in every header."""
     assert bare.correlation_id(heartbeat(1)) == 7
+
+
+# ---- SASL ------------------------------------------------------------------------------------------------------------
+
+
+def shaken(code: ErrorCode = ErrorCode.none, mechanisms: tuple[str, ...] = ("PLAIN", "SCRAM-SHA-512")) -> bytes:
+    """An answer to SaslHandshake."""
+    return answer(SaslHandshakeResponse(error_code=code, mechanisms=mechanisms))
+
+
+def authenticated(
+    version: int, message: bytes = b"v=go on", code: ErrorCode = ErrorCode.none, words: str | None = None
+) -> bytes:
+    """An answer to SaslAuthenticate."""
+    return answer(
+        SASL[version].SaslAuthenticateResponse(
+            error_code=code, error_message=words, auth_bytes=message, session_lifetime=timedelta(hours=1)
+        )
+    )
+
+
+def test_sasl_is_spoken_in_the_versions_of_this_package() -> None:
+    """The guardian chooses among the same as a member."""
+    assert SPOKEN[Api.SASL_HANDSHAKE] == (bare.SASL_HANDSHAKE_VERSION,)
+    assert SPOKEN[Api.SASL_AUTHENTICATE] == bare.SASL_AUTHENTICATE_VERSIONS
+    assert (bare.SASL_HANDSHAKE, bare.SASL_AUTHENTICATE) == (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)
+
+
+@pytest.mark.parametrize("client_id", ["rdkafka", "", "jürgen", LONG])
+def test_sasl_handshake_request_is_kios(client_id: str) -> None:
+    """Byte by byte, size and header included."""
+    entity = SaslHandshakeRequest(mechanism="SCRAM-SHA-512")
+    call = Call(entity=entity, layout=SaslHandshakeRequest, response=SaslHandshakeResponse)
+    assert bare.sasl_handshake_request("SCRAM-SHA-512", 2, client_id) == encode(call, 2, client_id)
+
+
+@pytest.mark.parametrize("version", SPOKEN[Api.SASL_AUTHENTICATE])
+@pytest.mark.parametrize("message", [b"", b"n,,n=alice,r=nonce", b"\0alice\0" + b"x" * 126, b"y" * 20_000])
+def test_sasl_authenticate_request_is_kios(version: int, message: bytes) -> None:
+    """In both versions; from the second on lengths are of one byte, two, three."""
+    kind = SASL[version]
+    entity = kind.SaslAuthenticateRequest(auth_bytes=message)
+    call = Call(entity=entity, layout=kind.SaslAuthenticateRequest, response=kind.SaslAuthenticateResponse)
+    assert bare.sasl_authenticate_request(version, message, 3, "jürgen") == encode(call, 3, "jürgen")
+
+
+@pytest.mark.parametrize("mechanisms", [(), ("PLAIN",), ("PLAIN", "SCRAM-SHA-256", LONG)])
+@pytest.mark.parametrize("code", [ErrorCode.none, ErrorCode.unsupported_sasl_mechanism])
+def test_sasl_handshake_says_what_the_broker_takes(code: ErrorCode, mechanisms: tuple[str, ...]) -> None:
+    """With the code; the names are worth most where it refuses."""
+    assert bare.sasl_handshake(shaken(code, mechanisms)) == (code, mechanisms)
+
+
+@pytest.mark.parametrize("version", SPOKEN[Api.SASL_AUTHENTICATE])
+@pytest.mark.parametrize(
+    ("message", "code", "words", "expected"),
+    [
+        (b"r=nonce,s=salt,i=4096", ErrorCode.none, None, ((0, ""), b"r=nonce,s=salt,i=4096")),
+        (b"", ErrorCode.none, "", ((0, ""), b"")),
+        (b"", ErrorCode.sasl_authentication_failed, LONG, ((58, LONG), b"")),
+        (b"v" * 300, ErrorCode.none, None, ((0, ""), b"v" * 300)),
+    ],
+)
+def test_sasl_authenticate_says_the_brokers_message(
+    version: int, message: bytes, code: ErrorCode, words: str | None, expected: object
+) -> None:
+    """Or its refusal, with its words."""
+    assert bare.sasl_authenticate(authenticated(version, message, code, words), version) == expected
+
+
+def test_sasl_answers_that_were_cut_are_malformed() -> None:
+    """Wherever they were cut; how long the broker believes it, and the tagged fields behind, are not read."""
+    readers: list[tuple[bytes, Callable[[bytes], object], int]] = [(shaken(), bare.sasl_handshake, 0)]
+    for version, unread in ((1, 8), (2, 9)):
+        whole = authenticated(version, words="why")
+        readers.append((whole, partial(bare.sasl_authenticate, version=version), unread))
+    for whole, read, unread in readers:
+        needed = len(whole) - unread
+        read(whole[:needed])
+        for size in range(needed):
+            with pytest.raises(bare.MalformedAnswerError):
+                read(whole[:size])

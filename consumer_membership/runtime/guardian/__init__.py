@@ -21,7 +21,9 @@ is nobody's to give back.
     observer    a member's view -> its will, at each change
     owner       one guardian per process, forks  -- pipe --> wills     the ledger of what was said last
                                                              watch     is the application's process gone?
-                                                             leaving   the leaves, over plain sockets
+                                                             leaving   the leaves, wherever the coordinator is
+                                                             asking    one question to one broker
+                                                             encryption, authentication   for members with TLS or SASL
                                                              process   all of it, from the start to the end
                                                              script    how it comes to run without the package
 
@@ -32,6 +34,9 @@ Both sides share `wills`. Rules that everything here follows:
    a member that left already meets UNKNOWN_MEMBER_ID and harms nobody.
 2. The application never waits for it, and never fails because of it.
 3. It outlives signals that are meant for the application, and nothing else: it ends with the application.
+4. Passwords and keys are sent through the pipe into its memory, and nowhere else: not into arguments, environment (it
+   has the application's), texts or logs. Only a certificate or key that was given as text becomes a file while `ssl`
+   reads it, which this user alone can read.
 
 What it cannot do: a host, a container or a PID namespace that ends takes the guardian along. That is so too where the
 application is PID 1 of its container, or the child of an init that ends with it at once (one that waits half a second
@@ -41,5 +46,12 @@ waits for its end. The guardian is a child of the application, as multiprocessin
 that waits for all its children (`os.wait()` until there are none) waits for ever.
 
 Why finished frames instead of the wire room itself: kio takes 31 MB and 0.3 s to import, more than the whole budget.
-TLS and SASL will need more than frames that are made beforehand.
+SASL's alone are made here (`wire.bare`), because each depends on what the broker has said.
+
+The leave is as safe as the member was: over TLS with the same verification and the same certificate, after SASL with
+the user and the password of the member's last event (`Consumer.set_sasl_credentials`). What a will says of TLS and SASL
+is imported when it comes, in 15 to 20 ms, after which the guardian has 20 MB with TLS, 18 with SASL, 21 with both; TLS
+adds 10 ms to the leave. Certificates are read at the leave, since a renewal may have replaced them; their paths mean
+the application's folder. A broker that refuses the credentials is not asked again, for some lock an account then. There
+is no guardian for OAUTHBEARER: a token from before the death may have ended, and nobody is left to fetch another one.
 """

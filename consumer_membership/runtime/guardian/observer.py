@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
-from consumer_membership.config import AddressFamily, ConnectionSettings
+from consumer_membership.config import AddressFamily, ConnectionSettings, SaslSettings, TlsSettings
 from consumer_membership.membership.classic.exchanges import SendClassicLeave
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.guardian.asking import HELLO, QUESTION
 from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.guardian.wills import Frames, Will
+from consumer_membership.runtime.security import Security
 from consumer_membership.types import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -41,7 +45,6 @@ _FAMILIES = MappingProxyType(
         AddressFamily.V6: socket.AF_INET6,
     }
 )
-_FIRST, _SECOND = 0, 1
 
 
 class _Identity(NamedTuple):
@@ -51,17 +54,21 @@ class _Identity(NamedTuple):
     member_id: str
     instance_id: str | None
     coordinator: BrokerAddress
+    sasl: SaslSettings | None
 
 
 class GuardianObserver:
     """Tells the guardian of one member: when its will changes, and when there is nothing to leave any more.
 
-    The will follows the protocol that the member speaks at the moment: one of `group.protocol=auto` may change it.
+    The will follows the protocol that the member speaks at the moment: one of `group.protocol=auto` may change it. It
+    follows the credentials likewise; those of the moment are `security`'s.
     """
 
-    def __init__(self, guardian: Guardian, connection: ConnectionSettings) -> None:
+    def __init__(self, guardian: Guardian, connection: ConnectionSettings, security: Security) -> None:
         self._guardian = guardian
         self._connection = connection
+        self._security = security
+        self._tls = None if connection.tls is None else _from_anywhere(connection.tls)
         self._key = guardian.new_key()
         self._told: _Identity | None = None
 
@@ -85,7 +92,7 @@ class GuardianObserver:
         if coordinator is None:
             # Nobody has heard of this member yet.
             return None
-        return _Identity(view.protocol, view.member_id, view.instance_id, coordinator)
+        return _Identity(view.protocol, view.member_id, view.instance_id, coordinator, self._security.sasl)
 
     def _will(self, group_id: str, identity: _Identity) -> Will:
         client_id = self._connection.client_id
@@ -95,7 +102,7 @@ class GuardianObserver:
         else:
             leave = _leave(group_id, identity, member_epoch, client_id)
         find: Frames = {
-            version: encode(requests.find_coordinator(versions, group_id), _SECOND, client_id)
+            version: encode(requests.find_coordinator(versions, group_id), QUESTION, client_id)
             for version, versions in _each_version(Api.FIND_COORDINATOR)
         }
         return Will(
@@ -106,10 +113,28 @@ class GuardianObserver:
             coordinator=(identity.coordinator.host, identity.coordinator.port),
             bootstrap_servers=self._connection.bootstrap_servers,
             address_family=_FAMILIES[self._connection.address_family],
-            hello=encode(api_versions_v0(), _FIRST, client_id),
+            client_id=client_id,
+            tls=self._tls,
+            sasl=identity.sasl,
+            hello=encode(api_versions_v0(), HELLO, client_id),
             leave=leave,
             find_coordinator=find,
         )
+
+
+def _from_anywhere(tls: TlsSettings) -> TlsSettings:
+    """The same wherever a process stands: the guardian does not stand in the application's folder."""
+    return replace(
+        tls,
+        ca_location=_absolute(tls.ca_location),
+        crl_location=_absolute(tls.crl_location),
+        certificate_location=_absolute(tls.certificate_location),
+        key_location=_absolute(tls.key_location),
+    )
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).absolute())
 
 
 def _may_leave(view: MembershipView) -> bool:
@@ -141,17 +166,17 @@ def _leave(group_id: str, identity: _Identity, member_epoch: int, client_id: str
         owned=frozenset(),
     )
     return {
-        version: encode(requests.consumer_group_heartbeat(versions, group_id, heartbeat), _SECOND, client_id)
+        version: encode(requests.consumer_group_heartbeat(versions, group_id, heartbeat), QUESTION, client_id)
         for version, versions in _each_version(Api.CONSUMER_GROUP_HEARTBEAT)
     }
 
 
 def _classic_leave(group_id: str, identity: _Identity, client_id: str) -> Frames:
     leave = SendClassicLeave(
-        request_id=_SECOND, member_id=identity.member_id, instance_id=identity.instance_id, reason=_REASON
+        request_id=QUESTION, member_id=identity.member_id, instance_id=identity.instance_id, reason=_REASON
     )
     return {
-        version: encode(classic_requests.leave_group(versions, group_id, leave), _SECOND, client_id)
+        version: encode(classic_requests.leave_group(versions, group_id, leave), QUESTION, client_id)
         for version, versions in _each_version(Api.LEAVE_GROUP)
     }
 

@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 
+from consumer_membership.runtime.guardian.asking import load_for
 from consumer_membership.runtime.guardian.leaving import Level, leave
 from consumer_membership.runtime.guardian.watch import ParentWatch
 from consumer_membership.runtime.guardian.wills import Ledger, Will
@@ -80,6 +81,8 @@ def _take(ledger: Ledger) -> bool:
         if not data:
             return False
         ledger.take(data)
+        for will in ledger.wills:
+            load_for(will)
 
 
 def _leave_for(wills: tuple[Will, ...], pid: int) -> None:

@@ -1,7 +1,8 @@
 """Starts the guardian without its package: `python -I -S script.py PARENT_PID [PIDFD]`.
 
 Importing the package would load librdkafka, kio and pydantic, which the guardian neither needs nor has room for. So the
-package stands in `sys.modules` as a bare name with a path, and its modules are found below it.
+package stands in `sys.modules` as a bare name with a path, and its modules are found below it; likewise `config`, the
+one room of which the guardian needs modules (`config.settings`) and not the door.
 """
 
 import sys
@@ -9,10 +10,12 @@ import types
 from os.path import abspath, dirname
 
 if __name__ == "__main__":
-    _package = types.ModuleType("consumer_membership")
     # Without pathlib, which takes 10 ms to import.
-    _package.__path__ = [dirname(dirname(dirname(abspath(__file__))))]  # noqa: PTH100, PTH120
-    sys.modules[_package.__name__] = _package
+    _root = dirname(dirname(dirname(abspath(__file__))))  # noqa: PTH100, PTH120
+    for _name, _path in (("consumer_membership", _root), ("consumer_membership.config", f"{_root}/config")):
+        _package = types.ModuleType(_name)
+        _package.__path__ = [_path]
+        sys.modules[_name] = _package
 
     from consumer_membership.runtime.guardian.process import run
 

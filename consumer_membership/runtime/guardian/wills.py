@@ -1,7 +1,7 @@
 """What the application's process tells its guardian: one line of JSON for each change of one member's will.
 
-Pure, and shared by both processes. A line that was cut short by the application's death is no news: what was said
-before it holds.
+Pure, and shared by both processes. A line may hold a key and a password, and goes nowhere but through the pipe. One
+that was cut short by the application's death is no news: what was said before it holds.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias, cast
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from consumer_membership.config.settings import SaslSettings, TlsSettings
 
 #: One frame for each version in which the request may be sent.
 Frames: TypeAlias = Mapping[int, bytes]
@@ -23,8 +26,8 @@ class Will:
 
     `member_epoch` is the epoch that the leaving ConsumerGroupHeartbeat says; None: the member is one of the classic
     protocol, and `leave` is its LeaveGroup. `hello` is an ApiVersions of version 0; `leave` and `find_coordinator` have
-    the correlation id 1, as the second request of a connection. `coordinator` is where the group's coordinator was
-    last; `address_family` is the socket module's number.
+    the correlation id 1. `coordinator` is where the group's coordinator was last; `address_family` is the socket
+    module's number. `tls` and `sasl` are the member's own, with absolute paths, and with a password instead of tokens.
     """
 
     group_id: str
@@ -34,6 +37,9 @@ class Will:
     coordinator: Address
     bootstrap_servers: tuple[Address, ...]
     address_family: int
+    client_id: str
+    tls: TlsSettings | None
+    sasl: SaslSettings | None
     hello: bytes
     leave: Frames
     find_coordinator: Frames
@@ -53,6 +59,9 @@ def _plain(will: Will) -> dict[str, object]:
         "coordinator": will.coordinator,
         "bootstrap_servers": will.bootstrap_servers,
         "address_family": will.address_family,
+        "client_id": will.client_id,
+        "tls": None if will.tls is None else asdict(will.tls),
+        "sasl": None if will.sasl is None else (will.sasl.mechanism.value, will.sasl.username, will.sasl.password),
         "hello": _text(will.hello),
         "leave": {version: _text(frame) for version, frame in will.leave.items()},
         "find_coordinator": {version: _text(frame) for version, frame in will.find_coordinator.items()},
@@ -96,10 +105,30 @@ def _read(said: Mapping[str, object]) -> Will:
         coordinator=_address(said["coordinator"]),
         bootstrap_servers=tuple(map(_address, cast("list[object]", said["bootstrap_servers"]))),
         address_family=cast("int", said["address_family"]),
+        client_id=str(said["client_id"]),
+        tls=_tls(said["tls"]),
+        sasl=_sasl(said["sasl"]),
         hello=base64.b64decode(str(said["hello"])),
         leave=_frames(said["leave"]),
         find_coordinator=_frames(said["find_coordinator"]),
     )
+
+
+def _tls(said: object) -> TlsSettings | None:
+    if said is None:
+        return None
+    from consumer_membership.config.settings import TlsSettings  # noqa: PLC0415  # others' guardians do without
+
+    return TlsSettings(**cast("dict[str, Any]", said))
+
+
+def _sasl(said: object) -> SaslSettings | None:
+    if said is None:
+        return None
+    from consumer_membership.config.settings import SaslMechanism, SaslSettings  # noqa: PLC0415  # likewise
+
+    mechanism, username, password = cast("list[str]", said)
+    return SaslSettings(mechanism=SaslMechanism(mechanism), username=username, password=password)
 
 
 def _frames(said: object) -> Frames:

@@ -23,11 +23,14 @@ while True:
     beats.add(view.last_heartbeat_at)
     if not select.select([0], [], [], 0)[0]:
         continue
-    match order():
-        case "close":
+    match order().split():
+        case ["credentials", user, password]:
+            consumer.set_sasl_credentials(user, password)
+            say("set")
+        case ["close"]:
             consumer.close()
             break
-        case "exit":
+        case ["exit"]:
             sys.exit(0)
         case _:
             say(view.member_id or "-", len(beats), view.state, *sorted(p.partition for p in view.owned))
@@ -64,6 +67,11 @@ class ConsumerProcess(Application):
         self.order("report")
         member_id, beats, state, *owned = self.hears()
         return Standing(member_id, int(beats), state, tuple(map(int, owned)))
+
+    def set_credentials(self, user: str, password: str) -> None:
+        """Have it say this to brokers from now on."""
+        self.order(f"credentials {user} {password}")
+        assert self.hears() == ["set"]
 
     def settled(self, count: int) -> Standing:
         """Its standing as soon as it is STABLE and owns so many partitions."""

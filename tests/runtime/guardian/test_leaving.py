@@ -25,7 +25,7 @@ ZERO = timedelta(0)
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is only slow, on a busy machine, is not asked a second time."""
-    monkeypatch.setattr("consumer_membership.runtime.guardian.leaving._ANSWER_S", 60.0)
+    monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 60.0)
 
 
 class Clock:
@@ -242,7 +242,7 @@ def test_name_without_address_is_a_reason(name: str) -> None:
 
 def test_hanging_peer_is_left_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that takes connections and says nothing must not hold the guardian."""
-    monkeypatch.setattr("consumer_membership.runtime.guardian.leaving._ANSWER_S", 0.02)
+    monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = server.getsockname()
         outcome = leave(will(place), patience_s=0.0)

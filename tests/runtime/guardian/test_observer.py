@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from pathlib import Path
+
 import pytest
 
-from consumer_membership.config import AddressFamily, ConnectionSettings
+from consumer_membership.config import AddressFamily, ConnectionSettings, SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.membership.events import TimePassed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.observer import CLASSIC_GUARDED, GUARDED, GuardianObserver
+from consumer_membership.runtime.security import Security
 from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from consumer_membership.wire.versions import SPOKEN, Api
 from tests.runtime.guardian.wills import NotedGuardian, view
@@ -25,7 +29,7 @@ CLASSIC = GroupProtocol.CLASSIC
 def told_of(*views: MembershipView) -> NotedGuardian:
     """A guardian that was told of these pictures of one member."""
     noted = NotedGuardian()
-    observer = GuardianObserver(noted, SETTINGS)
+    observer = GuardianObserver(noted, SETTINGS, Security(SETTINGS))
     for picture in views:
         observer.observed(TimePassed(), (), picture)
     return noted
@@ -169,3 +173,50 @@ def test_classic_frames_are_the_leave_in_every_version() -> None:
         (member,) = request.entity.members
         assert (member.member_id, member.group_instance_id) == ("m", None)
         assert getattr(member, "reason", None) == (None if version == 4 else "its process died without leaving")
+
+
+# ---- TLS and SASL ----------------------------------------------------------------------------------------------------
+
+SASL = SaslSettings(mechanism=SaslMechanism.SCRAM_SHA_512, username="alice", password="hunter2")  # noqa: S106
+
+
+def test_will_of_a_plaintext_member_has_nothing_of_either() -> None:
+    """The guardian imports for it what it always did."""
+    ((_, will),) = told_of(view()).told
+    assert will is not None
+    assert (will.tls, will.sasl) == (None, None)
+
+
+def test_will_has_the_credentials_of_the_moment_and_is_told_again_with_others() -> None:
+    """`set_sasl_credentials`: at the next event, and only where they are others."""
+    noted = NotedGuardian()
+    settings = replace(SETTINGS, sasl=SASL)
+    security = Security(settings)
+    observer = GuardianObserver(noted, settings, security)
+    for username, password in (("alice", "hunter2"), ("alice", "hunter2"), ("alice", "hunter3"), ("bob", "hunter3")):
+        security.set_credentials(username, password)
+        observer.observed(TimePassed(), (), view())
+    wills = [will for _, will in noted.told if will is not None]
+    assert [will.sasl for will in wills] == [
+        SASL,
+        replace(SASL, password="hunter3"),  # noqa: S106
+        replace(SASL, username="bob", password="hunter3"),  # noqa: S106
+    ]
+    assert noted.tended == 1
+    assert "hunter" not in repr(wills)
+    assert "hunter" not in repr(observer._told)
+
+
+def test_paths_mean_the_folder_in_which_the_member_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guardian stands at the root, and the application may go elsewhere; all other settings are as they were."""
+    given = {field.name: field.name for field in fields(TlsSettings) if field.name.endswith("_location")}
+    tls = TlsSettings(**given, ca_pem="text", checks_hostname=False)
+    settings = replace(SETTINGS, tls=tls)
+    noted = NotedGuardian()
+    monkeypatch.chdir(tmp_path)
+    observer = GuardianObserver(noted, settings, Security(SETTINGS))
+    monkeypatch.chdir("/")
+    observer.observed(TimePassed(), (), view())
+    ((_, will),) = noted.told
+    assert will is not None
+    assert will.tls == replace(tls, **{name: str(tmp_path / name) for name in given})

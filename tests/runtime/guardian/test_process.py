@@ -7,23 +7,29 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from kio.schema.errors import ErrorCode
 
+from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.runtime.guardian import script as script_module
 from consumer_membership.runtime.guardian.wills import line_of
+from tests.runtime.guardian.gatekeeper import Gatekeeper
 from tests.runtime.guardian.processes import Application, has_ended, maps, pss_bytes, sleeps_again, wait_until
 from tests.runtime.guardian.test_leaving import HEARTBEAT, script
 from tests.runtime.guardian.wills import will
+from tests.runtime.test_tls import server_context
 from tests.support.scripted_broker import ScriptedBroker
+from tests.support.secured import Materials
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = script_module.__file__
+TLS = TlsSettings(ca_location="/ca")
+SASL = SaslSettings(mechanism=SaslMechanism.SCRAM_SHA_512, username="alice", password="pencil")  # noqa: S106
 #: A parent that starts the guardian, says what its argument holds, and then does what the test wants.
 PARENT = """
 import base64, socket, subprocess
@@ -199,31 +205,102 @@ def test_what_it_is_made_of(broker: ScriptedBroker) -> None:
         assert [name for name in ("kio", "pydantic", "asyncio", "confluent") if name in maps(guardian)] == []
 
 
-def test_its_modules_are_the_standard_library_and_a_few_of_ours() -> None:
-    """Whoever imports more there makes it large and slow."""
-    code = (
-        "import sys, atexit;"
-        "sys.argv=[sys.argv[1], '1'];"
-        "known = sys.stdlib_module_names | {'__main__'};"
-        "atexit.register(lambda: print(*sorted(n for n in sys.modules if n.partition('.')[0] not in known)));"
-        "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
+def test_killed_process_leaves_over_tls_with_its_password(
+    secured_materials: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Still under 25 MB; the secrets are in its memory, and in nothing that others can see or that stays."""
+    made = secured_materials
+    (place := tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    tls = TlsSettings(
+        ca_pem=made.ca_pem,
+        certificate_pem=made.client_cert_pem,
+        key_pem=made.encrypted_key_pem,
+        key_password=made.encrypted_key_password,
     )
+    context = server_context(made, tmp_path, wants_certificate=True)
+    gatekeeper = Gatekeeper(script(ErrorCode.none), SASL.mechanism.value)
+    log = tmp_path / "log"
+    with ScriptedBroker(gatekeeper, tls=context) as broker, log.open("wb") as stderr:
+        line = line_of(1, will(broker.servers[0], tls=tls, sasl=SASL))
+        program = PARENT + "ours.sendall(base64.b64decode(order())); order()"
+        with Application(program, SCRIPT, "pidfd", "", stderr=stderr) as application:
+            guardian = application.process_named("guardian")
+            wait_until(lambda: listens(guardian), "listening")
+            has_read = sleeps_again(guardian)
+            application.order(base64.b64encode(line).decode())
+            wait_until(has_read, "the guardian has what it needs")
+            assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
+            seen = [*guardian.cmdline(), *guardian.environ().values()]
+            application.kill()
+            broker.wait_for(HEARTBEAT)
+            wait_until(lambda: has_ended(guardian), "the guardian's end")
+    assert list(place.iterdir()) == []
+    seen.append(log.read_text())
+    assert "left on its behalf (epoch -1)" in seen[-1]
+    secrets = (SASL.password, made.encrypted_key_password, "PRIVATE KEY")
+    assert [text for text in seen for secret in secrets if secret in text] == []
+
+
+#: What a guardian has imported at its end: everything that is not the standard library's, and `ssl` and `hashlib`.
+MODULES = """
+import sys, atexit
+sys.argv = [sys.argv[1], "1"]
+known = sys.stdlib_module_names - {"ssl", "hashlib"} | {"__main__"}
+atexit.register(lambda: print(*sorted(n for n in sys.modules if n.partition(".")[0] not in known)))
+import runpy; runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+OURS = "consumer_membership"
+OF_ALL = [
+    OURS,
+    f"{OURS}.config",
+    f"{OURS}.runtime",
+    f"{OURS}.runtime.guardian",
+    f"{OURS}.runtime.guardian.asking",
+    f"{OURS}.runtime.guardian.leaving",
+    f"{OURS}.runtime.guardian.process",
+    f"{OURS}.runtime.guardian.watch",
+    f"{OURS}.runtime.guardian.wills",
+    f"{OURS}.wire",
+    f"{OURS}.wire.bare",
+]
+OF_TLS = [
+    f"{OURS}.config.settings",
+    f"{OURS}.errors",
+    f"{OURS}.runtime.guardian.encryption",
+    f"{OURS}.runtime.tls",
+]
+OF_SASL = [
+    f"{OURS}.config.settings",
+    f"{OURS}.errors",
+    f"{OURS}.runtime.guardian.authentication",
+    f"{OURS}.runtime.passwords",
+    f"{OURS}.wire.sasl",
+    "hashlib",
+]
+
+
+@pytest.mark.parametrize(
+    ("tls", "sasl", "expected"),
+    [
+        pytest.param(None, None, OF_ALL, id="plaintext"),
+        pytest.param(TLS, None, {*OF_ALL, *OF_TLS, "ssl"}, id="ssl"),
+        pytest.param(None, SASL, {*OF_ALL, *OF_SASL}, id="sasl_plaintext"),
+        pytest.param(TLS, SASL, {*OF_ALL, *OF_TLS, *OF_SASL, "ssl"}, id="sasl_ssl"),
+    ],
+)
+def test_its_modules_are_the_standard_library_and_a_few_of_ours(
+    tls: TlsSettings | None, sasl: SaslSettings | None, expected: Iterable[str]
+) -> None:
+    """Whoever imports more there makes it large and slow; TLS and SASL are imported for those who have them."""
+    testament = will(("127.0.0.1", 1), tls=tls, sasl=sasl)
+    # The guardian of a process that is not its parent acts at once. It takes the will with one reading, and that the
+    # member left with a later one: between the two is more than it reads at once.
+    lines = line_of(1, testament) + b"-" * (1 << 17) + b"\n" + line_of(1, None)
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code, SCRIPT],
+        [sys.executable, "-I", "-S", "-c", MODULES, SCRIPT],
         check=True,
         capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
+        input=lines,
     )
-    ours = "consumer_membership"
-    assert done.stdout.split() == [
-        ours,
-        f"{ours}.runtime",
-        f"{ours}.runtime.guardian",
-        f"{ours}.runtime.guardian.leaving",
-        f"{ours}.runtime.guardian.process",
-        f"{ours}.runtime.guardian.watch",
-        f"{ours}.runtime.guardian.wills",
-        f"{ours}.wire",
-        f"{ours}.wire.bare",
-    ]
+    assert done.stdout.decode().split() == sorted(expected)

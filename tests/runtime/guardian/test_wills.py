@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.runtime.guardian.wills import Ledger, line_of
 from consumer_membership.types import GroupProtocol
 from tests.runtime.guardian.wills import will
@@ -11,6 +12,14 @@ from tests.runtime.guardian.wills import will
 ONE = will(("10.0.0.1", 9092), [("kafka", 9092), ("::1", 9093)], member_id="one")
 TWO = will(("10.0.0.2", 9092), member_id="two", instance_id="i")
 CLASSIC = will(("10.0.0.3", 9092), member_id="three", protocol=GroupProtocol.CLASSIC)
+#: Text that JSON has to escape, and what no UTF-8 can hold.
+PASSWORD = 'p"\\\n\x7f ü \udc80'  # noqa: S105
+SECURED = will(
+    ("kafka", 9093),
+    member_id="four",
+    tls=TlsSettings(ca_location="/ca", key_pem="KEY-PEM", key_password=PASSWORD, verifies=False, checks_hostname=False),
+    sasl=SaslSettings(mechanism=SaslMechanism.SCRAM_SHA_256, username="jürgen", password=PASSWORD),
+)
 
 
 def ledger(data: bytes) -> Ledger:
@@ -22,7 +31,16 @@ def ledger(data: bytes) -> Ledger:
 
 def test_will_comes_out_as_it_went_in() -> None:
     """All fields, frames included; an epoch that a classic member has not is none afterwards, too."""
-    assert ledger(line_of(1, ONE) + line_of(2, TWO) + line_of(3, CLASSIC)).wills == (ONE, TWO, CLASSIC)
+    wills = (ONE, TWO, CLASSIC, SECURED)
+    assert ledger(b"".join(line_of(key, one) for key, one in enumerate(wills))).wills == wills
+
+
+def test_secrets_of_a_will_are_not_shown() -> None:
+    """Whoever prints one: before the pipe or behind it."""
+    for shown in (repr(SECURED), repr(ledger(line_of(1, SECURED)).wills)):
+        assert "jürgen" in shown
+        assert repr(PASSWORD) not in shown
+        assert "KEY-PEM" not in shown
 
 
 def test_last_word_of_a_member_holds() -> None:

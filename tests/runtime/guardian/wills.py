@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from consumer_membership.config import ConnectionSettings
+from consumer_membership.config import ConnectionSettings, SaslSettings, TlsSettings
 from consumer_membership.membership.events import TimePassed
 from consumer_membership.membership.member import Member
 from consumer_membership.membership.portrait import view_of
@@ -15,6 +15,7 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.observer import GuardianObserver
 from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.guardian.wills import Address, Will
+from consumer_membership.runtime.security import Security
 from consumer_membership.types import BrokerAddress, GroupProtocol
 
 
@@ -60,14 +61,17 @@ def will(
     instance_id: str | None = None,
     protocol: GroupProtocol = GroupProtocol.CONSUMER,
     group_id: str = "orders",
+    tls: TlsSettings | None = None,
+    sasl: SaslSettings | None = None,
 ) -> Will:
     """The will of a member of this group with this coordinator."""
     noted = NotedGuardian()
-    settings = ConnectionSettings(bootstrap_servers=tuple(bootstrap), client_id="tests")
+    settings = ConnectionSettings(bootstrap_servers=tuple(bootstrap), client_id="tests", tls=tls, sasl=sasl)
     picture = view(
         coordinator=coordinator, member_id=member_id, instance_id=instance_id, protocol=protocol, group_id=group_id
     )
-    GuardianObserver(noted, settings).observed(TimePassed(), (), picture)
+    security = Security(replace(settings, tls=None))
+    GuardianObserver(noted, settings, security).observed(TimePassed(), (), picture)
     ((_, made),) = noted.told
     assert made is not None
     return made

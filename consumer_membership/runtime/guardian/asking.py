@@ -1,0 +1,139 @@
+"""One question to one broker, on a connection of its own: as safe as the member's were.
+
+Blocking sockets and the standard library only. What TLS and SASL need beyond that is imported for members that had them
+alone (`load_for`); a guardian of others stays as small as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from consumer_membership.runtime.guardian.wills import Address, Frames, Will
+from consumer_membership.wire import bare
+
+#: One broker on the same continent answers in 0.3 s.
+_CONNECT_S, _ANSWER_S = 3.0, 5.0
+#: The answers that are read take about 1 KB; a larger size is not Kafka's.
+_LONGEST_ANSWER = 1 << 20
+#: The numbers of a connection's requests; those of SASL, which go between these two, come after them.
+HELLO, QUESTION = 0, 1
+
+ResultT = TypeVar("ResultT")
+
+
+class NoAnswerError(Exception):
+    """This broker does not answer now; another one may, or the same one later."""
+
+
+class RefusedError(Exception):
+    """The broker does not believe who asks, and will not: with its words, and never a secret."""
+
+
+def load_for(will: Will) -> None:
+    """Import what the leave for this member needs, while there is time: at its end an upgrade may have removed it."""
+    if will.tls is not None:
+        from consumer_membership.runtime.guardian import encryption  # noqa: F401, PLC0415
+    if will.sasl is not None:
+        from consumer_membership.runtime.guardian import authentication  # noqa: F401, PLC0415
+
+
+def ask(will: Will, broker: Address, api_key: int, frames: Frames, read: Callable[[bytes, int], ResultT]) -> ResultT:
+    """What this broker answers, read by `read` in the newest version that both sides know.
+
+    Raises:
+        NoAnswerError: nothing, or nothing that could be read.
+        RefusedError: it refuses the member's credentials; some lock an account that tries once more.
+    """
+    try:
+        with _connected(will, broker) as sock:
+            exchange = partial(_exchange, sock)
+            offered = bare.offered_versions(exchange(will.hello, HELLO))
+            if will.sasl is not None:
+                from consumer_membership.runtime.guardian.authentication import authenticate  # noqa: PLC0415
+
+                authenticate(will.sasl, will.client_id, offered, exchange)
+            version = newest(frames, offered.get(api_key), api_key)
+            return read(exchange(frames[version], QUESTION), version)
+    except OSError as error:
+        raise NoAnswerError(f"{shown(broker)}: {error.strerror or error}") from error
+    except (bare.MalformedAnswerError, UnicodeError) as error:
+        raise NoAnswerError(f"{shown(broker)}: {error}") from error
+    except RefusedError as error:
+        raise RefusedError(f"{shown(broker)}: {error}") from error
+
+
+def newest(known: Iterable[int], offered: tuple[int, int] | None, api_key: int) -> int:
+    """The newest version that both sides know.
+
+    Raises:
+        MalformedAnswerError: there is none.
+    """
+    lowest, highest = offered or (0, -1)
+    common = [version for version in known if lowest <= version <= highest]
+    if not common:
+        raise bare.MalformedAnswerError(f"it offers no version of api {api_key} that this package speaks")
+    return max(common)
+
+
+def shown(address: Address) -> str:
+    """The address as people write it."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@contextlib.contextmanager
+def _connected(will: Will, broker: Address) -> Iterator[socket.socket]:
+    host, port = broker
+    # Bytes spare the codec for international names, which is slow to import.
+    name = host.encode() if host.isascii() else host
+    with _reached(name, port, will.address_family) as sock:
+        sock.settimeout(_ANSWER_S)
+        if will.tls is None:
+            yield sock
+            return
+        from consumer_membership.runtime.guardian.encryption import encrypted  # noqa: PLC0415
+
+        with encrypted(sock, will.tls, name) as safe:
+            yield safe
+
+
+def _reached(name: bytes | str, port: int, family: int) -> socket.socket:
+    """A connection to the first of the host's addresses that takes one."""
+    failure = OSError("the name has no address")
+    for kind, _, _, _, sockaddr in socket.getaddrinfo(name, port, family, socket.SOCK_STREAM):
+        sock = socket.socket(kind, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(_CONNECT_S)
+            sock.connect(sockaddr)
+        except OSError as error:
+            sock.close()
+            failure = error
+            continue
+        return sock
+    raise failure
+
+
+def _exchange(sock: socket.socket, request: bytes, number: int) -> bytes:
+    """The answer to this request, without its size."""
+    sock.sendall(request)
+    size = int.from_bytes(_receive(sock, 4), "big")
+    if size > _LONGEST_ANSWER:
+        raise bare.MalformedAnswerError(f"an answer says it has {size} bytes, which is not Kafka's; is TLS wanted?")
+    answer = _receive(sock, size)
+    if bare.correlation_id(answer) != number:
+        raise bare.MalformedAnswerError(f"the answer has number {bare.correlation_id(answer)} instead of {number}")
+    return answer
+
+
+def _receive(sock: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = sock.recv(size - len(parts))
+        if not part:
+            raise ConnectionResetError(f"closed the connection after {len(parts)} of {size} bytes")
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,53 @@
+"""SASL for the guardian's connections: the member's mechanism (`wire.sasl`), in frames that are made without kio.
+
+A module of its own because of what it imports: 4 MB, most of them OpenSSL's (`hashlib`), for members with SASL alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from consumer_membership.config.settings import SaslSettings
+from consumer_membership.errors import AuthenticationError
+from consumer_membership.runtime.guardian.asking import QUESTION, RefusedError, newest
+from consumer_membership.runtime.passwords import password_mechanism
+from consumer_membership.wire import bare
+from consumer_membership.wire.sasl import Mechanism, judge_handshake, judge_reply
+
+
+def authenticate(
+    sasl: SaslSettings,
+    client_id: str,
+    offered: Mapping[int, tuple[int, int]],
+    exchange: Callable[[bytes, int], bytes],
+) -> None:
+    """Tell the broker who the member was; `exchange` gives the answer to a request with this number.
+
+    Raises:
+        RefusedError: the broker does not believe it, or is not the one that it says it is.
+        MalformedAnswerError: the broker does not speak SASL as this package does.
+    """
+    newest((bare.SASL_HANDSHAKE_VERSION,), offered.get(bare.SASL_HANDSHAKE), bare.SASL_HANDSHAKE)
+    version = newest(bare.SASL_AUTHENTICATE_VERSIONS, offered.get(bare.SASL_AUTHENTICATE), bare.SASL_AUTHENTICATE)
+    mechanism = _mechanism(sasl)
+    try:
+        number = QUESTION + 1
+        offer = bare.sasl_handshake(exchange(bare.sasl_handshake_request(mechanism.name, number, client_id), number))
+        judge_handshake(mechanism.name, offer.code, offer.mechanisms)
+        message: bytes | None = mechanism.begin()
+        while message is not None:
+            number += 1
+            request = bare.sasl_authenticate_request(version, message, number, client_id)
+            reply = bare.sasl_authenticate(exchange(request, number), version)
+            judge_reply(mechanism.name, reply.verdict.code, reply.verdict.message)
+            message = mechanism.answer(reply.message)
+    except AuthenticationError as error:
+        raise RefusedError(str(error)) from error
+
+
+def _mechanism(sasl: SaslSettings) -> Mechanism:
+    try:
+        return password_mechanism(sasl)
+    except ValueError as error:
+        # `set_sasl_credentials` takes any text.
+        raise RefusedError(f"sasl.mechanism={sasl.mechanism.value}: {error}") from error

@@ -1,0 +1,145 @@
+"""TLS as the configuration asks for it: Python's own ssl, told what librdkafka's OpenSSL is told by the same keys."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+# Not from the room's door, which loads pydantic: the guardian's process has TLS from here, too.
+from consumer_membership.config.settings import TlsSettings
+from consumer_membership.errors import ConfigurationError
+
+#: OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH, for which Python has no names.
+_OTHER_HOST = frozenset({62, 64})
+#: What OpenSSL makes of the bytes of a peer that speaks something else.
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST"})
+_NO_CERTIFICATE = "the broker wants a certificate of this client: give ssl.certificate.location and ssl.key.location"
+_BAD_CERTIFICATE = "the broker does not trust this client's certificate (ssl.certificate.location)"
+_ALERTS: Mapping[str, str] = MappingProxyType(
+    {
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED": _NO_CERTIFICATE,
+        # What TLS 1.2 brokers say to a client without one.
+        "SSLV3_ALERT_BAD_CERTIFICATE": f"{_NO_CERTIFICATE}, one that it trusts",
+        "TLSV1_ALERT_UNKNOWN_CA": _BAD_CERTIFICATE,
+        "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _BAD_CERTIFICATE,
+        "SSLV3_ALERT_CERTIFICATE_EXPIRED": "this client's certificate (ssl.certificate.location) has expired",
+        "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker takes none of this client's ciphers (ssl.cipher.suites)",
+        "TLSV1_ALERT_PROTOCOL_VERSION": "the broker speaks no TLS that this client does: 1.2 or later is needed",
+        "UNSUPPORTED_PROTOCOL": "the broker speaks no TLS that this client does: 1.2 or later is needed",
+    }
+)
+
+
+def tls_context(tls: TlsSettings) -> ssl.SSLContext:
+    """What makes connections safe in this way; TLS 1.2 at least.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or it does not hold what it should; names key, file and remedy.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # In this order: a context that checks names does not let go of verification.
+    context.check_hostname = tls.verifies and tls.checks_hostname
+    context.verify_mode = ssl.CERT_REQUIRED if tls.verifies else ssl.CERT_NONE
+    _trust(context, tls)
+    _identify(context, tls)
+    if tls.cipher_suites is not None:
+        try:
+            context.set_ciphers(tls.cipher_suites)
+        except ssl.SSLError as error:
+            remedy = "OpenSSL has none of them; give names that `openssl ciphers` prints, separated by colons"
+            raise ConfigurationError("ssl.cipher.suites", tls.cipher_suites, remedy) from error
+    return context
+
+
+def explain(error: ssl.SSLError) -> str:
+    """What a failed handshake means, and the remedy."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OTHER_HOST:
+            return (
+                f"the broker's certificate is for another host ({error.verify_message.strip()}); connect by a name "
+                "that it has, or set ssl.endpoint.identification.algorithm to none"
+            )
+        return (
+            f"the broker's certificate is not trusted ({error.verify_message}); give its authority's certificate as "
+            "ssl.ca.location"
+        )
+    reason = error.reason or ""
+    if reason in _NOT_TLS:
+        return "the peer does not speak TLS; is this the broker's plaintext port (security.protocol)?"
+    return f"TLS failed: {_ALERTS.get(reason, reason.replace('_', ' ').lower() or str(error))}"
+
+
+def _trust(context: ssl.SSLContext, tls: TlsSettings) -> None:
+    if tls.ca_location is None and tls.ca_pem is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if tls.ca_location is not None:
+        is_folder = Path(tls.ca_location).is_dir()
+        with _readable("ssl.ca.location", tls.ca_location, "a PEM file of certificates, or a folder of hashed ones"):
+            context.load_verify_locations(
+                cafile=None if is_folder else tls.ca_location, capath=tls.ca_location if is_folder else None
+            )
+    if tls.ca_pem is not None:
+        with _readable("ssl.ca.pem", "...", "certificates in PEM"):
+            context.load_verify_locations(cadata=tls.ca_pem)
+    if tls.crl_location is not None:
+        with _readable("ssl.crl.location", tls.crl_location, "a PEM file of revocation lists"):
+            context.load_verify_locations(cafile=tls.crl_location)
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+
+
+def _identify(context: ssl.SSLContext, tls: TlsSettings) -> None:
+    """Load this client's certificate and key, which Python takes as files only."""
+    with (
+        _as_file("ssl.certificate", tls.certificate_location, tls.certificate_pem) as certificate,
+        _as_file("ssl.key", tls.key_location, tls.key_pem) as key,
+    ):
+        if certificate is None:
+            if key is not None:
+                remedy = "a key without its certificate is of no use; give ssl.certificate.location, or leave it out"
+                raise ConfigurationError("ssl.key.location", tls.key_location or "***", remedy)
+            return
+        # OpenSSL does not say which of the two it means.
+        for location_key, location in (
+            ("ssl.certificate.location", tls.certificate_location),
+            ("ssl.key.location", tls.key_location),
+        ):
+            with _readable(location_key, location or "...", "a PEM file that this process may read"):
+                _ = location is None or Path(location).read_bytes()
+        shown = tls.certificate_location or "..."
+        what = "a certificate and its key in PEM, and ssl.key.password if the key is locked"
+        with _readable("ssl.certificate.location", shown, what):
+            # Without a password OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(certificate, key, password=lambda: tls.key_password or "")
+
+
+@contextmanager
+def _as_file(kind: str, location: str | None, text: str | None) -> Iterator[str | None]:
+    """The file; for a text one that only this user can read, and for no longer than the block."""
+    if location is not None or text is None:
+        yield location
+        return
+    try:
+        opened = tempfile.NamedTemporaryFile("w", suffix=".pem")  # noqa: SIM115 - the next statement closes it
+    except OSError as error:
+        remedy = f"OpenSSL reads files only, and none can be made ({error.strerror}); give {kind}.location, or a TMPDIR"
+        raise ConfigurationError(f"{kind}.pem", "...", remedy) from error
+    with opened as file:
+        file.write(text)
+        file.flush()
+        yield file.name
+
+
+@contextmanager
+def _readable(key: str, value: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLError as error:
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        raise ConfigurationError(key, value, f"{reason}; give {what}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(key, value, f"{reason}; give {what}") from error

@@ -1,0 +1,79 @@
+"""Applications that die without a goodbye on a broker that insists on TLS and SASL."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.pool import BrokerPool
+from tests.integration.conftest import NEWEST
+from tests.integration.test_guardian import members, said_at_its_death
+from tests.runtime.guardian.consumers import ConsumerProcess
+from tests.runtime.guardian.processes import ROOT, has_ended, wait_until
+from tests.support.kafka import create_topic, unique
+from tests.support.secured import Materials, Way, client_config
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+#: What needs no tokens, which nobody is left to fetch.
+WAYS = [way for way in Way if not way.mechanism or way.has_password]
+
+
+@pytest.fixture
+def broker(broker_pool: BrokerPool, secured_materials: Materials) -> Broker:
+    """A broker with listeners of all kinds."""
+    return broker_pool.shared(NEWEST, security=secured_materials.security)
+
+
+def settings(broker: Broker, made: Materials, way: Way, user: str) -> dict[str, str]:
+    """What a `ConsumerProcess` needs to get in this way; paths are relative to the folder that it stands in."""
+    config = {key.replace(".", "_"): str(value) for key, value in client_config(broker, made, way, user).items()}
+    paths = {key: os.path.relpath(value, ROOT) for key, value in config.items() if key.endswith("_location")}
+    return {"bootstrap": config.pop("bootstrap_servers")} | config | paths
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_killed_members_partitions_go_to_the_others_long_before_its_session_ends(
+    broker: Broker, secured_materials: Materials, way: Way, tmp_path: Path
+) -> None:
+    """The leave gets in as the member did; bob's password has in it what each mechanism treats in its own way."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 12), unique("group")
+    config = settings(broker, secured_materials, way, "bob")
+    with (
+        ConsumerProcess(group=group, topic=topic, log=tmp_path / "one", **config) as one,
+        ConsumerProcess(group=group, topic=topic, log=tmp_path / "two", **config) as two,
+    ):
+        expected = f"left on its behalf (epoch -1) at coordinator {config['bootstrap']}"
+        assert said_at_its_death(one, two, group) == expected
+        assert members(broker, group) == 1
+
+
+@pytest.mark.parametrize("way", [Way.PLAIN, Way.SCRAM_512_OVER_TLS], ids=lambda way: way.name)
+def test_credentials_that_are_wrong_by_then_are_an_end(
+    broker: Broker, secured_materials: Materials, way: Way, tmp_path: Path
+) -> None:
+    """`set_sasl_credentials` reaches the guardian; what the broker refuses it says, and waits for nothing."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 12), unique("group")
+    config = settings(broker, secured_materials, way, "alice")
+    with ConsumerProcess(group=group, topic=topic, log=tmp_path / "one", **config) as one:
+        one.settled(12)
+        guardian = one.guardian()
+        one.set_credentials("alice", "hunter2")
+        beats = one.standing().heartbeats
+        wait_until(lambda: one.standing().heartbeats >= beats + 2, "two heartbeats")
+        one.kill()
+        wait_until(lambda: has_ended(guardian), "the guardian's end")
+        (line,) = one.guardian_lines()
+        assert " WARNING consumer_membership.guardian: " in line
+        refusal = (
+            f"{config['bootstrap']}: the broker refuses the credentials for {way.mechanism}: Authentication failed"
+        )
+        assert f"died; could not leave on its behalf: {refusal}" in line
+        assert line.endswith("; its session's end removes it")
+        log = one.log.read_text()
+        assert secured_materials.users["alice"] not in log
+        assert "hunter2" not in log
+    assert members(broker, group) == 1

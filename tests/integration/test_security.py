@@ -1,0 +1,262 @@
+"""Members over TLS and SASL on a real broker: each way in, sessions that end meanwhile, and every door that is shut."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.errors import AuthenticationError
+from consumer_membership.membership.states import MemberState
+from tests.integration.conftest import CONSUMER, COOPERATIVE, NEWEST, OLDEST, SHORT_SESSIONS
+from tests.integration.worker import PATIENCE_S, Worker
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.secured import Materials, Way, client_config, unsecured_token
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+#: Sessions that are renewed while a test runs (KIP-368).
+SESSION_S = 10.0
+RENEWING = {**SHORT_SESSIONS, "connections.max.reauth.ms": str(int(SESSION_S * 1000))}
+NETWORK = "consumer_membership.network"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """A secured broker, and what its clients need."""
+
+    broker: Broker
+    made: Materials
+
+    def config(self, way: Way, user: str = "alice") -> dict[str, object]:
+        """How to get in this way."""
+        return client_config(self.broker, self.made, way, user)
+
+    def topic(self, records: int = 0, partitions: int = 4) -> str:
+        """A new topic with these records, by way of the plaintext listener."""
+        topic = create_topic(self.broker.bootstrap_servers, unique("topic"), partitions)
+        produce(self.broker.bootstrap_servers, topic, records)
+        return topic
+
+    def member(self, way: Way, group: str, topic: str, **config: object) -> Worker:
+        """An application in a thread."""
+        settings = {key.replace(".", "_"): value for key, value in self.config(way).items()} | config
+        return Worker(str(settings.pop("bootstrap_servers")), group, [topic], **settings)
+
+
+@pytest.fixture
+def doors(broker_pool: BrokerPool, secured_materials: Materials) -> Doors:
+    """The newest broker, whose sessions are short."""
+    broker = broker_pool.shared(NEWEST, properties=RENEWING, security=secured_materials.security)
+    return Doors(broker=broker, made=secured_materials)
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Return when this holds; bounded."""
+    deadline = time.monotonic() + PATIENCE_S
+    turn = threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, what
+        turn.wait(0.05)
+
+
+# ---- each way in -----------------------------------------------------------------------------------------------------
+
+
+def lives_in_a_group(doors: Doors, way: Way, mode: dict[str, object]) -> None:
+    """Two members share a topic, read all of it and commit; what the group has committed is what there is."""
+    topic, group = doors.topic(records=200), unique("group")
+    with doors.member(way, group, topic, **mode) as first:
+        first.settled(4)
+        with doors.member(way, group, topic, **mode) as second:
+            second.settled(2)
+            first.settled(2)
+        first.settled(4)
+        first.wait(lambda w: len(w.notes.records) + len(second.notes.records) >= 200, "all records")
+    seen = {(partition, offset) for _, partition, offset, _ in first.notes.records + second.notes.records}
+    assert len(seen) == 200
+    assert (first.notes.raised, second.notes.raised) == ([], [])
+    reader = Consumer({**doors.config(way), "group.id": group})
+    try:
+        committed = reader.committed([Partition(topic, number) for number in range(4)], PATIENCE_S)
+    finally:
+        reader.close()
+    assert [found.offset for found in committed] == [50] * 4
+
+
+@pytest.mark.parametrize("way", Way)
+def test_members_live_in_a_group_over_each_way(doors: Doors, way: Way) -> None:
+    """The member's connections are made as librdkafka's are, from the same keys."""
+    lives_in_a_group(doors, way, dict(CONSUMER))
+
+
+@pytest.mark.parametrize("way", [Way.MUTUAL_TLS, Way.SCRAM_512_OVER_TLS])
+def test_classic_members_live_in_a_group_too(doors: Doors, way: Way) -> None:
+    """JoinGroup and SyncGroup have a connection of their own, which authenticates likewise."""
+    lives_in_a_group(doors, way, dict(COOPERATIVE))
+
+
+@pytest.mark.parametrize("way", [Way.SCRAM_512_OVER_TLS, Way.TOKEN_OVER_TLS])
+def test_oldest_broker_is_spoken_to_likewise(broker_pool: BrokerPool, secured_materials: Materials, way: Way) -> None:
+    """Kafka 4.0."""
+    broker = broker_pool.shared(OLDEST, properties=RENEWING, security=secured_materials.security)
+    lives_in_a_group(Doors(broker=broker, made=secured_materials), way, dict(CONSUMER))
+
+
+def test_key_that_is_locked_and_texts_instead_of_files(doors: Doors) -> None:
+    """ssl.key.password, ssl.ca.pem, ssl.certificate.pem and ssl.key.pem."""
+    made = doors.made
+    texts = {
+        "ssl_ca_location": None,
+        "ssl_ca_pem": made.ca_pem,
+        "ssl_certificate_location": None,
+        "ssl_certificate_pem": made.client_cert_pem,
+        "ssl_key_location": None,
+        "ssl_key_pem": made.encrypted_key_pem,
+        "ssl_key_password": made.encrypted_key_password,
+    }
+    topic = doors.topic(records=4)
+    with doors.member(Way.MUTUAL_TLS, unique("group"), topic, **texts) as worker:
+        worker.wait(lambda w: len(w.notes.records) == 4, "the records")
+
+
+def test_operators_get_in_as_well(doors: Doors) -> None:
+    """`GroupAdmin` takes the same keys."""
+    topic, group = doors.topic(), unique("group")
+    with doors.member(Way.SCRAM_512_OVER_TLS, group, topic) as worker:
+        worker.settled(4)
+        described = GroupAdmin(doors.config(Way.SCRAM_512_OVER_TLS)).describe(group, with_offsets=False).group
+        assert [len(member.assignment) for member in described.members] == [4]
+
+
+# ---- sessions that end -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [CONSUMER, COOPERATIVE], ids=["consumer", "classic"])
+def test_sessions_are_renewed_and_the_member_notices_nothing(
+    doors: Doors, mode: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """KIP-368: on the same connections, between heartbeats and commits; a broker ends those that are not renewed."""
+    caplog.set_level(logging.DEBUG, NETWORK)
+    topic = doors.topic(records=40)
+    with doors.member(Way.SCRAM_256, unique("group"), topic, auto_commit_interval_ms=50, **mode) as worker:
+        worker.settled(4)
+        before = worker.consumer.membership().transitions
+        until(lambda: caplog.text.count("the session is renewed") >= 2, "renewals of two connections")
+        produce(doors.broker.bootstrap_servers, topic, 40)
+        worker.wait(lambda w: len(w.notes.records) == 80, "what was written meanwhile")
+        assert worker.consumer.membership().transitions == before
+    assert [record.getMessage() for record in caplog.records if "lost" in record.getMessage()] == []
+
+
+def test_tokens_are_fetched_again_before_they_end(doors: Doors, caplog: pytest.LogCaptureFixture) -> None:
+    """One call at a time, and one for each token, whether librdkafka needs it or the membership."""
+    caplog.set_level(logging.DEBUG, NETWORK)
+    calls: list[float] = []
+    overlaps: list[bool] = []
+    busy = threading.Lock()
+
+    def fetch(_: str | None) -> tuple[str, float, str, dict[str, str]]:
+        overlaps.append(not busy.acquire(blocking=False))
+        calls.append(time.monotonic())
+        token = unsecured_token("carol", lifetime_s=6)
+        busy.release()
+        return token.answer
+
+    topic = doors.topic(records=4)
+    with doors.member(Way.TOKEN_OVER_TLS, unique("group"), topic, oauth_cb=fetch) as worker:
+        worker.settled(4)
+        before = worker.consumer.membership().transitions
+        until(lambda: len(calls) >= 3, "tokens that are fetched again")
+        produce(doors.broker.bootstrap_servers, topic, 4)
+        worker.wait(lambda w: len(w.notes.records) == 8, "what was written meanwhile")
+        assert worker.consumer.membership().transitions == before
+    assert not any(overlaps)
+    # A token is used for three quarters of its six seconds, however many connections there are.
+    assert all(later - sooner > 4 for sooner, later in pairwise(calls))
+
+
+# ---- doors that are shut ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [Way.PLAIN, Way.SCRAM_512_OVER_TLS])
+def test_wrong_password_is_told_and_can_be_set_right(doors: Doors, way: Way, caplog: pytest.LogCaptureFixture) -> None:
+    """As with librdkafka the member goes on trying; `set_sasl_credentials` lets it in, and nothing is restarted."""
+    topic = doors.topic(records=4)
+    errors: list[KafkaError] = []
+    wrong = {"sasl_password": "a-wrong-secret", "reconnect_backoff_max_ms": 200, "error_cb": errors.append}
+    with doors.member(way, unique("group"), topic, **wrong) as worker:
+        until(lambda: "refuses the credentials" in caplog.text, "the refusal in the log")
+        view = worker.consumer.membership()
+        assert (view.state, view.last_error and view.last_error.code) == (MemberState.JOINING, 58)
+        worker.wait(lambda _: bool(errors), "librdkafka's own word")
+        worker.order(lambda consumer: consumer.set_sasl_credentials("alice", doors.made.users["alice"]))
+        worker.wait(lambda w: len(w.notes.records) == 4, "the records")
+        worker.settled(4)
+        # A handle that is made anew has them, too.
+        worker.order(lambda consumer: consumer._use()._fetcher.renew())
+        produce(doors.broker.bootstrap_servers, topic, 4)
+        worker.wait(lambda w: len(w.notes.records) == 8, "what came after the renewal")
+    assert "a-wrong-secret" not in caplog.text
+    assert KafkaError._AUTHENTICATION in {error.code() for error in errors}
+
+
+def test_operator_with_a_wrong_password_hears_so_at_once(doors: Doors) -> None:
+    """It is not tried again until the timeout: some brokers lock an account."""
+    config = {**doors.config(Way.SCRAM_256), "sasl.password": "a-wrong-secret"}
+    started = time.monotonic()
+    with pytest.raises(AuthenticationError, match="the broker refuses the credentials for SCRAM-SHA-256") as caught:
+        GroupAdmin(config, timeout_s=PATIENCE_S).describe("any")
+    assert time.monotonic() - started < PATIENCE_S / 2
+    assert "a-wrong-secret" not in str(caught.value)
+
+
+def test_token_that_cannot_be_had_fails_the_constructor(doors: Doors) -> None:
+    """As in confluent-kafka after ten seconds, with the callback's own reason."""
+
+    def fetch(_: str | None) -> object:
+        raise OSError("the token's server is away")
+
+    config = {**doors.config(Way.TOKEN_OVER_TLS), "oauth_cb": fetch, "group.id": "any"}
+    with pytest.raises(AuthenticationError, match="oauth_cb raised OSError: the token's server is away") as caught:
+        Consumer(config)
+    assert isinstance(caught.value, KafkaException)
+    assert caught.value.args[0].code() == KafkaError.SASL_AUTHENTICATION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("listener", "keys", "words"),
+    [
+        ("TLS", {"security_protocol": "PLAINTEXT"}, "set security.protocol to ssl"),
+        ("", {"security_protocol": "SSL"}, "is this the broker's plaintext port"),
+        ("SASL", {"security_protocol": "PLAINTEXT"}, "does this port want SASL"),
+        ("", {"security_protocol": "SASL_PLAINTEXT"}, "asks nobody who they are"),
+        ("TLS", {"security_protocol": "SSL", "ssl_ca_location": None}, "give its authority's certificate"),
+        ("MUTUAL", {"security_protocol": "SSL"}, "wants a certificate of this client"),
+        ("SASL", {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512"}, ""),
+    ],
+)
+def test_each_mistake_about_a_listener_is_told_with_its_remedy(
+    doors: Doors, listener: str, keys: dict[str, object], words: str
+) -> None:
+    """What stands in the view before anybody has looked at the broker's log."""
+    user = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": doors.made.users["alice"]}
+    servers = doors.broker.secured.get(listener, doors.broker.bootstrap_servers)
+    topic = doors.topic(records=4)
+    with Worker(servers, unique("group"), [topic], **({"ssl_ca_location": doors.made.ca_file} | user | keys)) as worker:
+        if words:
+            worker.wait(lambda w: words in str(w.consumer.membership().last_error), words)
+            assert worker.notes.records == []
+        else:
+            worker.wait(lambda w: len(w.notes.records) == 4, "the records")

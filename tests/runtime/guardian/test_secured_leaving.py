@@ -1,0 +1,241 @@
+"""The leave over TLS and after SASL, to a broker that insists on them."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import tempfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
+from consumer_membership.runtime.guardian.leaving import Level, leave
+from consumer_membership.wire.versions import Api
+from tests.runtime.guardian.gatekeeper import WORDS, Gatekeeper
+from tests.runtime.guardian.test_leaving import HEARTBEAT, Clock, left, said, script
+from tests.runtime.guardian.wills import will
+from tests.runtime.test_tls import server_context
+from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker
+from tests.support.secured import Materials, materials
+
+MECHANISMS = [SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512]
+ACCEPTS = script(ErrorCode.none)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is only slow, on a busy machine, is not asked a second time."""
+    monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 60.0)
+
+
+def account(mechanism: SaslMechanism, username: str = "alice", password: str = "pencil") -> SaslSettings:  # noqa: S107
+    """Who the member was."""
+    return SaslSettings(mechanism=mechanism, username=username, password=password)
+
+
+def connections(broker: ScriptedBroker) -> int:
+    """How many connections said anything."""
+    return len({request.connection for request in broker.requests()})
+
+
+# ---- TLS -------------------------------------------------------------------------------------------------------------
+
+
+def test_leave_goes_over_tls(secured_materials: Materials, tmp_path: Path) -> None:
+    """To a broker whose certificate is for its host, from an authority that is given as file or text."""
+    made = secured_materials
+    with ScriptedBroker(ACCEPTS, tls=server_context(made, tmp_path)) as broker:
+        for tls in (TlsSettings(ca_location=made.ca_file), TlsSettings(ca_pem=made.ca_pem)):
+            assert left(will(broker.servers[0], tls=tls)).level is Level.INFO
+        assert [request.api_key for request in broker.requests()] == [18, HEARTBEAT, 18, HEARTBEAT]
+
+
+def test_members_certificate_is_shown(
+    secured_materials: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files or texts, the key locked or not; of the texts nothing stays on the disk."""
+    made = secured_materials
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    base = TlsSettings(ca_location=made.ca_file)
+    files = replace(base, certificate_location=made.client_cert_file, key_location=made.client_key_file)
+    texts = replace(
+        base,
+        certificate_pem=made.client_cert_pem,
+        key_pem=made.encrypted_key_pem,
+        key_password=made.encrypted_key_password,
+    )
+    with ScriptedBroker(ACCEPTS, tls=server_context(made, tmp_path, wants_certificate=True)) as broker:
+        for tls in (files, texts):
+            assert left(will(broker.servers[0], tls=tls)).level is Level.INFO
+        assert list(place.iterdir()) == []
+        assert left(will(broker.servers[0], tls=base)).level is Level.WARNING
+        assert len(broker.requests(HEARTBEAT)) == 2
+
+
+def test_broker_that_cannot_show_who_it_is_hears_nothing(secured_materials: Materials, tmp_path: Path) -> None:
+    """Neither the leave nor a password: of another authority, for another host, revoked."""
+    made = secured_materials
+    trusting = TlsSettings(ca_location=made.ca_file)
+    sasl = account(SaslMechanism.PLAIN)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    other = materials(elsewhere, hosts=("elsewhere.test",))
+    with ScriptedBroker(ACCEPTS, tls=server_context(made, tmp_path)) as broker:
+        for tls, words in (
+            (TlsSettings(ca_location=made.foreign_ca_file), "is not trusted"),
+            (replace(trusting, crl_location=made.crl_file), "certificate revoked"),
+        ):
+            outcome = left(will(broker.servers[0], broker.servers, tls=tls, sasl=sasl))
+            assert outcome.level is Level.WARNING
+            assert words in outcome.text
+        assert broker.requests() == []
+    with ScriptedBroker(ACCEPTS, tls=server_context(other, tmp_path)) as broker:
+        tls = TlsSettings(ca_location=other.ca_file)
+        assert "is for another host" in left(will(broker.servers[0], broker.servers, tls=tls, sasl=sasl)).text
+        assert broker.requests() == []
+        # As the member's own connections, where that was asked for.
+        for lax in (replace(tls, checks_hostname=False), TlsSettings(verifies=False, checks_hostname=False)):
+            assert left(will(broker.servers[0], tls=lax)).level is Level.INFO
+
+
+def test_alert_that_comes_behind_the_handshake_is_put_into_words(secured_materials: Materials, tmp_path: Path) -> None:
+    """With TLS 1.3 the member's end is through before the broker has seen that there is no certificate."""
+    context = server_context(secured_materials, tmp_path, wants_certificate=True)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refusal = threading.Thread(target=refuse_one, args=(server, context))
+        refusal.start()
+        tls = TlsSettings(ca_location=secured_materials.ca_file)
+        outcome = leave(will(server.getsockname(), tls=tls), patience_s=0.0)
+        refusal.join()
+    assert outcome.level is Level.WARNING
+    assert "the broker wants a certificate of this client: give ssl.certificate.location" in outcome.text
+
+
+def refuse_one(server: socket.socket, context: ssl.SSLContext) -> None:
+    """Take one client and let it fail in the handshake; it gets to read why."""
+    plain, _ = server.accept()
+    with plain.dup() as raw:
+        safe = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+        with safe, pytest.raises(ssl.SSLError):
+            safe.do_handshake()
+        raw.shutdown(socket.SHUT_WR)
+        # To close with unread bytes is a reset, which may overtake the alert.
+        while raw.recv(1024):
+            pass
+
+
+def test_file_that_is_gone_is_named_and_looked_for_again(secured_materials: Materials, tmp_path: Path) -> None:
+    """A renewal may be putting it there this very moment; the text has the key, and the place."""
+    file = tmp_path / "ca.pem"
+    testament = will(("127.0.0.1", 1), tls=TlsSettings(ca_location=str(file)))
+    with ScriptedBroker(ACCEPTS, tls=server_context(secured_materials, tmp_path)) as broker:
+        testament = replace(testament, coordinator=broker.servers[0], bootstrap_servers=broker.servers)
+        assert f"ssl.ca.location='{file}': No such file or directory" in left(testament).text
+
+        class Renewal(Clock):
+            def sleep(self, seconds: float) -> None:
+                super().sleep(seconds)
+                file.write_text(secured_materials.ca_pem)
+
+        assert left(testament, Renewal()).level is Level.INFO
+
+
+# ---- SASL ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("version", [1, 2])
+def test_member_is_authenticated_before_the_leave(mechanism: SaslMechanism, version: int) -> None:
+    """ApiVersions, SaslHandshake, SaslAuthenticate as the mechanism needs it; in the newest version both know."""
+    versions = {**NEWEST, Api.SASL_AUTHENTICATE: (0, version)}
+    with ScriptedBroker(Gatekeeper(ACCEPTS, mechanism.value), versions=versions) as broker:
+        outcome = left(will(broker.servers[0], sasl=account(mechanism)))
+        assert outcome.level is Level.INFO, outcome
+        asked = [(request.api_key, request.version) for request in broker.requests()]
+        rounds = 1 if mechanism is SaslMechanism.PLAIN else 2
+        assert asked == [(18, 0), (17, 1), *[(36, version)] * rounds, (HEARTBEAT, 1)]
+        assert {request.client_id for request in broker.requests()} == {"tests"}
+        assert connections(broker) == 1
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_wrong_password_is_an_end_with_the_brokers_words(mechanism: SaslMechanism) -> None:
+    """Some lock an account after a few failures; neither password nor proof is in the text."""
+    with ScriptedBroker(Gatekeeper(ACCEPTS, mechanism.value), nodes=2) as broker:
+        clock = Clock()
+        sasl = account(mechanism, password="hunter2")  # noqa: S106
+        outcome = left(will(broker.servers[0], broker.servers, sasl=sasl), clock)
+        host, port = broker.servers[0]
+        refusal = f"{host}:{port}: the broker refuses the credentials for {mechanism.value}: {WORDS}"
+        assert outcome == (
+            Level.WARNING,
+            f"could not leave on its behalf: {refusal}; its session's end removes it",
+        )
+        assert (clock.slept, connections(broker)) == ([], 1)
+
+
+def test_mechanism_that_the_broker_does_not_take_is_an_end() -> None:
+    """With those that it does."""
+    with ScriptedBroker(Gatekeeper(ACCEPTS, "SCRAM-SHA-256")) as broker:
+        outcome = left(will(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
+        assert outcome.level is Level.WARNING
+        assert "does not take PLAIN, but SCRAM-SHA-256" in outcome.text
+        assert [request.api_key for request in broker.requests()] == [18, 17]
+
+
+def test_broker_without_the_users_keys_does_not_get_the_leave() -> None:
+    """SCRAM proves both sides."""
+    gatekeeper = Gatekeeper(ACCEPTS, "SCRAM-SHA-512", is_genuine=False)
+    with ScriptedBroker(gatekeeper) as broker:
+        outcome = left(will(broker.servers[0], sasl=account(SaslMechanism.SCRAM_SHA_512)))
+        assert outcome.level is Level.WARNING
+        assert "the broker's signature is wrong" in outcome.text
+        assert broker.requests(HEARTBEAT) == []
+
+
+def test_password_that_cannot_be_sent_is_an_end() -> None:
+    """`set_sasl_credentials` takes any text."""
+    with ScriptedBroker(Gatekeeper(ACCEPTS, "PLAIN")) as broker:
+        outcome = left(will(broker.servers[0], sasl=account(SaslMechanism.PLAIN, password="hunter\x002")))  # noqa: S106
+        assert outcome.level is Level.WARNING
+        assert "sasl.mechanism=PLAIN: the password has a NUL" in outcome.text
+        assert "hunter" not in outcome.text
+
+
+def test_broker_that_knows_no_sasl_is_asked_elsewhere() -> None:
+    """What it offers says so before anything of the user is sent."""
+    versions = {key: offered for key, offered in NEWEST.items() if key != Api.SASL_AUTHENTICATE}
+    with ScriptedBroker(Gatekeeper(ACCEPTS, "PLAIN"), versions=versions) as broker:
+        outcome = left(will(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
+        assert outcome.level is Level.WARNING
+        assert {request.api_key for request in broker.requests()} == {18}
+
+
+def test_coordinator_is_looked_up_by_one_who_is_known(secured_materials: Materials, tmp_path: Path) -> None:
+    """Each broker is shown the same: the old coordinator, the one that is asked, the new one; over TLS, too."""
+
+    def moved(request: Received) -> Answer:
+        if request.api_key != HEARTBEAT:
+            return None
+        return said(request, ErrorCode.not_coordinator if request.node_id == 1 else ErrorCode.none)
+
+    mechanism = SaslMechanism.SCRAM_SHA_512
+    gatekeeper = Gatekeeper(moved, mechanism.value)
+    with ScriptedBroker(gatekeeper, nodes=2, tls=server_context(secured_materials, tmp_path)) as broker:
+        broker.coordinator = 2
+        testament = will(
+            broker.servers[0],
+            broker.servers,
+            tls=TlsSettings(ca_location=secured_materials.ca_file),
+            sasl=account(mechanism),
+        )
+        host, port = broker.servers[1]
+        assert left(testament) == (Level.INFO, f"left on its behalf (epoch -1) at coordinator {host}:{port}")
+        assert [request.node_id for request in broker.requests(HEARTBEAT)] == [1, 2]
+        assert connections(broker) == 3
