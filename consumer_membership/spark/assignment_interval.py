@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import cast
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -30,11 +31,10 @@ class AssigningAtOnce:
         from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource  # noqa: PLC0415
         from confluent_kafka.admin._resource import ResourceType  # noqa: PLC0415
 
-        settings = ConsumerConfig.from_mapping({**plan.config, "group.id": plan.group}).connection_settings()
-        servers = ",".join(f"[{host}]:{port}" for host, port in settings.bootstrap_servers)
+        config = ConsumerConfig.from_mapping({**plan.config, "group.id": plan.group})
         self._group = plan.group
         # Kept until the answer is there: it would die with its client.
-        self._admin = AdminClient({"bootstrap.servers": servers, "client.id": settings.client_id})
+        self._admin = AdminClient(cast("dict[str, str | int | float | bool]", config.cluster_config()))
         entry = ConfigEntry(KEY, "0", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.GROUP, plan.group, incremental_configs=[entry])
         answers = self._admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)

@@ -240,12 +240,14 @@ def _start(place: str, committed: int | None, log: LogBounds, reset: OffsetReset
 def _task_config(config: Mapping[str, object], group: str) -> dict[str, object]:
     """What a task's consumer is made from; its group is none, but librdkafka asks for a name.
 
-    Callbacks and loggers stay with the driver's member.
+    Callbacks and loggers stay with the driver's member, but for oauth_cb: a task needs tokens of its own, and the
+    application's callback travels where what the driver keeps beside it (a lock) does not.
     """
     name = f"{group}-reader-task"
     plain = {key: value for key, value in config.items() if isinstance(value, str | int | float)}
-    ours = ConsumerConfig.from_mapping({"client.id": f"spark-{name}", **plain, "group.id": name})
-    return {**ours.fetcher_config(), **TASK_CONFIG}
+    tokens = {key: config[key] for key in ("oauth_cb",) if key in config}
+    ours = ConsumerConfig.from_mapping({"client.id": f"spark-{name}", **plain, **tokens, "group.id": name})
+    return {**ours.fetcher_config(), **tokens, **TASK_CONFIG}
 
 
 def _slots(spark: SparkSession, ranges: Sequence[ReadRange]) -> int:

@@ -93,6 +93,13 @@ def test_topic_that_is_missing_or_forbidden_is_an_error_with_the_command() -> No
     assert one(of_cluster(topics=(replace(TOPIC, operations=None),)), "topic orders").severity is OK
 
 
+def test_command_names_whom_the_brokers_take_the_members_for() -> None:
+    """The user of SASL, or who has the certificate."""
+    hidden = TopicFacts(name="orders", error="TOPIC_AUTHORIZATION_FAILED")
+    found = one(of_cluster(topics=(hidden,), principal="User:alice"), "topic orders")
+    assert "--allow-principal User:alice --operation READ" in found.remedy
+
+
 def test_more_instances_than_partitions_is_a_warning() -> None:
     """Those in excess hold a slot and idle; partitions of all topics count."""
     found = one(of_cluster(8), "instances")

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 from confluent_kafka import KafkaException, TopicCollection
 
 from consumer_membership.admin import MemberDescription, MemberIdentity
 from consumer_membership.admin.refusals import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED, TOPIC_FORBIDDEN
-from consumer_membership.config import ConsumerConfig
+from consumer_membership.config import ConnectionSettings, ConsumerConfig
 from consumer_membership.errors import MembershipError, TransportError
 from consumer_membership.runtime.group_client import BrokerRefusal, GroupClient, GroupDescription
 from consumer_membership.spark.diagnosis.examination import Endpoint
@@ -27,6 +27,8 @@ AnswerT = TypeVar("AnswerT")
 #: Who is "removed" to see whether that would be allowed: no member has such an id.
 _NOBODY = MemberIdentity(member_id="consumer-membership-check-is-no-member")
 _NO_GROUP = "consumer-membership-check"
+#: Whom brokers take a client for that does not say who it is.
+ANONYMOUS = "User:ANONYMOUS"
 #: What a broker says of a group that is there, and of another kind than it was asked for.
 _OTHER_KIND = "is not a"
 
@@ -63,7 +65,8 @@ class ClusterFacts:
     """The brokers at `bootstrap`, or why none answered.
 
     `wanted` are the protocols that the configuration fits; `takes_consumer_protocol` says whether the brokers have
-    KIP-848, None where that is not known.
+    KIP-848, None where that is not known. `principal` is who the brokers take these members for, as far as that can be
+    told here.
     """
 
     bootstrap: tuple[Endpoint, ...]
@@ -73,11 +76,21 @@ class ClusterFacts:
     takes_consumer_protocol: bool | None = None
     topics: tuple[TopicFacts, ...] = ()
     group: GroupFacts | None = None
+    principal: str = ANONYMOUS
 
 
 def shown(endpoints: Sequence[Endpoint]) -> str:
     """As `bootstrap.servers` has them."""
     return ",".join(f"{host}:{port}" for host, port in endpoints)
+
+
+def _principal(settings: ConnectionSettings) -> str:
+    """Kafka's own rules; brokers may have others (`principal.builder.class`, `ssl.principal.mapping.rules`)."""
+    if settings.sasl is not None:
+        return f"User:{settings.sasl.username or '<whom the token is of>'}"
+    if settings.tls is not None and (settings.tls.certificate_location or settings.tls.certificate_pem):
+        return "User:<the subject of ssl.certificate.location>"
+    return ANONYMOUS
 
 
 def cluster_facts(
@@ -96,7 +109,8 @@ def cluster_facts(
     async def ask() -> ClusterFacts:
         client = GroupClient(settings)
         try:
-            return await _Questions(client, bootstrap, wanted, timeout_s).ask(topics, group)
+            found = await _Questions(client, bootstrap, wanted, checked.cluster_config(), timeout_s).ask(topics, group)
+            return replace(found, principal=_principal(settings))
         except MembershipError as error:
             return ClusterFacts(bootstrap=bootstrap, wanted=wanted, failure=str(error))
         finally:
@@ -115,11 +129,13 @@ class _Questions:
         client: GroupClient,
         bootstrap: tuple[Endpoint, ...],
         wanted: tuple[GroupProtocol, ...],
+        cluster_config: Mapping[str, object],
         timeout_s: float,
     ) -> None:
         self._client = client
         self._bootstrap = bootstrap
         self._wanted = wanted
+        self._cluster_config = cluster_config
         self._clock = asyncio.get_running_loop().time
         self._deadline = self._clock() + timeout_s
 
@@ -130,7 +146,7 @@ class _Questions:
             wanted=self._wanted,
             brokers=brokers,
             takes_consumer_protocol=await self._takes_consumer_protocol(brokers[0], group or _NO_GROUP),
-            topics=await asyncio.to_thread(_topic_facts, brokers, topics, self._left_s()),
+            topics=await asyncio.to_thread(_topic_facts, self._cluster_config, brokers, topics, self._left_s()),
             group=None if group is None else await self._group(group, brokers[0]),
         )
 
@@ -203,7 +219,9 @@ def _undescribed(name: str, may_read: bool | None, refusal: BrokerRefusal) -> Gr
             return GroupFacts(name=name, may_read=may_read, error=str(refusal.error))
 
 
-def _topic_facts(brokers: Sequence[BrokerAddress], topics: Sequence[str], timeout_s: float) -> tuple[TopicFacts, ...]:
+def _topic_facts(
+    cluster_config: Mapping[str, object], brokers: Sequence[BrokerAddress], topics: Sequence[str], timeout_s: float
+) -> tuple[TopicFacts, ...]:
     """What librdkafka's admin client hears of each topic: no coordinator is needed for it, and none is asked."""
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - its import takes time, and tasks do not need it
 
@@ -212,7 +230,8 @@ def _topic_facts(brokers: Sequence[BrokerAddress], topics: Sequence[str], timeou
         return ()
     servers = shown([(one.host, one.port) for one in brokers])
     # Whatever it has to say about connections was said by the client that found these brokers.
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    config = {**cluster_config, "bootstrap.servers": servers, "log_level": 0}
+    admin = AdminClient(cast("dict[str, str | int | float | bool]", config))
     asked = admin.describe_topics(
         TopicCollection(names), include_authorized_operations=True, request_timeout=max(1.0, timeout_s)
     )

@@ -11,8 +11,6 @@ from consumer_membership.spark.diagnosis.findings import Finding, error, ok, war
 from consumer_membership.types import GroupProtocol
 
 _CONSUMER = GroupProtocol.CONSUMER
-#: A connection in plaintext has no other principal, unless the brokers make one up.
-_PRINCIPAL = "User:ANONYMOUS"
 _UNKNOWN_TOPIC, _TOPIC_FORBIDDEN = "UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"
 #: What a member needs, of its topics and of its group.
 _NEEDED = ("READ", "DESCRIBE")
@@ -28,10 +26,10 @@ def cluster_findings(facts: ClusterFacts, instances: int | None, pipeline: str) 
     yield ok("brokers", f"{len(facts.brokers)} by way of {shown(facts.bootstrap)}: {listed}")
     yield _protocol(facts)
     for topic in facts.topics:
-        yield _topic(shown(facts.bootstrap), topic)
+        yield _topic(facts, topic)
     yield from _partitions(facts.topics, instances)
     if facts.group is not None:
-        yield from _group(shown(facts.bootstrap), facts.group)
+        yield from _group(facts, facts.group)
         yield from _present(facts.group, instances, pipeline)
 
 
@@ -78,23 +76,23 @@ def _how_to_offer() -> str:
     )
 
 
-def _topic(bootstrap: str, topic: TopicFacts) -> Finding:
+def _topic(facts: ClusterFacts, topic: TopicFacts) -> Finding:
     subject = f"topic {topic.name}"
     if topic.error == _UNKNOWN_TOPIC:
         return error(
             subject,
             "does not exist",
             "there is nothing to consume; or it may not be seen",
-            f"check the spelling, or create it: kafka-topics.sh --bootstrap-server {bootstrap} --create --topic "
-            f"{topic.name}",
+            f"check the spelling, or create it: kafka-topics.sh --bootstrap-server {shown(facts.bootstrap)} --create "
+            f"--topic {topic.name}",
         )
     if topic.error == _TOPIC_FORBIDDEN:
-        return _missing(bootstrap, subject, f"--topic {topic.name}", "DESCRIBE not allowed, and READ not known")
+        return _missing(facts, subject, f"--topic {topic.name}", "DESCRIBE not allowed, and READ not known")
     if topic.error:
         return error(subject, topic.error, "the brokers do not describe it", "look at the brokers' log")
     missing = tuple(one for one in _NEEDED if topic.operations is not None and one not in topic.operations)
     if missing:
-        return _missing(bootstrap, subject, f"--topic {topic.name}", _not_allowed(missing))
+        return _missing(facts, subject, f"--topic {topic.name}", _not_allowed(missing))
     return ok(subject, f"{topic.partitions} partitions")
 
 
@@ -102,14 +100,14 @@ def _not_allowed(operations: tuple[str, ...]) -> str:
     return f"{' and '.join(operations)} not allowed"
 
 
-def _missing(bootstrap: str, subject: str, resource: str, found: str) -> Finding:
+def _missing(facts: ClusterFacts, subject: str, resource: str, found: str) -> Finding:
     wanted = " ".join(f"--operation {operation}" for operation in _NEEDED)
     return error(
         subject,
         found,
         f"each member needs the ACL operations {' and '.join(_NEEDED)} on it",
-        f"kafka-acls.sh --bootstrap-server {bootstrap} --add --allow-principal {_PRINCIPAL} {wanted} {resource}; a "
-        "rule that denies it has to go",
+        f"kafka-acls.sh --bootstrap-server {shown(facts.bootstrap)} --add --allow-principal {facts.principal} {wanted} "
+        f"{resource}; a rule that denies it has to go",
     )
 
 
@@ -129,12 +127,12 @@ def _partitions(topics: tuple[TopicFacts, ...], instances: int | None) -> Iterat
         yield ok("instances", found)
 
 
-def _group(bootstrap: str, group: GroupFacts) -> Iterator[Finding]:
+def _group(facts: ClusterFacts, group: GroupFacts) -> Iterator[Finding]:
     subject = f"group {group.name}"
     rights = {"READ": group.may_read, "DESCRIBE": group.may_describe}
     missing = tuple(one for one in _NEEDED if rights[one] is False)
     if missing:
-        yield _missing(bootstrap, subject, f"--group {group.name}", _not_allowed(missing))
+        yield _missing(facts, subject, f"--group {group.name}", _not_allowed(missing))
     elif group.is_foreign:
         yield error(
             subject,

@@ -1,0 +1,46 @@
+"""Pipelines over TLS and SASL on a real broker: whatever reaches it, in the driver and in tasks, has the same keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.spark import check, drain, read_group
+from tests.spark.recorders import Recorder
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.secured import Materials, Way, client_config
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+RECORDS = 300
+
+
+@pytest.fixture
+def secured(broker_pool: BrokerPool, secured_materials: Materials) -> Broker:
+    """A broker with listeners for TLS and SASL."""
+    return broker_pool.shared(security=secured_materials.security)
+
+
+@pytest.mark.parametrize("way", [Way.SCRAM_512_OVER_TLS, Way.TOKEN_OVER_TLS, Way.MUTUAL_TLS])
+def test_pipelines_reach_a_secured_cluster(
+    spark: SparkSession, secured: Broker, secured_materials: Materials, tmp_path: Path, way: Way
+) -> None:
+    """A drain, with the group's setting altered first; then a read of what came later; and the doctor before both."""
+    servers = secured.bootstrap_servers
+    topic, group = create_topic(servers, unique("topic"), 2), unique("group")
+    config = client_config(secured, secured_materials, way)
+    produce(servers, topic, RECORDS)
+    found = check(spark, config, [topic], group, instances=2)
+    assert [str(finding) for finding in found.errors] == []
+    result = drain(spark, config, [topic], group, Recorder(tmp_path), 2, assign_at_once=True)
+    assert result.records == RECORDS
+    produce(servers, topic, 10)
+    with read_group(spark, config, [topic], group) as frame:
+        assert frame.count() == 10
