@@ -13,7 +13,9 @@ import pytest
 
 from consumer_membership import Consumer, MembershipView, MemberSubscription, Topics, spark
 from consumer_membership.cli import main
+from consumer_membership.config import SaslMechanism
 from consumer_membership.config.model import FETCHER_DEFAULTS, ConsumerConfig
+from consumer_membership.config.security import HONOURED_BY_TLS
 from consumer_membership.config.strategies import DEFAULT
 from consumer_membership.membership.classic.assignors.checked import assign_checked
 from consumer_membership.types import GroupProtocol
@@ -27,7 +29,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     used = [node for block in BLOCKS for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Attribute)]
     of = {
         "consumer": dir(Consumer),
@@ -39,6 +41,20 @@ def test_python_is_python_and_names_what_exists() -> None:
     for node in used:
         if isinstance(node.value, ast.Name) and node.value.id in of:
             assert node.attr in of[node.value.id]
+
+
+def test_tls_and_sasl_are_as_the_section_says() -> None:
+    """Its configuration is a good one, and every key that it names is honoured."""
+    section = README.partition("\n## TLS and SASL\n")[2].partition("\n## ")[0]
+    (block,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (shown,) = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Dict)]
+    settings = ConsumerConfig.from_mapping(ast.literal_eval(shown)).connection_settings()
+    assert settings.tls is not None
+    assert settings.sasl is not None
+    named = set(re.findall(r"`((?:enable\.)?ssl\.[a-z.]+)`", section))
+    assert len(named) == 9
+    assert named <= HONOURED_BY_TLS
+    assert {mechanism.value for mechanism in SaslMechanism} <= set(re.findall(r"[A-Z0-9-]{5,}", section))
 
 
 def test_words_of_the_spark_section_exist() -> None:
