@@ -198,9 +198,7 @@ def test_locked_key_is_not_asked_for_at_the_terminal(made: Materials) -> None:
 def test_text_needs_a_folder_for_a_moment(made: Materials, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where everything is read-only, files do."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
-    with pytest.raises(
-        ConfigurationError, match=r"ssl\.certificate\.pem.*\.location, or a TMPDIR"
-    ):
+    with pytest.raises(ConfigurationError, match=r"ssl\.certificate\.pem.*\.location, or a TMPDIR"):
         tls_context(TlsSettings(certificate_pem=made.client_cert_pem, key_pem=made.client_key_pem))
 
 
