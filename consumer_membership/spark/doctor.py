@@ -86,6 +86,7 @@ def check(
             advertised=() if cluster is None else [(one.host, one.port) for one in cluster.brokers],
             bootstrap=() if cluster is None else cluster.bootstrap,
             sink=sent,
+            files={} if cluster is None else cluster.files,
             timeout_s=max(1.0, deadline - time.monotonic()),
         )
         findings += worker_findings(workers, context.pythonExec, instances)

@@ -52,7 +52,10 @@ NOWHERE = "127.0.0.1:1"
 def test_examination_says_what_is_missing_where_nothing_of_the_package_is(tmp_path: Path) -> None:
     """It travels whole: a worker that cannot import this package can still say so."""
     cloudpickle.register_pickle_by_value(examination)  # type: ignore[no-untyped-call]
-    asked = partial(examination.examine, ("127.0.0.1", 1), [("127.0.0.1", 1)], b"not a pickle", 1.0, 1.0, ())
+    nowhere, readable = ("127.0.0.1", 1), str(tmp_path)
+    asked = partial(
+        examination.examine, nowhere, [nowhere], b"not a pickle", [readable, f"{readable}/absent"], 1.0, 1.0, ()
+    )
     sent = tmp_path / "sent"
     sent.write_bytes(cloudpickle.dumps(asked))  # type: ignore[no-untyped-call]
     code = (
@@ -73,6 +76,7 @@ def test_examination_says_what_is_missing_where_nothing_of_the_package_is(tmp_pa
     assert missing == ["consumer_membership", "pyarrow"]
     assert answer["driver"] == answer["brokers"][0] == "[Errno 111] Connection refused"
     assert answer["sink"].startswith("UnpicklingError")
+    assert answer["files"] == ["", "No such file or directory"]
 
 
 # ---- a real session --------------------------------------------------------------------------------------------------

@@ -257,6 +257,20 @@ def test_broker_that_is_not_reached_is_an_error_by_its_advertised_address() -> N
     assert subjects(found, ERROR) == ["broker spare:9092", "broker other:9092"]
 
 
+def test_file_that_tasks_cannot_read_is_an_error_by_its_key() -> None:
+    """Each task makes connections of its own, and reads certificates where it runs."""
+    files = {"ssl.ca.location": "/ca.pem", "ssl.crl.location": "/crl.pem"}
+    there = replace(REPORT, file_errors=("", ""))
+    found = of_workers(files=files, reports=(there, replace(there, host="w2")))
+    assert one(found, "ssl.ca.location").found == "/ca.pem is there on w1, w2"
+    lacking = replace(there, host="w2", file_errors=("No such file or directory", "Permission denied"))
+    found = of_workers(files=files, reports=(there, lacking))
+    assert subjects(found, ERROR) == ["ssl.ca.location", "ssl.crl.location"]
+    assert one(found, "ssl.ca.location").found == "/ca.pem cannot be read on w2 (No such file or directory)"
+    assert one(found, "ssl.ca.location").remedy.endswith("or give its text as ssl.ca.pem")
+    assert one(found, "ssl.crl.location").remedy == "put it at that path on every executor"
+
+
 def test_slots_that_others_hold_are_a_warning() -> None:
     """Fewer tasks than instances ran at the same time."""
     assert subjects(of_workers(at_once=1), WARNING) == ["job over the slots"]

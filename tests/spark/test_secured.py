@@ -39,6 +39,10 @@ def test_pipelines_reach_a_secured_cluster(
     produce(servers, topic, RECORDS)
     found = check(spark, config, [topic], group, instances=2)
     assert [str(finding) for finding in found.errors] == []
+    seen = [finding.found for finding in found.findings if finding.subject == "ssl.ca.location"]
+    assert [words.startswith(f"{secured_materials.ca_file} is there on ") for words in seen] == [True]
+    moved = check(spark, config | {"ssl.ca.location": "/no/such/ca.pem"}, [topic], group)
+    assert {finding.subject for finding in moved.errors} == {"brokers", "ssl.ca.location"}
     result = drain(spark, config, [topic], group, Recorder(tmp_path), 2, assign_at_once=True)
     assert result.records == RECORDS
     produce(servers, topic, 10)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeVar, cast
 
 from confluent_kafka import KafkaException, TopicCollection
 
 from consumer_membership.admin import MemberDescription, MemberIdentity
 from consumer_membership.admin.refusals import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED, TOPIC_FORBIDDEN
-from consumer_membership.config import ConnectionSettings, ConsumerConfig
-from consumer_membership.errors import MembershipError, TransportError
+from consumer_membership.config import ConnectionSettings, ConsumerConfig, TlsSettings
+from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
 from consumer_membership.runtime.group_client import BrokerRefusal, GroupClient, GroupDescription
 from consumer_membership.spark.diagnosis.examination import Endpoint
 from consumer_membership.types import BrokerAddress, GroupProtocol
@@ -66,7 +67,7 @@ class ClusterFacts:
 
     `wanted` are the protocols that the configuration fits; `takes_consumer_protocol` says whether the brokers have
     KIP-848, None where that is not known. `principal` is who the brokers take these members for, as far as that can be
-    told here.
+    told here, and `files` are the paths that the configuration names, by their keys.
     """
 
     bootstrap: tuple[Endpoint, ...]
@@ -77,6 +78,7 @@ class ClusterFacts:
     topics: tuple[TopicFacts, ...] = ()
     group: GroupFacts | None = None
     principal: str = ANONYMOUS
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def shown(endpoints: Sequence[Endpoint]) -> str:
@@ -107,10 +109,12 @@ def cluster_facts(
     wanted = checked.protocol_settings().protocols
 
     async def ask() -> ClusterFacts:
-        client = GroupClient(settings)
         try:
-            found = await _Questions(client, bootstrap, wanted, checked.cluster_config(), timeout_s).ask(topics, group)
-            return replace(found, principal=_principal(settings))
+            client = GroupClient(settings)
+        except ConfigurationError as refused:
+            return ClusterFacts(bootstrap=bootstrap, wanted=wanted, failure=str(refused))
+        try:
+            return await _Questions(client, bootstrap, wanted, checked.cluster_config(), timeout_s).ask(topics, group)
         except MembershipError as error:
             return ClusterFacts(bootstrap=bootstrap, wanted=wanted, failure=str(error))
         finally:
@@ -118,7 +122,20 @@ def cluster_facts(
 
     # In a thread of its own: notebooks have an asyncio loop in theirs.
     with ThreadPoolExecutor(1, "consumer-membership-check") as thread:
-        return thread.submit(lambda: asyncio.run(ask())).result()
+        found = thread.submit(lambda: asyncio.run(ask())).result()
+    return replace(found, principal=_principal(settings), files=_files(settings))
+
+
+def _files(settings: ConnectionSettings) -> Mapping[str, str]:
+    """The paths that are read wherever a connection is made, by their keys."""
+    tls = settings.tls or TlsSettings()
+    paths = {
+        "ssl.ca.location": tls.ca_location,
+        "ssl.crl.location": tls.crl_location,
+        "ssl.certificate.location": tls.certificate_location,
+        "ssl.key.location": tls.key_location,
+    }
+    return {key: path for key, path in paths.items() if path is not None}
 
 
 class _Questions:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import pickle
 import platform
 import socket
@@ -33,6 +34,7 @@ def examine(
     meeting: Endpoint,
     brokers: Sequence[Endpoint],
     sink: bytes,
+    files: Sequence[str],
     connect_s: float,
     patience_s: float,
     _records: Iterable[object],
@@ -40,7 +42,8 @@ def examine(
     """One task's answer, a JSON object; for `mapPartitions`, whose records do not matter.
 
     `meeting` is where the driver listens: tasks connect, and those that run at the same time wait there for each other,
-    no longer than `patience_s`. `sink` is the pickled sink, empty where there is none.
+    no longer than `patience_s`. `sink` is the pickled sink, empty where there is none; `files` are the paths that the
+    configuration has in it.
     """
     clock = time.time()
     with contextlib.ExitStack() as lines:
@@ -58,6 +61,7 @@ def examine(
             "driver": line if isinstance(line, str) else "",
             "sink": why_unreadable(sink),
             "brokers": errors,
+            "files": [why_closed(path) for path in files],
         }
         if isinstance(line, socket.socket):
             with contextlib.suppress(OSError):
@@ -80,6 +84,15 @@ def why_unreachable(endpoint: Endpoint, timeout_s: float) -> str:
     if isinstance(line, str):
         return line
     line.close()
+    return ""
+
+
+def why_closed(path: str) -> str:
+    """Why nothing can be read there; empty if something can. A folder is as good as a file."""
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+    except OSError as error:
+        return error.strerror or str(error)
     return ""
 
 

@@ -11,6 +11,8 @@ from consumer_membership.spark.diagnosis.workers import Package, WorkerFacts, Wo
 _PYTHON, _JOB = "Python", "job over the slots"
 #: More than clocks that are kept by NTP are apart.
 _SKEW_S = 1.0
+#: What may be given as a text instead, which travels with the configuration.
+_HAS_TEXT = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location"})
 #: Where Python comes from for executors.
 _SAME_PYTHON = (
     "set PYSPARK_PYTHON (spark.pyspark.python) to an interpreter of the driver's version that every executor has, or "
@@ -42,6 +44,7 @@ def worker_findings(facts: WorkerFacts, python: str, instances: int | None) -> I
             yield _package(facts, package)
         yield _driver(facts)
         yield from _brokers(facts)
+        yield from _files(facts)
         yield from _sink(facts)
         yield from _clocks(facts)
 
@@ -173,6 +176,22 @@ def _brokers(facts: WorkerFacts) -> Iterator[Finding]:
                 "tasks find the brokers by way of the other bootstrap.servers, unless those are away",
                 "take it out of bootstrap.servers, or let executors reach it",
             )
+
+
+def _files(facts: WorkerFacts) -> Iterator[Finding]:
+    for number, (key, path) in enumerate(facts.files.items()):
+        failed = [one for one in facts.reports if one.file_errors[number]]
+        if not failed:
+            yield ok(key, f"{path} is there on {_listed(_hosts(facts.reports))}")
+            continue
+        yield error(
+            key,
+            f"{path} cannot be read on {_listed(_hosts(failed))} ({failed[0].file_errors[number]})",
+            "each task makes its own connections, and reads the file where it runs",
+            f"put it at that path on every executor, or give its text as {key.removesuffix('location')}pem"
+            if key in _HAS_TEXT
+            else "put it at that path on every executor",
+        )
 
 
 def _reaches_any(facts: WorkerFacts, report: WorkerReport) -> bool:

@@ -13,9 +13,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from consumer_membership.spark.diagnosis import examination
@@ -53,7 +54,7 @@ class WorkerReport:
 
     `clock`: seconds since 1970 by its own clock when it began. An empty error means that all went well:
     `driver_error` of connecting to the driver, `sink_error` of reading the sink, `broker_errors` of connecting to each
-    address in the facts' order.
+    address, and `file_errors` of opening each file, in the facts' order.
     """
 
     host: str
@@ -64,6 +65,7 @@ class WorkerReport:
     driver_error: str = ""
     sink_error: str = ""
     broker_errors: tuple[str, ...] = ()
+    file_errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,8 @@ class WorkerFacts:
 
     `tasks` were started, and `at_once` of them ran at the same time, as far as could be seen. `failure` is why there is
     no report, in Spark's words; empty otherwise. `began_at` and `ended_at` are by the driver's clock. `advertised` are
-    the addresses of the brokers as they say themselves, `bootstrap` those of the configuration.
+    the addresses of the brokers as they say themselves, `bootstrap` those of the configuration; `files` are its paths,
+    by their keys.
     """
 
     driver: WorkerReport
@@ -86,6 +89,7 @@ class WorkerFacts:
     advertised: tuple[Endpoint, ...] = ()
     bootstrap: tuple[Endpoint, ...] = ()
     driver_address: Endpoint = ("", 0)
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def brokers(self) -> tuple[Endpoint, ...]:
@@ -105,6 +109,7 @@ def worker_facts(
     advertised: Sequence[Endpoint],
     bootstrap: Sequence[Endpoint],
     sink: bytes,
+    files: Mapping[str, str],
     timeout_s: float,
 ) -> WorkerFacts:
     """What one task for each slot says; without an answer after `timeout_s` the job is cancelled."""
@@ -113,7 +118,8 @@ def worker_facts(
     meeting_s = min(_MEETING_S, timeout_s * _MEETING_SHARE)
     with _Meeting(str(context.getConf().get("spark.driver.bindAddress", host)), tasks, meeting_s) as meeting:
         address = (host, meeting.port)
-        asked = partial(examine, address, distinct(advertised, bootstrap), sink, _CONNECT_S, meeting_s + _CONNECT_S)
+        brokers, paths = distinct(advertised, bootstrap), tuple(files.values())
+        asked = partial(examine, address, brokers, sink, paths, _CONNECT_S, meeting_s + _CONNECT_S)
         began_at = time.time()
         outcome = _outcome(context, asked, tasks, timeout_s)
         ended_at, at_once = time.time(), meeting.at_once
@@ -129,6 +135,7 @@ def worker_facts(
         advertised=tuple(advertised),
         bootstrap=tuple(bootstrap),
         driver_address=address,
+        files=files,
     )
 
 
@@ -173,7 +180,7 @@ def _words(error: Exception) -> str:
 
 def _own_report() -> WorkerReport:
     """The driver, examined as a task is."""
-    return _report(json.loads(next(examine(("127.0.0.1", 0), (), b"", 1.0, 0.0, ()))))
+    return _report(json.loads(next(examine(("127.0.0.1", 0), (), b"", (), 1.0, 0.0, ()))))
 
 
 def _report(words: Mapping[str, Any]) -> WorkerReport:
@@ -186,6 +193,7 @@ def _report(words: Mapping[str, Any]) -> WorkerReport:
         driver_error=str(words["driver"]),
         sink_error=str(words["sink"]),
         broker_errors=tuple(map(str, words["brokers"])),
+        file_errors=tuple(map(str, words["files"])),
     )
 
 
