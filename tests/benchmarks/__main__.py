@@ -28,6 +28,7 @@ from tests.benchmarks.figures import (
     idle,
     memory,
     scale_out,
+    secured_start,
     spark,
     spark_growth,
     spark_recovery,
@@ -47,12 +48,12 @@ FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
     module.NAME: module.run
     for module in (
         *(start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
-        *(crash, bounce, crash_rounds, guardian, assignors, classic, classic_crash),
+        *(crash, bounce, crash_rounds, guardian, assignors, classic, classic_crash, secured_start),
         *(spark, spark_recovery, spark_growth),
     )
 }
-ONLY_BY_NAME = frozenset({spark.NAME, spark_recovery.NAME, spark_growth.NAME})
-"""They need pyspark, and minutes each."""
+ONLY_BY_NAME = frozenset({spark.NAME, spark_recovery.NAME, spark_growth.NAME, secured_start.NAME})
+"""They need pyspark and minutes each, or a broker of their own."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -112,7 +113,7 @@ def _broker(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     named = ", ".join(name for name in FIGURES if name in ONLY_BY_NAME)
-    which = f"which figures; by default {', '.join(by_default())}; only where they are named, with pyspark: {named}"
+    which = f"which figures; by default {', '.join(by_default())}; only where they are named: {named}"
     parser.add_argument("names", nargs="*", type=_name, help=which)
     parser.add_argument("--quick", action="store_true", help="few rounds, little data: about fifteen minutes")
     parser.add_argument("--rounds", type=int, help="rounds of each figure, instead of its own number")
