@@ -24,6 +24,7 @@ from consumer_membership.errors import (
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.ends import EARLIEST, LATEST, log_offsets, partitions_of
+from consumer_membership.spark.handover import REPLACED
 from consumer_membership.spark.plan import Partition
 from consumer_membership.types import GroupProtocol
 
@@ -185,8 +186,11 @@ class ReaderMember:
         wanted = [TopicPartition(*partition, offset) for partition, offset in sorted(offsets.items())]
         try:
             done = self.consumer.commit(offsets=wanted, asynchronous=False) or []
-        except FatalGroupError as fenced:
-            raise FencedError(f"the reader of group {self._group!r} was replaced; nothing was committed") from fenced
+        except (FatalGroupError, CommitError) as refused:
+            # Either may come first: the heartbeat that says so, or this very commit.
+            if isinstance(refused, CommitError) and refused.code not in REPLACED:
+                raise
+            raise FencedError(f"the reader of group {self._group!r} was replaced; nothing was committed") from refused
         failed = [each for each in done if each.error is not None]
         if failed:
             words = ", ".join(f"{each.topic}[{each.partition}]: {each.error.str()}" for each in failed if each.error)
