@@ -12,7 +12,7 @@ A function with the name of an API takes an answer without its size, beginning w
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
@@ -61,6 +61,19 @@ class Reply(NamedTuple):
 
     verdict: Verdict
     message: bytes
+
+
+def newest(known: Iterable[int], offered: tuple[int, int] | None, api_key: int) -> int:
+    """The newest version that both sides know.
+
+    Raises:
+        MalformedAnswerError: there is none.
+    """
+    lowest, highest = offered or (0, -1)
+    common = [version for version in known if lowest <= version <= highest]
+    if not common:
+        raise MalformedAnswerError(f"it offers no version of api {api_key} that this package speaks")
+    return max(common)
 
 
 def correlation_id(answer: bytes) -> int:

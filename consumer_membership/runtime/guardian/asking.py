@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from consumer_membership.runtime.guardian.wills import Address, Frames, Will
+from consumer_membership.runtime.guardian.wills import HELLO, QUESTION, Address, Frames, Will
 from consumer_membership.wire import bare
+
+if TYPE_CHECKING:
+    from consumer_membership.config.settings import SaslSettings
 
 #: One broker on the same continent answers in 0.3 s.
 _CONNECT_S, _ANSWER_S = 3.0, 5.0
 #: The answers that are read take about 1 KB; a larger size is not Kafka's.
 _LONGEST_ANSWER = 1 << 20
-#: The numbers of a connection's requests; those of SASL, which go between these two, come after them.
-HELLO, QUESTION = 0, 1
 
 ResultT = TypeVar("ResultT")
 
@@ -53,10 +54,8 @@ def ask(will: Will, broker: Address, api_key: int, frames: Frames, read: Callabl
             exchange = partial(_exchange, sock)
             offered = bare.offered_versions(exchange(will.hello, HELLO))
             if will.sasl is not None:
-                from consumer_membership.runtime.guardian.authentication import authenticate  # noqa: PLC0415
-
-                authenticate(will.sasl, will.client_id, offered, exchange)
-            version = newest(frames, offered.get(api_key), api_key)
+                _authenticate(will.sasl, will.client_id, offered, exchange)
+            version = bare.newest(frames, offered.get(api_key), api_key)
             return read(exchange(frames[version], QUESTION), version)
     except OSError as error:
         raise NoAnswerError(f"{shown(broker)}: {error.strerror or error}") from error
@@ -66,17 +65,19 @@ def ask(will: Will, broker: Address, api_key: int, frames: Frames, read: Callabl
         raise RefusedError(f"{shown(broker)}: {error}") from error
 
 
-def newest(known: Iterable[int], offered: tuple[int, int] | None, api_key: int) -> int:
-    """The newest version that both sides know.
+def _authenticate(
+    sasl: SaslSettings,
+    client_id: str,
+    offered: Mapping[int, tuple[int, int]],
+    exchange: Callable[[bytes, int], bytes],
+) -> None:
+    from consumer_membership.errors import AuthenticationError  # noqa: PLC0415
+    from consumer_membership.runtime.guardian.authentication import authenticate  # noqa: PLC0415
 
-    Raises:
-        MalformedAnswerError: there is none.
-    """
-    lowest, highest = offered or (0, -1)
-    common = [version for version in known if lowest <= version <= highest]
-    if not common:
-        raise bare.MalformedAnswerError(f"it offers no version of api {api_key} that this package speaks")
-    return max(common)
+    try:
+        authenticate(sasl, client_id, offered, exchange)
+    except AuthenticationError as error:
+        raise RefusedError(str(error)) from error
 
 
 def shown(address: Address) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from consumer_membership.config.settings import SaslSettings
 from consumer_membership.errors import AuthenticationError
-from consumer_membership.runtime.guardian.asking import QUESTION, RefusedError, newest
+from consumer_membership.runtime.guardian.wills import QUESTION
 from consumer_membership.runtime.passwords import password_mechanism
 from consumer_membership.wire import bare
 from consumer_membership.wire.sasl import Mechanism, judge_handshake, judge_reply
@@ -24,25 +24,22 @@ def authenticate(
     """Tell the broker who the member was; `exchange` gives the answer to a request with this number.
 
     Raises:
-        RefusedError: the broker does not believe it, or is not the one that it says it is.
+        AuthenticationError: the broker does not believe it, or is not the one that it says it is.
         MalformedAnswerError: the broker does not speak SASL as this package does.
     """
-    newest((bare.SASL_HANDSHAKE_VERSION,), offered.get(bare.SASL_HANDSHAKE), bare.SASL_HANDSHAKE)
-    version = newest(bare.SASL_AUTHENTICATE_VERSIONS, offered.get(bare.SASL_AUTHENTICATE), bare.SASL_AUTHENTICATE)
+    bare.newest((bare.SASL_HANDSHAKE_VERSION,), offered.get(bare.SASL_HANDSHAKE), bare.SASL_HANDSHAKE)
+    version = bare.newest(bare.SASL_AUTHENTICATE_VERSIONS, offered.get(bare.SASL_AUTHENTICATE), bare.SASL_AUTHENTICATE)
     mechanism = _mechanism(sasl)
-    try:
-        number = QUESTION + 1
-        offer = bare.sasl_handshake(exchange(bare.sasl_handshake_request(mechanism.name, number, client_id), number))
-        judge_handshake(mechanism.name, offer.code, offer.mechanisms)
-        message: bytes | None = mechanism.begin()
-        while message is not None:
-            number += 1
-            request = bare.sasl_authenticate_request(version, message, number, client_id)
-            reply = bare.sasl_authenticate(exchange(request, number), version)
-            judge_reply(mechanism.name, reply.verdict.code, reply.verdict.message)
-            message = mechanism.answer(reply.message)
-    except AuthenticationError as error:
-        raise RefusedError(str(error)) from error
+    number = QUESTION + 1
+    offer = bare.sasl_handshake(exchange(bare.sasl_handshake_request(mechanism.name, number, client_id), number))
+    judge_handshake(mechanism.name, offer.code, offer.mechanisms)
+    message: bytes | None = mechanism.begin()
+    while message is not None:
+        number += 1
+        request = bare.sasl_authenticate_request(version, message, number, client_id)
+        reply = bare.sasl_authenticate(exchange(request, number), version)
+        judge_reply(mechanism.name, reply.verdict.code, reply.verdict.message)
+        message = mechanism.answer(reply.message)
 
 
 def _mechanism(sasl: SaslSettings) -> Mechanism:
@@ -50,4 +47,4 @@ def _mechanism(sasl: SaslSettings) -> Mechanism:
         return password_mechanism(sasl)
     except ValueError as error:
         # `set_sasl_credentials` takes any text.
-        raise RefusedError(f"sasl.mechanism={sasl.mechanism.value}: {error}") from error
+        raise AuthenticationError(f"sasl.mechanism={sasl.mechanism.value}: {error}") from error

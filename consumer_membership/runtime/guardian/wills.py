@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Frames: TypeAlias = Mapping[int, bytes]
 Address: TypeAlias = tuple[str, int]
 
+#: The numbers of a connection's requests; those of SASL, which go between these two, come after them.
+HELLO, QUESTION = 0, 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Will:
