@@ -15,6 +15,16 @@ from consumer_membership.errors import ConfigurationError
 
 #: OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH, for which Python has no names.
 _OTHER_HOST = frozenset({62, 64})
+#: Where systems keep the authorities that they trust (Debian, Fedora, SUSE, Alpine, macOS), for a Python whose OpenSSL
+#: looks where it was built and finds nothing. librdkafka, which brings its own OpenSSL, looks in such a list, too.
+_USUAL_AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+    "/usr/local/etc/openssl/cert.pem",
+)
 #: What OpenSSL makes of the bytes of a peer that speaks something else.
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST"})
 _NO_CERTIFICATE = "the broker wants a certificate of this client: give ssl.certificate.location and ssl.key.location"
@@ -75,7 +85,7 @@ def explain(error: ssl.SSLError) -> str:
 
 def _trust(context: ssl.SSLContext, tls: TlsSettings) -> None:
     if tls.ca_location is None and tls.ca_pem is None:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        _trust_the_system(context)
     if tls.ca_location is not None:
         is_folder = Path(tls.ca_location).is_dir()
         with _readable("ssl.ca.location", tls.ca_location, "a PEM file of certificates, or a folder of hashed ones"):
@@ -89,6 +99,15 @@ def _trust(context: ssl.SSLContext, tls: TlsSettings) -> None:
         with _readable("ssl.crl.location", tls.crl_location, "a PEM file of revocation lists"):
             context.load_verify_locations(cafile=tls.crl_location)
         context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+
+
+def _trust_the_system(context: ssl.SSLContext) -> None:
+    context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    found = ssl.get_default_verify_paths()
+    if not (found.cafile or found.capath):
+        usual = next((path for path in _USUAL_AUTHORITIES if Path(path).is_file()), None)
+        if usual is not None:
+            context.load_verify_locations(cafile=usual)
 
 
 def _identify(context: ssl.SSLContext, tls: TlsSettings) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from consumer_membership.config import TlsSettings
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.runtime import tls as tls_module
 from consumer_membership.runtime.tls import explain, tls_context
 from tests.support.secured import Materials, materials
 
@@ -97,6 +98,19 @@ def test_authority_that_nobody_knows_is_refused(made: Materials, tmp_path: Path)
         text = failure(tls_context(tls), server)
         assert text.startswith("the broker's certificate is not trusted (")
         assert "ssl.ca.location" in text
+
+
+def test_systems_authorities_are_found_where_openssl_does_not_look(
+    made: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Python that was built elsewhere trusts what librdkafka trusts on the same machine."""
+    server = server_context(made, tmp_path)
+    nowhere = ssl.DefaultVerifyPaths(None, None, "", "", "", "")
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
+    monkeypatch.setattr(tls_module, "_USUAL_AUTHORITIES", ("/no/such/file", made.ca_file))
+    shake_hands(tls_context(TlsSettings()), server)
+    monkeypatch.setattr(tls_module, "_USUAL_AUTHORITIES", ())
+    assert "not trusted" in failure(tls_context(TlsSettings()), server)
 
 
 def test_certificate_of_another_host_is_refused_unless_hosts_are_not_looked_at(made: Materials, tmp_path: Path) -> None:
