@@ -198,7 +198,6 @@ def test_stopped_member_comes_back_after_its_session(
 def comes_back(world: World, victim: Victim, other: Worker) -> None:
     """It has a share again and reads what is new; nothing was committed by it meanwhile."""
     committed = world.committed()
-    # It reports its state after the poll in which on_lost was called: what it reported before looks settled, too.
     victim.wait(lambda a: a.calls[-1][0] == "assign", "a new share")
     victim.settled(6)
     other.settled(6)
