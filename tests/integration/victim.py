@@ -52,9 +52,8 @@ class Account:
                 self.states.append(state)
             case {"call": call, "partitions": partitions}:
                 self.calls.append((call, tuple(partitions)))
-                if call == "assign":
-                    # A loss may be called in the same poll; how it stands is told after it, and not by what was before.
-                    self.state = ""
+                # The poll may have called a loss before: how it stands is told behind it, not by what was told before.
+                self.state = "" if call == "assign" else self.state
             case {"in_state": state, "owned": owned, "member_id": member_id}:
                 self.state, self.owned = state, frozenset(owned)
                 if member_id not in self.member_ids:
