@@ -117,9 +117,6 @@ def _identify(context: ssl.SSLContext, tls: TlsSettings) -> None:
         _as_file("ssl.key", tls.key_location, tls.key_pem) as key,
     ):
         if certificate is None:
-            if key is not None:
-                remedy = "a key without its certificate is of no use; give ssl.certificate.location, or leave it out"
-                raise ConfigurationError("ssl.key.location", tls.key_location or "***", remedy)
             return
         # OpenSSL does not say which of the two it means.
         for location_key, location in (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,6 +20,7 @@ from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.states import MemberState
 from tests.integration.conftest import CONSUMER, COOPERATIVE, NEWEST, OLDEST, SHORT_SESSIONS
 from tests.integration.worker import PATIENCE_S, Worker
+from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.secured import Materials, Way, client_config, unsecured_token
 
@@ -60,15 +60,6 @@ def doors(broker_pool: BrokerPool, secured_materials: Materials) -> Doors:
     """The newest broker, whose sessions are short."""
     broker = broker_pool.shared(NEWEST, properties=RENEWING, security=secured_materials.security)
     return Doors(broker=broker, made=secured_materials)
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Return when this holds; bounded."""
-    deadline = time.monotonic() + PATIENCE_S
-    turn = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline, what
-        turn.wait(0.05)
 
 
 # ---- each way in -----------------------------------------------------------------------------------------------------
@@ -153,7 +144,7 @@ def test_sessions_are_renewed_and_the_member_notices_nothing(
     with doors.member(Way.SCRAM_256, unique("group"), topic, auto_commit_interval_ms=50, **mode) as worker:
         worker.settled(4)
         before = worker.consumer.membership().transitions
-        until(lambda: caplog.text.count("the session is renewed") >= 2, "renewals of two connections")
+        wait_until(lambda: caplog.text.count("the session is renewed") >= 2, "renewals of two connections", PATIENCE_S)
         produce(doors.broker.bootstrap_servers, topic, 40)
         worker.wait(lambda w: len(w.notes.records) == 80, "what was written meanwhile")
         assert worker.consumer.membership().transitions == before
@@ -178,7 +169,7 @@ def test_tokens_are_fetched_again_before_they_end(doors: Doors, caplog: pytest.L
     with doors.member(Way.TOKEN_OVER_TLS, unique("group"), topic, oauth_cb=fetch) as worker:
         worker.settled(4)
         before = worker.consumer.membership().transitions
-        until(lambda: len(calls) >= 3, "tokens that are fetched again")
+        wait_until(lambda: len(calls) >= 3, "tokens that are fetched again", PATIENCE_S)
         produce(doors.broker.bootstrap_servers, topic, 4)
         worker.wait(lambda w: len(w.notes.records) == 8, "what was written meanwhile")
         assert worker.consumer.membership().transitions == before
@@ -197,7 +188,7 @@ def test_wrong_password_is_told_and_can_be_set_right(doors: Doors, way: Way, cap
     errors: list[KafkaError] = []
     wrong = {"sasl_password": "a-wrong-secret", "reconnect_backoff_max_ms": 200, "error_cb": errors.append}
     with doors.member(way, unique("group"), topic, **wrong) as worker:
-        until(lambda: "refuses the credentials" in caplog.text, "the refusal in the log")
+        wait_until(lambda: "refuses the credentials" in caplog.text, "the refusal in the log", PATIENCE_S)
         view = worker.consumer.membership()
         assert (view.state, view.last_error and view.last_error.code) == (MemberState.JOINING, 58)
         worker.wait(lambda _: bool(errors), "librdkafka's own word")

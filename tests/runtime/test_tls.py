@@ -186,7 +186,6 @@ def test_what_cannot_be_read_is_refused_with_the_key_and_the_remedy(made: Materi
         replace(certificate, key_location=absent): ("ssl.key.location", "No such file"),
         replace(certificate, key_location=made.encrypted_key_file): ("ssl.certificate.location", "key"),
         replace(certificate, key_location=made.foreign_key_file): ("ssl.certificate.location", "key values mismatch"),
-        TlsSettings(key_location=made.client_key_file): ("ssl.key.location", "ssl.certificate.location"),
         TlsSettings(cipher_suites="ROT13"): ("ssl.cipher.suites", "openssl ciphers"),
     }
     for tls, (key, words) in cases.items():

@@ -42,13 +42,14 @@ def run(bench: Bench) -> Figure:
             topic = here.filled_topic("secured", _RECORDS)
             for way in _WAYS:
                 config = {key: str(value) for key, value in client_config(broker, made, way).items()}
+                sides = (here.ours(), here.raw())
                 ours, raw = (
-                    Series(label=f"{way.value}, {side.label}", unit="s", is_ours=side.is_ours)
-                    for side in (here.ours(), here.raw())
+                    Series(label=f"{way.value}, {side.label}", unit="s", is_ours=side.is_ours) for side in sides
                 )
-                turns = (partial(_start, here, here.ours(), topic, config, ours),)
-                turns += (partial(_start, here, here.raw(), topic, config, raw),)
-                here.in_turns(here.count(15, 4), *turns)
+                turns = zip(sides, (ours, raw), strict=True)
+                here.in_turns(
+                    here.count(15, 4), *(partial(_start, here, side, topic, config, first) for side, first in turns)
+                )
                 series += [ours, raw]
                 checks.append(
                     at_most(
