@@ -136,15 +136,22 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerError:
-    """An error code that a broker answered, with its name and its words."""
+    """An error code that a broker answered, with its name and its words, and what helps where that is known."""
 
     code: int
     name: str
     message: str = ""
+    remedy: str = ""
+
+    @property
+    def words(self) -> str:
+        """What is wrong, and what helps; the name where nothing more was said."""
+        said = self.message or self.name
+        return f"{said.rstrip('.')}; {self.remedy}" if self.remedy else said
 
     def __str__(self) -> str:
-        """The broker's words where it gave some, with the code's name."""
-        return f"{self.name}: {self.message}" if self.message else self.name
+        """The same, with the code's name in front."""
+        return f"{self.name}: {self.words}" if self.message else self.words
 
 
 #: What a group has committed of each partition that was asked for: None is nothing, an error that it is not known.

@@ -36,6 +36,7 @@ from consumer_membership.wire import group_answers, responses
 from consumer_membership.wire.classic_requests import PROTOCOL_TYPE, leaver
 from consumer_membership.wire.consumer_protocol import MemberAssignment, decode_assignment, decode_subscription
 from consumer_membership.wire.reader import MalformedError
+from consumer_membership.wire.remedies import Request, with_remedy
 from consumer_membership.wire.verdicts import broker_error, group_error
 
 if TYPE_CHECKING:
@@ -171,17 +172,19 @@ def _inconsistent(group_id: str, what: str) -> BrokerError:
 
 def _join_error(code: int, group_id: str, effect: SendJoin) -> BrokerError:
     """A JoinGroup's error in words that name the thing and the remedy; the protocol brings none of the broker's."""
+    return with_remedy(Request.JOIN, _why_not_joined(code, group_id, effect))
+
+
+def _why_not_joined(code: int, group_id: str, effect: SendJoin) -> BrokerError:
     if code == _E.group_max_size_reached:
         # Java's words.
-        said = f"Consumer group {group_id} already has the configured maximum number of members."
-        return broker_error(code, f"{said} Raise the broker's group.max.size, or stop another member of the group.")
+        return broker_error(code, f"Consumer group {group_id} already has the configured maximum number of members.")
     if code == _E.inconsistent_group_protocol:
         offered = ", ".join(name for name, _ in effect.protocols)
         return broker_error(
             code,
-            f"No assignor of this member ({offered}) is one that all members of group {group_id} have: set "
-            "partition.assignment.strategy to have one in common. Or the group is of the consumer protocol and takes "
-            "no classic members (group.consumer.migration.policy): set group.protocol to auto.",
+            f"No assignor of this member ({offered}) is one that all members of group {group_id} have, or the group is "
+            "of the consumer protocol and takes no classic members (the broker's group.consumer.migration.policy).",
         )
     if code == _E.invalid_session_timeout:
         return broker_error(
@@ -192,18 +195,20 @@ def _join_error(code: int, group_id: str, effect: SendJoin) -> BrokerError:
     if code == _E.unsupported_version and effect.instance_id is not None:
         return broker_error(
             code,
-            f"The broker does not support static members: use a newer one, or unset group.instance.id "
-            f"'{effect.instance_id}'.",
+            f"The broker does not support static members, and this one has group.instance.id '{effect.instance_id}'.",
         )
-    return _member_error(code, group_id, effect.instance_id)
+    return _why_refused(code, group_id, effect.instance_id)
 
 
-def _member_error(code: int, group_id: str, instance_id: str | None) -> BrokerError:
+def _member_error(request: Request, code: int, group_id: str, instance_id: str | None) -> BrokerError:
+    return with_remedy(request, _why_refused(code, group_id, instance_id))
+
+
+def _why_refused(code: int, group_id: str, instance_id: str | None) -> BrokerError:
     if code == _E.fenced_instance_id:
         return broker_error(
             code,
-            f"group.instance.id '{instance_id}' is held by another member of group {group_id} by now; close it, or "
-            "give this process its own id.",
+            f"group.instance.id '{instance_id}' is held by another member of group {group_id} by now.",
         )
     return group_error(code, None, group_id)
 
@@ -215,7 +220,7 @@ def sync_group(entity: SyncGroupResponse, group_id: str, effect: SendSync) -> Sy
     """The answer to this SyncGroup; an assignment that cannot be read is an empty one with a note."""
     code = int(entity.error_code)
     if code != _SUCCESS:
-        error = _member_error(code, group_id, effect.instance_id)
+        error = _member_error(Request.SYNC, code, group_id, effect.instance_id)
         return SyncRejected(request_id=effect.request_id, verdict=sync_verdict(code), error=error)
     # Below version 5 the protocol is not told.
     newest = cast("SyncGroupResponseV5", entity) if hasattr(entity, "protocol_name") else None
@@ -246,7 +251,7 @@ def heartbeat(
     code = int(entity.error_code)
     if code == _SUCCESS:
         return ClassicHeartbeatAnswered(request_id=effect.request_id)
-    error = _member_error(code, group_id, effect.instance_id)
+    error = _member_error(Request.CLASSIC_HEARTBEAT, code, group_id, effect.instance_id)
     return ClassicHeartbeatRejected(request_id=effect.request_id, verdict=heartbeat_verdict(code), error=error)
 
 
@@ -257,12 +262,17 @@ def leave_group(entity: LeaveGroupResponse, group_id: str, effect: SendClassicLe
     return ClassicLeft(request_id=effect.request_id, error=error)
 
 
+def _commit_error(error: BrokerError, group_id: str, instance_id: str | None) -> BrokerError:
+    said = error if error.message else _why_refused(error.code, group_id, instance_id)
+    return with_remedy(Request.CLASSIC_COMMIT, said)
+
+
 def offset_commit(entity: OffsetCommitResponse, group_id: str, effect: CommitOffsets) -> ClassicCommitAnswered:
     """The answer to this commit, and what it says of the membership."""
     answer = responses.offset_commit(entity, effect.commit_id, group_id, effect.offsets)
     membership = commit_membership(frozenset(error.code for error in answer.errors.values() if error is not None))
     errors = {
-        partition: error if error is None or error.message else _member_error(error.code, group_id, effect.instance_id)
+        partition: None if error is None else _commit_error(error, group_id, effect.instance_id)
         for partition, error in answer.errors.items()
     }
     verdict = answer.verdict if membership is None else CommitVerdict.FINAL

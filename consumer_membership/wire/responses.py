@@ -22,6 +22,7 @@ from consumer_membership.types import (
     TopicIdPartition,
     TopicPartition,
 )
+from consumer_membership.wire.remedies import Request, with_remedy
 from consumer_membership.wire.verdicts import (
     broker_error,
     commit_verdict,
@@ -112,14 +113,15 @@ def offset_fetch(
     """The committed offset of each of these partitions, None where nothing is committed; or the first error."""
     answered = fetched(entity, group_id)
     if isinstance(answered, BrokerError):
-        return answered
+        return with_remedy(Request.FETCH, answered)
     offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
     for partition in partitions:
         found = answered.get(partition)
         if found is None:
             return _LEFT_OUT
         if int(found.error_code) != _SUCCESS:
-            return group_error(int(found.error_code), f"{partition.topic} [{partition.partition}]", group_id)
+            error = group_error(int(found.error_code), f"{partition.topic} [{partition.partition}]", group_id)
+            return with_remedy(Request.FETCH, error)
         offsets[partition] = committed(found)
     return offsets
 

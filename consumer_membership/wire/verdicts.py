@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.membership.events import CommitVerdict, Verdict
 from consumer_membership.types import BrokerError
+from consumer_membership.wire.remedies import Request, with_remedy
 
 _E = ErrorCode
 
@@ -126,15 +127,15 @@ def group_error(code: int, message: str | None, group_id: str) -> BrokerError:
 
 
 #: Java's words (4.0), so that operators find both; its advice to go back to the classic protocol is left out.
-_NO_CONSUMER_PROTOCOL = (
-    "The cluster does not support the new CONSUMER group protocol. Apache Kafka 4.0 or later has it, with the feature "
-    "group.version at 1 (kafka-features upgrade --feature group.version=1) and 'consumer' among the broker's "
-    "group.coordinator.rebalance.protocols."
-)
+_NO_CONSUMER_PROTOCOL = "The cluster does not support the new CONSUMER group protocol."
 
 
 def heartbeat_error(code: int, message: str | None, group_id: str) -> BrokerError:
-    """The error of a heartbeat, in words that name the thing and the remedy."""
+    """The error of a ConsumerGroupHeartbeat, in words that name the thing and the remedy."""
+    return with_remedy(Request.HEARTBEAT, _heartbeat_error(code, message, group_id))
+
+
+def _heartbeat_error(code: int, message: str | None, group_id: str) -> BrokerError:
     words = (message or "").strip()
     if code == _E.unsupported_version:
         said = f" The broker said: {words}" if words else ""
@@ -143,8 +144,5 @@ def heartbeat_error(code: int, message: str | None, group_id: str) -> BrokerErro
         text = f"Invalid RE2J SubscriptionPattern provided in the call to subscribe. {words}"
         return broker_error(code, text.rstrip())
     if code == _E.group_max_size_reached:
-        limit = words or "The consumer group has reached its maximum capacity."
-        return broker_error(
-            code, f"{limit} Raise the broker's group.consumer.max.size, or stop another member of the group."
-        )
+        return broker_error(code, words or "The consumer group has reached its maximum capacity.")
     return group_error(code, words, group_id)

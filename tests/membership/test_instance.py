@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from consumer_membership.membership.effects import (
@@ -73,6 +75,18 @@ def sent(scene: Scene) -> list[tuple[str, str | None, int]]:
 def told(scene: Scene) -> list[tuple[Problem, str]]:
     """What the application was told by the last event: the kind, and the error's name."""
     return [(effect.problem, effect.error.name) for effect in scene.new(RaiseToApplication)]
+
+
+@pytest.mark.parametrize("policy", [ConflictPolicy.FAIL, ConflictPolicy.TAKEOVER])
+def test_member_s_own_advice_stands_alone(policy: ConflictPolicy) -> None:
+    """Issue 14.11: what it ends with quotes the coordinator's words, and not what would help against them."""
+    refusal = replace(UNRELEASED, remedy="advice")
+    scene = joining(instance_id="i", conflict_policy=policy).in_touch().reject(Verdict.UNRELEASED, refusal, holder="x")
+    if policy is ConflictPolicy.TAKEOVER:
+        describe(scene).reject(Verdict.FATAL, replace(FENCED_INSTANCE, remedy="advice"))
+    (raised,) = scene.all(RaiseToApplication)
+    assert "advice" not in str(raised.error)
+    assert str(raised.error).count("its own id") == 1
 
 
 # ---- takeover -------------------------------------------------------------------------------------------------------

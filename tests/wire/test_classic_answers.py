@@ -143,17 +143,17 @@ def test_protocol_that_was_not_offered_is_fatal(changed: dict[str, str | None], 
     joined = classic_answers.join_group(join_answer(**changed), "g", join_order())
     assert isinstance(joined, JoinRejected)
     assert (joined.verdict, joined.error.name) == (ClassicVerdict.FATAL, "INCONSISTENT_GROUP_PROTOCOL")
-    assert words in joined.error.message
+    assert words in joined.error.words
 
 
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (81, "Consumer group g already has the configured maximum number of members."),
+        (81, "Consumer group g already has the configured maximum number of members; raise group.max.size"),
         (23, "No assignor of this member (cooperative-sticky, range) is one that all members of group g have"),
         (26, "session.timeout.ms 45000 is outside the broker's group.min.session.timeout.ms"),
         (30, "Not authorized to access group: g"),
-        (35, "unset group.instance.id 'i'"),
+        (35, "this one has group.instance.id 'i'; use brokers of Apache Kafka 2.4 or later"),
         (82, "group.instance.id 'i' is held by another member of group g"),
     ],
 )
@@ -161,7 +161,7 @@ def test_refused_join_names_the_thing_and_the_remedy(code: int, words: str) -> N
     """The protocol brings no words of the broker's."""
     joined = classic_answers.join_group(join_answer(code=code), "g", join_order(instance_id="i"))
     assert isinstance(joined, JoinRejected)
-    assert words in joined.error.message
+    assert words in joined.error.words
 
 
 # ---- SyncGroup ------------------------------------------------------------------------------------------------------

@@ -103,30 +103,41 @@ def test_commit_verdict_of_nothing_is_final() -> None:
 @pytest.mark.parametrize(
     ("code", "words", "expected"),
     [
-        pytest.param(30, "Group denied.", "Not authorized to access group: orders", id="group authorization"),
+        pytest.param(
+            30,
+            "Group denied.",
+            "Not authorized to access group: orders; grant READ on the group to this principal",
+            id="group authorization",
+        ),
         pytest.param(29, None, "Topic authorization failed.", id="topic authorization without words"),
         pytest.param(29, "Topics [a] denied.", "Topics [a] denied.", id="topic authorization with words"),
         pytest.param(
             81,
             "The consumer group has reached its maximum capacity of 2 members.",
-            "The consumer group has reached its maximum capacity of 2 members. Raise the broker's "
-            "group.consumer.max.size, or stop another member of the group.",
+            "The consumer group has reached its maximum capacity of 2 members; raise group.consumer.max.size on the "
+            "brokers, or run fewer members",
             id="group full",
         ),
         pytest.param(
             128,
             "SubscribedTopicRegex `(` is not a valid regular expression: missing closing ).",
             "Invalid RE2J SubscriptionPattern provided in the call to subscribe. SubscribedTopicRegex `(` is not a "
-            "valid regular expression: missing closing ).",
+            "valid regular expression: missing closing ); write the pattern as RE2/J reads it, and subscribe again",
             id="invalid regular expression",
         ),
-        pytest.param(42, " MemberId can't be empty. ", "MemberId can't be empty.", id="broker's own words"),
-        pytest.param(-1, None, "", id="no words"),
+        pytest.param(
+            42,
+            " MemberId can't be empty. ",
+            "MemberId can't be empty; the broker did not understand the request; look for a proxy or another broker in "
+            "between",
+            id="broker's own words",
+        ),
+        pytest.param(-1, None, "UNKNOWN_SERVER_ERROR", id="no words"),
     ],
 )
 def test_heartbeat_errors_are_in_words_for_the_user(code: int, words: str | None, expected: str) -> None:
     """H15: the broker's words where it has some, ours where Java has its own, with the remedy."""
-    assert heartbeat_error(code, words, "orders").message == expected
+    assert heartbeat_error(code, words, "orders").words == expected
 
 
 @pytest.mark.parametrize("words", [None, "The consumer protocol is not enabled."])
@@ -135,7 +146,7 @@ def test_protocol_that_is_switched_off_says_how_to_switch_it_on(words: str | Non
     error = heartbeat_error(35, words, "orders")
     assert error.name == "UNSUPPORTED_VERSION"
     assert error.message.startswith("The cluster does not support the new CONSUMER group protocol.")
-    assert "group.version" in error.message
+    assert "group.version" in error.remedy
     assert (words or "") in error.message
 
 

@@ -1,0 +1,94 @@
+"""What helps against an error that ends a membership: one table for each request, with that protocol's own keys.
+
+Whoever turns an answer into a fact puts the remedy beside the words (`BrokerError.remedy`), and nobody adds another
+one: a text has its advice once. Errors that the member finds by itself, as the holder of an instance id, bring their
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+from types import MappingProxyType
+
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.types import BrokerError, GroupProtocol
+
+_E = ErrorCode
+
+
+class Request(Enum):
+    """The requests whose refusal can be the end of a member."""
+
+    HEARTBEAT = "ConsumerGroupHeartbeat"
+    JOIN = "JoinGroup"
+    SYNC = "SyncGroup"
+    CLASSIC_HEARTBEAT = "Heartbeat"
+    CLASSIC_COMMIT = "OffsetCommit"
+    #: Of both protocols: where a member starts to read.
+    FETCH = "OffsetFetch"
+
+    @property
+    def protocols(self) -> frozenset[GroupProtocol]:
+        """Whose members send it."""
+        if self is Request.FETCH:
+            return frozenset(GroupProtocol)
+        return frozenset({GroupProtocol.CONSUMER if self is Request.HEARTBEAT else GroupProtocol.CLASSIC})
+
+
+_VALID_GROUP = "set a valid group.id"
+_READ_GROUP = "grant READ on the group to this principal"
+_OWN_ID = "the newest member with an instance id has it, so this one ends; give each process its own id"
+_NOT_UNDERSTOOD = "the broker did not understand the request; look for a proxy or another broker in between"
+
+#: Of a classic member that has joined.
+_JOINED: Mapping[int, str] = MappingProxyType(
+    {_E.group_authorization_failed: _READ_GROUP, _E.fenced_instance_id: _OWN_ID}
+)
+
+#: By request and error code; a code that is missing has no remedy that is known.
+REMEDIES: Mapping[Request, Mapping[int, str]] = MappingProxyType(
+    {
+        Request.HEARTBEAT: {
+            _E.invalid_group_id: _VALID_GROUP,
+            _E.group_authorization_failed: _READ_GROUP,
+            _E.unsupported_version: "use Apache Kafka 4.0 or later, with the feature group.version at 1 "
+            "(kafka-features upgrade --feature group.version=1) and 'consumer' among the broker's "
+            "group.coordinator.rebalance.protocols",
+            _E.invalid_request: _NOT_UNDERSTOOD,
+            _E.group_id_not_found: "the group is of the classic protocol and is not converted; end its classic "
+            "members, or use another group.id",
+            _E.group_max_size_reached: "raise group.consumer.max.size on the brokers, or run fewer members",
+            _E.fenced_instance_id: _OWN_ID,
+            _E.unsupported_assignor: "name one of the brokers' assignors (group.consumer.assignors) in "
+            "group.remote.assignor, or leave it out",
+            _E.invalid_regular_expression: "write the pattern as RE2/J reads it, and subscribe again",
+        },
+        Request.JOIN: {
+            _E.inconsistent_group_protocol: "set partition.assignment.strategy to have one in common",
+            _E.invalid_group_id: _VALID_GROUP,
+            _E.invalid_session_timeout: "set one between them, or change them on the brokers",
+            _E.group_authorization_failed: _READ_GROUP,
+            _E.unsupported_version: "use brokers of Apache Kafka 2.4 or later, or leave group.instance.id out where "
+            "it is set",
+            _E.invalid_request: _NOT_UNDERSTOOD,
+            _E.group_max_size_reached: "raise group.max.size on the brokers, or run fewer members",
+            _E.fenced_instance_id: _OWN_ID,
+        },
+        Request.SYNC: _JOINED,
+        Request.CLASSIC_HEARTBEAT: _JOINED,
+        Request.CLASSIC_COMMIT: _JOINED,
+        Request.FETCH: {
+            _E.group_authorization_failed: _READ_GROUP,
+            _E.topic_authorization_failed: "grant READ on the topic to this principal",
+        },
+    }
+)
+
+
+def with_remedy(request: Request, error: BrokerError) -> BrokerError:
+    """The error of this request with what helps against it, where that is known."""
+    remedy = REMEDIES[request].get(error.code)
+    return error if remedy is None else replace(error, remedy=remedy)
