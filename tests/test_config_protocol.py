@@ -74,6 +74,54 @@ def refusal(keys: Mapping[str, object]) -> ConfigurationError:
     return caught.value
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        pytest.param(
+            POOL,
+            "leave group.instance.id.pool=a,b out, which works in groups of the consumer protocol only, and give each "
+            "process its own group.instance.id, to have the classic protocol where the consumer protocol is not to be "
+            "had",
+            id="pool",
+        ),
+        pytest.param(
+            WAIT | {"group.protocol": "consumer"},
+            "leave group.instance.id.conflict.policy=wait out, which works in groups of the consumer protocol only, "
+            "and give each process its own group.instance.id and set group.protocol to auto, to have the classic "
+            "protocol where the consumer protocol is not to be had",
+            id="wait, and consumer was asked for",
+        ),
+        pytest.param(
+            {"group.protocol": "consumer"},
+            "set group.protocol to auto, to have the classic protocol where the consumer protocol is not to be had",
+            id="consumer was asked for",
+        ),
+        pytest.param(
+            {"group.protocol": "classic"},
+            "set group.protocol to auto, to have the consumer protocol where the group is of that",
+            id="classic was asked for",
+        ),
+        pytest.param(
+            {"partition.assignment.strategy": [FirstTakesAll()]},
+            "leave the assignor 'first-takes-all' out of partition.assignment.strategy, which runs in classic groups "
+            "only, to have the consumer protocol where the group is of that",
+            id="an assignor of one's own",
+        ),
+        pytest.param({}, "", id="both are tried"),
+    ],
+)
+def test_what_would_allow_the_other_protocol_is_said(keys: Mapping[str, object], expected: str) -> None:
+    """The refusal of the only protocol that fits names the key, its value and the remedy."""
+    given = {"bootstrap.servers": "broker:9092", "group.id": "orders", **keys}
+    assert ConsumerConfig.from_mapping(given).protocol_settings().alternative == expected
+
+
+def test_long_pool_is_told_by_its_ends() -> None:
+    """A hundred ids are no sentence."""
+    pool = [f"i{number}" for number in range(100)]
+    assert "group.instance.id.pool=i0,...,i99 out" in protocols(group_instance_id_pool=pool).alternative
+
+
 def test_auto_is_the_default_and_prefers_the_consumer_protocol() -> None:
     """Nothing is said: the consumer protocol where the coordinator takes it, else the classic one."""
     settings = protocols()

@@ -20,6 +20,8 @@ BROKER_SESSION_TIMEOUT_MS = 45_000
 CLASSIC_HEARTBEAT_MS = 1_500
 #: A heartbeat that is lost must not cost the session.
 _HEARTBEATS_A_SESSION = 3
+#: A list of more values than this is not told in full.
+_TOLD = 5
 #: "Never", where a day stands for it.
 _NEVER_MS = 86_400_000
 
@@ -43,6 +45,7 @@ def protocol_settings(
         ConfigurationError: keys that no protocol can honour together.
     """
     protocols, reason = _fitting(given, wanted, strategies)
+    alternative = "" if len(protocols) > 1 else _alternative(given, wanted, strategies)
     _check_times(given, protocols, session_timeout_ms, heartbeat_interval_ms)
     beat_ms = heartbeat_interval_ms or min(CLASSIC_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS_A_SESSION or 1)
     return ProtocolSettings(
@@ -54,6 +57,7 @@ def protocol_settings(
             heartbeat_interval_s=beat_ms / 1000,
             refresh_interval_s=(refresh_interval_ms if refresh_interval_ms > 0 else _NEVER_MS) / 1000,
         ),
+        alternative=alternative,
         notes={_CONSUMER: _in_vain_under_consumer(given, strategies), _CLASSIC: _in_vain_under_classic(given)},
     )
 
@@ -78,6 +82,35 @@ def _fitting(
     if needy is not None:
         return (_CONSUMER,), f"group.protocol=auto; {needy} works in groups of the consumer protocol only"
     return wanted, "group.protocol=auto"
+
+
+def _alternative(given: Mapping[str, object], wanted: tuple[GroupProtocol, ...], strategies: Sequence[Assignor]) -> str:
+    """What to change so that the other protocol would be tried where the one that fits is refused."""
+    auto = "" if len(wanted) > 1 else "set group.protocol to auto"
+    if wanted == (_CLASSIC,) or (len(wanted) > 1 and _needs_consumer(given) is None):
+        own = next((assignor.name for assignor in strategies if is_own(assignor)), None)
+        left_out = f"leave the assignor {own!r} out of {_STRATEGY}, which runs in classic groups only" if own else ""
+        return _joined(left_out, auto, "to have the consumer protocol where the group is of that")
+    needy = _needs_consumer(given)
+    left_out = (
+        f"leave {needy}={_shown(given[needy])} out, which works in groups of the consumer protocol only, and give each "
+        "process its own group.instance.id"
+        if needy
+        else ""
+    )
+    return _joined(left_out, auto, "to have the classic protocol where the consumer protocol is not to be had")
+
+
+def _joined(first: str, second: str, aim: str) -> str:
+    return f"{' and '.join(part for part in (first, second) if part)}, {aim}"
+
+
+def _shown(value: object) -> str:
+    """A configuration's value as it is written: a list with commas, of a long one the ends."""
+    if not isinstance(value, list | tuple):
+        return str(value)
+    is_long = len(value) > _TOLD
+    return ",".join(map(str, [value[0], "...", value[-1]] if is_long else value))
 
 
 def _needs_consumer(given: Mapping[str, object]) -> str | None:

@@ -62,13 +62,14 @@ class ProtocolSettings:
     """Which protocols a member may speak, the preferred one first, and what it needs to know for the classic one.
 
     `reason` says why these, for people. `notes` holds, for each protocol, what the configuration asks for in vain
-    under it.
+    under it. `alternative` is what to change so that the other protocol would be tried, too; "" where it is.
     """
 
     classic: ClassicSettings
     protocols: tuple[GroupProtocol, ...] = (_CONSUMER, _CLASSIC)
     reason: str = "group.protocol=auto"
     notes: Mapping[GroupProtocol, tuple[str, ...]] = field(default_factory=dict)
+    alternative: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +209,15 @@ class GroupMember:
         following = next((one for one in self._protocols.protocols if one not in self._refused), None)
         if following is not None:
             return self._change_to(following, f"{self.protocol.value} was refused: {refusal}", now)
-        return self._told(event, now)
+        return self._told(self._with_alternative(event), now)
+
+    def _with_alternative(self, event: AnyEvent) -> AnyEvent:
+        """The refusal of the only protocol that may be tried, with what to change to have the other one."""
+        alternative = self._protocols.alternative
+        if not alternative or not isinstance(event, ev.HeartbeatRejected | ex.JoinRejected):
+            return event
+        remedies = "; or ".join(remedy for remedy in (event.error.remedy, alternative) if remedy)
+        return replace(event, error=replace(event.error, remedy=remedies))
 
     def _change_to(self, protocol: GroupProtocol, why: str, now: Instant) -> tuple[GroupEffect, ...]:
         """Tell a new core what the application asked of the old one; it joins as the old one was about to."""

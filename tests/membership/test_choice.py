@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -108,6 +109,17 @@ def test_refused_auto_member_joins_by_the_classic_protocol(error: BrokerError, v
     assert (view.protocol, view.protocol_reason, view.state) == (CLASSIC, reason, MemberState.JOINING)
     assert stage.member.coordinator == COORDINATOR
     assert stage.let_in_classic().member.view().member_epoch == 5
+
+
+@pytest.mark.parametrize("remedy", ["", "upgrade"])
+def test_refusal_of_the_only_protocol_says_how_the_other_one_would_be_tried(remedy: str) -> None:
+    """A pool or a policy needs the consumer protocol; the end of its member names them."""
+    stage = Stage(replace(CONSUMER_ONLY, alternative="leave the pool out")).joining()
+    stage.refuse(replace(TOO_OLD, remedy=remedy))
+    (raised,) = stage.all(ef.RaiseToApplication)
+    assert raised.error.words == f"the broker does not offer it; {'upgrade; or ' if remedy else ''}leave the pool out"
+    strangers = Stage(replace(CLASSIC_ONLY, alternative="ask for auto")).joining().refuse_classic(INCONSISTENT)
+    assert strangers.all(ef.RaiseToApplication)[0].error.words == "no common assignor; ask for auto"
 
 
 @pytest.mark.parametrize("error", [TOO_OLD, NOT_CONVERTED])
