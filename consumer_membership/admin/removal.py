@@ -16,8 +16,9 @@ _REASON = "member was removed by an admin"
 _STOP_FIRST = "to evict it for good, stop its process first"
 _AWAY = "it was away (closed, its place kept for its return): its partitions go to the others at once"
 _STATIC = (
-    "it was in session: if its process still runs, the next heartbeat tells it, and it may join again as a new member "
-    f"of the same instance id; {_STOP_FIRST}"
+    "it was in session: if its process still runs, the next heartbeat tells it. A consumer of this package ends with a "
+    "fatal error and stays away until its program makes a new one; other clients (librdkafka, Java) join again as a "
+    f"new member of the same instance id: {_STOP_FIRST}"
 )
 _DYNAMIC = (
     "it was in session: if its process still runs, the next heartbeat tells it, and it comes back by itself; "

@@ -41,9 +41,10 @@ examples:
 """
 _REMOVE = """\
 Removes members from a group on their behalf, static and dynamic ones, of both
-protocols: their partitions go to the others at once. A member whose process
-still runs may come back at its next heartbeat: stop the process first. Asks
-nothing; --dry-run shows who is meant. Needs the ACL operation READ on the
+protocols: their partitions go to the others at once. Where the process still
+runs, a dynamic member comes back at its next heartbeat; a static one of this
+package ends with a fatal error, and one of another client comes back: stop the
+process first. Asks nothing; --dry-run shows who is meant. Needs the ACL operation READ on the
 group. Exits with 1 if any of them could not be removed.
 
 examples:

@@ -7,6 +7,7 @@ from typing import assert_never
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.effects import Problem
 from consumer_membership.membership.events import Verdict
+from consumer_membership.membership.instance import LONGEST_SESSION_S, removed_for_good
 from consumer_membership.membership.lifecycle import Lifecycle
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import (
@@ -20,6 +21,11 @@ from consumer_membership.types import (
 )
 
 _S = MemberState
+
+#: So many of the broker's heartbeat intervals are within a session, as far as a member can know it: its heartbeats are
+#: one apart, and a group in which one that is lost costs the session would not work. The session that was read is an
+#: upper bound only, since it may have been lowered since.
+SESSION_INTERVALS = 2.0
 
 
 class Answers(Lifecycle):
@@ -126,7 +132,7 @@ class Answers(Lifecycle):
             case Verdict.REPORT:
                 self._raise(Problem.REFUSED, event.error)
             case Verdict.REJOIN if self._was_removed_for_good(event.error):
-                self._fail(self._removal(event.error))
+                self._fail(removed_for_good(self.instance.id, event.error))
             case Verdict.REJOIN:
                 self._fence(event.error)
             case Verdict.GROUP_GONE if self.member_epoch > JOIN_EPOCH:
@@ -172,24 +178,17 @@ class Answers(Lifecycle):
     def _was_removed_for_good(self, error: BrokerError) -> bool:
         """Whether a static member was taken out by an administrator (KIP-345's removal), not by its session's end.
 
-        A session is longer than the heartbeat interval: who sent the heartbeat that was answered last within that time
-        cannot have lost it. The answer itself may be old: a process that was stopped reads it when it goes on. A member
-        that was slow to revoke may have been removed for that (the rebalance timeout).
+        Who sent the heartbeat that was answered last within a session cannot have lost it. The answer itself may be
+        old: a process that was stopped reads it when it goes on. A member that was slow to revoke may have been removed
+        for that (the rebalance timeout).
         """
         interval_s, confirmed_at = self.heartbeats.broker_interval_s, self.heartbeats.confirmed_at
         if not self.settings.is_static or self.state is _S.UNSUBSCRIBING or self.member_epoch <= JOIN_EPOCH:
             return False
         if error.code != UNKNOWN_MEMBER_CODE or interval_s is None or confirmed_at is None:
             return False
-        return self._now - confirmed_at < interval_s and not self.ownership.surplus()
-
-    def _removal(self, error: BrokerError) -> BrokerError:
-        words = (
-            f"the static member with group.instance.id '{self.instance.id}' was removed from the group for good, while "
-            "its session was not over: an administrator did that; make a new consumer to come back "
-            f"(the coordinator said: {error.message})"
-        )
-        return BrokerError(code=error.code, name=error.name, message=words)
+        session_s = min(SESSION_INTERVALS * interval_s, self.instance.session_timeout_s or LONGEST_SESSION_S)
+        return self._now - confirmed_at < session_s and not self.ownership.surplus()
 
     # ---- who holds which instance id ----
 

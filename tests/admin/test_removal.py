@@ -80,7 +80,14 @@ def test_reason_begins_as_java_s(reason: str | None, said: str) -> None:
     ("asked", "words"),
     [
         (BY_ID, "it comes back by itself; to evict it for good, stop its process first"),
-        (BY_INSTANCE, "it may join again as a new member of the same instance id; to evict it for good, stop its"),
+        (
+            BY_INSTANCE,
+            "A consumer of this package ends with a fatal error and stays away until its program makes a new",
+        ),
+        (
+            BY_INSTANCE,
+            "other clients (librdkafka, Java) join again as a new member of the same instance id: to evict",
+        ),
         (MemberIdentity(instance_id="j"), "it was away"),
     ],
 )

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from time import monotonic
 
@@ -19,7 +20,7 @@ from consumer_membership.clients.consumer import Membership
 from consumer_membership.devbroker import Broker, start
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import SHORT_SESSIONS, Ground
+from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, SHORT_SESSIONS, Ground
 from tests.integration.test_refusals import AUTHORIZER, allow, forbid
 from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, produce, unique
@@ -290,20 +291,54 @@ def test_unsubscribe_of_a_static_member_for_good(ground: Ground) -> None:
 # ---- removed, and gone ----------------------------------------------------------------------------------------------
 
 
-def test_removed_members_end_or_come_back(broker: Broker, topic: str) -> None:
-    """An administrator's removal: the static member ends with a clear error, the dynamic one comes back by itself."""
+@pytest.mark.parametrize("mode", [CONSUMER, EAGER, COOPERATIVE], ids=["consumer", "eager", "cooperative"])
+def test_removed_members_end_or_come_back(broker: Broker, topic: str, mode: Mapping[str, object]) -> None:
+    """An administrator's removal, in words and deeds: the static member ends, the dynamic one comes back by itself."""
     group = unique("group")
-    with static(broker, group, topic) as fixed, Worker(broker.bootstrap_servers, group, [topic]) as moving:
+    with (
+        static(broker, group, topic, **mode) as fixed,
+        Worker(broker.bootstrap_servers, group, [topic], **mode) as moving,
+    ):
         fixed.settled(6)
         moving.settled(6)
         admin = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
-        admin.remove_members(group, instance_ids=["a"], member_ids=[moving.consumer.memberid()])
+        told = admin.remove_members(group, instance_ids=["a"], member_ids=[moving.consumer.memberid()])
+        assert ["ends with a fatal error" in told[0].message, "comes back by itself" in told[1].message] == [True, True]
         fixed.wait(lambda w: bool(w.notes.errors), "the fatal error")
         error = fixed.notes.errors[0]
         assert (error.code(), error.fatal()) == (KafkaError.UNKNOWN_MEMBER_ID, True)
         assert "removed from the group for good" in error.str()
         moving.settled(12)
         assert (len(moving.notes.named("lost")), moving.notes.errors) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "mode", [{"heartbeat_interval_ms": 5000}, {**EAGER, "heartbeat_interval_ms": 2000}], ids=["consumer", "classic"]
+)
+def test_calm_static_member_that_was_removed_ends_and_librdkafka_s_comes_back(
+    quick_broker: Broker, mode: Mapping[str, object]
+) -> None:
+    """Heartbeats are an interval apart, the broker's of 0.5 s or one's own; raw confluent-kafka joins again."""
+    servers = quick_broker.bootstrap_servers
+    topic, group = create_topic(servers, unique("topic"), 2), unique("group")
+    protocol = mode.get("group_protocol", "consumer")
+    raw = RawConsumer(
+        {"bootstrap.servers": servers, "group.id": group, "group.protocol": protocol, "group.instance.id": "raw"}
+    )
+    admin = GroupAdmin({"bootstrap.servers": servers})
+    try:
+        raw.subscribe([topic])
+        with static(quick_broker, group, topic, **mode) as ours:
+            ours.wait(lambda w: raw.poll(0) is None and w.state is MemberState.STABLE and len(w.owned) == 1, "a half")
+            since = monotonic()
+            ours.wait(lambda _: raw.poll(0) is None and monotonic() - since > 4, "a calm member")
+            admin.remove_members(group, instance_ids=["a", "raw"])
+            ours.wait(lambda w: raw.poll(0) is None and bool(w.notes.errors), "the fatal error")
+            assert "removed from the group for good" in ours.notes.errors[0].str()
+            ours.wait(lambda _: raw.poll(0) is None and len(raw.assignment()) == 2, "librdkafka's return")
+            assert [one.instance_id for one in admin.describe(group).group.members] == ["raw"]
+    finally:
+        raw.close()
 
 
 def test_member_of_a_group_that_turned_classic_ends_with_the_broker_s_words(broker: Broker, topic: str) -> None:

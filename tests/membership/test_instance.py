@@ -460,6 +460,33 @@ def test_static_member_that_was_removed_ends() -> None:
     assert "removed from the group for good" in scene.new(RaiseToApplication)[0].error.message
 
 
+def calm(scene: Scene) -> Scene:
+    """Nothing changes for so long that heartbeats are a whole broker's interval apart."""
+    for _ in range(20):
+        scene.next_beat()
+        scene.answer(1)
+    assert scene.member.heartbeats.spacing_s(scene.now) == scene.member.heartbeats.broker_interval_s
+    return scene
+
+
+@pytest.mark.parametrize("session_s", [None, 45.0])
+def test_calm_static_member_that_was_removed_ends(session_s: float | None) -> None:
+    """Issue 14.14: it asks once in an interval, so that its last answer is as old as that; a session is longer."""
+    scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=session_s)))
+    scene.next_beat()
+    scene.now += 0.01
+    scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)
+    assert (scene.state, told(scene)) == (S.FATAL, [(Problem.FATAL, "UNKNOWN_MEMBER_ID")])
+
+
+def test_static_member_with_a_session_shorter_than_its_silence_rejoins() -> None:
+    """The group's session may be hardly longer than the broker's interval."""
+    scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=5.5)))
+    scene.next_beat()
+    scene.now += 0.6
+    assert scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER).state is S.FENCED
+
+
 def test_static_member_whose_session_may_be_over_rejoins() -> None:
     """Without an answer for a heartbeat interval or more the session may have ended: that is no removal."""
     scene = stable(A0, instance_id="i").in_touch().drop().found().poll()

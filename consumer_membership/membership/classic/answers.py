@@ -7,8 +7,17 @@ from typing import assert_never
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.leading import Leading
 from consumer_membership.membership.classic.lifecycle import key_of, topic_key
-from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.types import FATAL_CODE, NO_MEMBER_ID, BrokerError, TopicPartition
+from consumer_membership.membership.classic.states import IN_GROUP, ClassicState
+from consumer_membership.membership.classic.subscription import NO_GENERATION
+from consumer_membership.membership.instance import removed_for_good
+from consumer_membership.types import (
+    FATAL_CODE,
+    NO_MEMBER_ID,
+    UNKNOWN_MEMBER_CODE,
+    BrokerError,
+    GroupProtocol,
+    TopicPartition,
+)
 
 _S = ClassicState
 _V = ex.ClassicVerdict
@@ -135,6 +144,8 @@ class ClassicAnswers(Leading):
                 self._join(f"rebalance failed due to {error.name}", delay_s=self._backoff.next_delay())
                 if verdict is _V.REDISCOVER:
                     self._lose_coordinator(error.name)
+            case _V.REJOIN if self._was_removed_for_good(error):
+                self._fail(removed_for_good(self.settings.instance_id, error))
             case _V.REJOIN:
                 self._fence(error)
             case _V.REJOIN_KEEP_ID:
@@ -145,3 +156,18 @@ class ClassicAnswers(Leading):
                 self._fail(error)
             case _:
                 assert_never(verdict)
+
+    def _was_removed_for_good(self, error: BrokerError) -> bool:
+        """Whether a static member was taken out by an administrator (KIP-345's removal), not by its session's end.
+
+        The session that it asked for began anew when the heartbeat that was answered last arrived. The coordinator has
+        written a member down that was given a share; before that it may have forgotten it in a move. In a group of the
+        consumer protocol a classic member that does not join in time is removed for that.
+        """
+        confirmed_at = self.heartbeats.confirmed_at
+        if not self.settings.is_static or self.state not in IN_GROUP or error.code != UNKNOWN_MEMBER_CODE:
+            return False
+        if self.share_generation == NO_GENERATION or confirmed_at is None:
+            return False
+        cannot_be_late = self.group_protocol is GroupProtocol.CLASSIC or self.state is _S.STABLE
+        return cannot_be_late and self._now - confirmed_at < self.classic.session_timeout_s

@@ -46,6 +46,8 @@ class ClassicHeartbeats:
         self._not_before: Instant = 0.0
         self._is_urgent = False
         self._session_since: Instant = 0.0
+        #: When the last heartbeat that was answered had been sent: the session goes on from then at least.
+        self.confirmed_at: Instant | None = None
 
     # ---- when ----
 
@@ -95,6 +97,7 @@ class ClassicHeartbeats:
         """The session goes on: a success, or the news of a rebalance."""
         self.in_flight = None
         self._round_trips.append(max(0.0, now - self._sent_at))
+        self.confirmed_at = self._sent_at
         self._session_since = now
         self._recover()
 

@@ -432,3 +432,71 @@ def test_pending_member_s_leave_ends_in_time() -> None:
     assert (scene.state, scene.kinds) == done
     scene = joining(instance_id="i").leave()
     assert (scene.state, scene.kinds) == done
+
+
+# ---- removed by an administrator -------------------------------------------------------------------------------------
+
+
+def removed(scene: ClassicScene) -> ClassicScene:
+    """The coordinator does not know the member any more."""
+    return scene.beat_rejected(V.REJOIN, UNKNOWN)
+
+
+def test_static_member_that_was_removed_ends() -> None:
+    """KIP-345's removal: the session cannot be over, so that somebody took it out for good."""
+    scene = removed(stable(A0, instance_id="i").beat_answered())
+    assert scene.state is S.FATAL
+    (raised,) = scene.new(ef.RaiseToApplication)
+    assert (raised.problem, raised.error.code) == (ef.Problem.FATAL, 25)
+    assert "group.instance.id 'i' was removed from the group for good" in raised.error.message
+    assert scene.finish().kinds == []
+    assert scene.owned == set()
+
+
+def test_static_member_that_was_removed_while_the_group_gathers_ends() -> None:
+    """The coordinator answers the JoinGroup that waits with UNKNOWN_MEMBER_ID."""
+    scene = stable(A0, instance_id="i").beat_answered().rebalance().settle()
+    assert scene.state is S.JOINING
+    assert scene.join_rejected(V.REJOIN, UNKNOWN).state is S.FATAL
+
+
+def test_static_member_whose_session_may_be_over_rejoins() -> None:
+    """The last heartbeat that was answered was sent a session ago; when its answer was read does not count."""
+    scene = stable(A0, instance_id="i", classic={"session_timeout_s": 10.0}).beat_answered()
+    request_id = scene.beat().request_id
+    scene.now += 9.5
+    scene.feed(ex.ClassicHeartbeatAnswered(request_id=request_id))
+    scene.now += 0.5
+    rejected = ex.ClassicHeartbeatRejected(
+        request_id=scene.all(ex.SendClassicHeartbeat)[-1].request_id, verdict=V.REJOIN, error=UNKNOWN
+    )
+    assert scene.feed(rejected).state is S.FENCED
+
+
+def test_static_member_that_had_no_share_yet_rejoins() -> None:
+    """A coordinator that moved has not heard of who joined and was not written down yet."""
+    scene = joining(instance_id="i").gather(1).beat_answered()
+    assert (scene.state, removed(scene).state) == (S.SYNCING, S.JOINING)
+
+
+def test_static_member_that_comes_back_from_a_missed_poll_rejoins() -> None:
+    """It was in no generation any more: what became of its place meanwhile it cannot tell."""
+    scene = stable(A0, instance_id="i", max_poll_interval_s=5.0).beat_answered()
+    scene.after(5.0).finish().after(0.1)
+    assert (scene.state, scene.join_rejected(V.REJOIN, UNKNOWN).state) == (S.JOINING, S.JOINING)
+
+
+def test_static_member_of_a_consumer_group_may_have_joined_too_late() -> None:
+    """A group of the consumer protocol removes who does not join in time; a calm member has nothing to be late for."""
+
+    def member() -> ClassicScene:
+        return joining(instance_id="i").gather(1, leader="").share(A0).settle().beat_answered()
+
+    assert member().rebalance().settle().join_rejected(V.REJOIN, UNKNOWN).state is S.FENCED
+    assert removed(member()).state is S.FATAL
+
+
+def test_dynamic_member_that_was_removed_rejoins() -> None:
+    """It comes back by itself, without its id."""
+    scene = removed(stable(A0).beat_answered())
+    assert (scene.state, scene.finish().join.member_id, scene.state) == (S.FENCED, "", S.JOINING)
