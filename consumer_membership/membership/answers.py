@@ -47,7 +47,10 @@ class Answers(Lifecycle):
             # No success of a member carries such an epoch; to adopt it would turn the next heartbeat into a leave.
             self.heartbeats.failed(self._now, back_off=True)
             return
+        interval_s = self.heartbeats.broker_interval_s
         self.heartbeats.succeeded(event.heartbeat_interval_s, self._now)
+        if interval_s not in (None, self.heartbeats.broker_interval_s):
+            self.instance.doubt_session_timeout()
         self._fences.reset()
         self.instance.joined()
         self._adopt_epoch(event)

@@ -366,6 +366,10 @@ class InstanceId:
 
     # ---- how long one may be away ----
 
+    def doubt_session_timeout(self) -> None:
+        """The broker's heartbeat interval has changed: who changed that may have changed the session timeout, too."""
+        self._wants_session_timeout = self._settings.is_static
+
     def learned(self, session_timeout_s: float | None) -> None:
         """Note the group's session timeout; warn where the member's own patience was chosen longer."""
         limit, self.session_timeout_s = self.session_timeout_s, session_timeout_s or self.session_timeout_s

@@ -528,6 +528,19 @@ def test_view_tells_how_long_a_static_member_may_be_away() -> None:
     assert scene.feed(SessionTimeoutLearned(session_timeout_s=45.0)).view.session_timeout_s == 45.0
 
 
+def test_changed_interval_makes_the_session_timeout_be_asked_for_again() -> None:
+    """An operator who changes one changes the other; what the member tells and waits for follows."""
+    scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0)))
+    assert len(scene.all(LearnSessionTimeout)) == 1
+    scene.next_beat()
+    scene.answer(1, interval_s=2.0)
+    assert scene.new(LearnSessionTimeout) == [LearnSessionTimeout()]
+    scene.feed(SessionTimeoutLearned(session_timeout_s=10.0))
+    assert scene.view.session_timeout_s == 10.0
+    scene.next_beat()
+    assert scene.answer(1, interval_s=2.0).new(LearnSessionTimeout) == []
+
+
 def test_dynamic_member_does_not_ask() -> None:
     """A dynamic member that goes is gone."""
     assert stable(A0).all(LearnSessionTimeout) == []
