@@ -160,14 +160,14 @@ class ClassicAnswers(Leading):
     def _was_removed_for_good(self, error: BrokerError) -> bool:
         """Whether a static member was taken out by an administrator (KIP-345's removal), not by its session's end.
 
-        The session that it asked for began anew when the heartbeat that was answered last arrived. The coordinator has
-        written a member down that was given a share; before that it may have forgotten it in a move. In a group of the
-        consumer protocol a classic member that does not join in time is removed for that.
+        The session that it asked for began anew when the heartbeat that was answered last arrived. A member that has
+        its share was written down, where a coordinator that moved may have forgotten it before, or have removed it for
+        a SyncGroup that it was late with. In a group of the consumer protocol one that joins too late is removed.
         """
         confirmed_at = self.heartbeats.confirmed_at
         if not self.settings.is_static or self.state not in IN_GROUP or error.code != UNKNOWN_MEMBER_CODE:
             return False
-        if self.share_generation == NO_GENERATION or confirmed_at is None:
+        if confirmed_at is None or not NO_GENERATION != self.generation == self.share_generation:
             return False
         cannot_be_late = self.group_protocol is GroupProtocol.CLASSIC or self.state is _S.STABLE
         return cannot_be_late and self._now - confirmed_at < self.classic.session_timeout_s

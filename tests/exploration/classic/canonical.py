@@ -45,6 +45,7 @@ def canonicalise(process: ClassicProcess) -> None:
     _place_member(member, now)
     _place_leader(member, now)
     _place_heartbeats(member.heartbeats, now)
+    _place_static(process, now)
     member._now = 0.0
 
 
@@ -97,6 +98,14 @@ def _place_leader(member: ClassicMember, now: float) -> None:
     member.is_leader, member._protocol_name = False, ""
     member._members, member._unreadable, member._topics = {}, {}, None
     member._topics_request = member._topics_at = member._repair_at = None
+
+
+def _place_static(process: ClassicProcess, now: float) -> None:
+    """What only the holder of an instance id asks for."""
+    member = process.member
+    confirmed_at = member.heartbeats.confirmed_at
+    is_recent = confirmed_at is not None and now - confirmed_at < member.classic.session_timeout_s
+    member.heartbeats.confirmed_at = 0.0 if is_recent and member.settings.is_static else None
 
 
 def _place_heartbeats(heartbeats: ClassicHeartbeats, now: float) -> None:

@@ -190,7 +190,8 @@ class ClassicProcess(Process):
         self.watch.excuse()
 
     def grow_old(self) -> None:
-        """Nobody asks when the coordinator answered last."""
+        """The session's end: the coordinator's last answer is long ago."""
+        self.member.heartbeats.confirmed_at = None
 
     # ---- the leader ----
 
