@@ -44,15 +44,16 @@ class OffsetBook:
         As in librdkafka, only what lies above the offset that is known to be committed: a rewind is committed when
         the application says so itself.
         """
-        consumed: Mapping[TopicPartition, OffsetAndMetadata] = (
-            self._fetcher.consumed() if self.stores_by_itself else self._stored
-        )
         return {
             partition: offset
-            for partition, offset in consumed.items()
+            for partition, offset in self.stored().items()
             if offset.offset > self._committed.get(partition, OFFSET_INVALID)
             and (partitions is None or partition in partitions)
         }
+
+    def stored(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What counts as consumed of the assignment, committed or not."""
+        return self._fetcher.consumed() if self.stores_by_itself else dict(self._stored)
 
     def committed(self, offsets: Offsets, errors: Mapping[TopicPartition, BrokerError | None]) -> None:
         """Take in a commit's end."""

@@ -19,7 +19,7 @@ from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, MembershipError, TransportError, UnsupportedProtocolError
-from consumer_membership.runtime.connections import Connections, Purpose
+from consumer_membership.runtime.connections import BrokerTraffic, Connections, Purpose
 from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.security import Security
 from consumer_membership.runtime.transport import BrokerConnection, RequestTimedOutError
@@ -74,6 +74,10 @@ class ClusterClient:
         self._bootstrap = tuple(
             BrokerAddress(node_id=_UNKNOWN_NODE, host=host, port=port) for host, port in settings.bootstrap_servers
         )
+
+    def traffic(self) -> tuple[BrokerTraffic, ...]:
+        """What was asked of which broker so far, from any thread."""
+        return self._connections.traffic()
 
     async def close(self) -> None:
         """End all connections; requests under way fail."""

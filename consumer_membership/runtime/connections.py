@@ -22,6 +22,7 @@ from consumer_membership.runtime.failures import FailureLog, logger
 from consumer_membership.runtime.security import Security
 from consumer_membership.runtime.transport import BrokerConnection, connect
 from consumer_membership.types import BrokerAddress
+from consumer_membership.wire.traffic import Traffic, TrafficSnapshot
 
 #: How long one broker is waited for before another one is tried beside it; one on the same continent answers in 0.3 s.
 _HEAD_START_S = 0.5
@@ -36,6 +37,16 @@ class Purpose(Enum):
     REBALANCE = "rebalance"
     #: Everything else: metadata, the coordinator's lookup, offsets of partitions.
     CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTraffic:
+    """What went over the connections for one purpose to one broker."""
+
+    purpose: Purpose
+    host: str
+    port: int
+    counts: TrafficSnapshot
 
 
 class _Key(NamedTuple):
@@ -73,6 +84,7 @@ class Connections:
         self._open: dict[_Key, BrokerConnection] = {}
         self._dialing: dict[_Key, asyncio.Task[BrokerConnection]] = {}
         self._gates: dict[tuple[str, int], _Gate] = {}
+        self._traffic: dict[_Key, Traffic] = {}
         self._is_closed = False
         self._retrying = AsyncRetrying(
             wait=wait_exponential_jitter(
@@ -80,6 +92,13 @@ class Connections:
                 max=settings.reconnect_backoff_max_s,
                 jitter=settings.reconnect_backoff_s,
             )
+        )
+
+    def traffic(self) -> tuple[BrokerTraffic, ...]:
+        """What went over all connections so far, from any thread."""
+        return tuple(
+            BrokerTraffic(purpose=key.purpose, host=key.host, port=key.port, counts=traffic.snapshot())
+            for key, traffic in self._traffic.copy().items()
         )
 
     def any_open(self, purpose: Purpose) -> BrokerConnection | None:
@@ -181,7 +200,8 @@ class Connections:
     async def _connect(self, key: _Key, broker: BrokerAddress) -> BrokerConnection:
         gate = self._gate(broker)
         try:
-            connection = await connect(key.host, key.port, self._settings, self._security)
+            traffic = self._traffic.setdefault(key, Traffic())
+            connection = await connect(key.host, key.port, self._settings, self._security, traffic)
         except TransportError as error:
             self._shut(gate, error)
             raise

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 
 from confluent_kafka import Message
@@ -25,6 +26,14 @@ def partition_of(message: Message) -> TopicPartition | None:
     """The partition that a record or a partition's event belongs to; None for an error of the whole consumer."""
     topic, partition = message.topic(), message.partition()
     return None if topic is None or partition is None else TopicPartition(topic, partition)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """What waits here of one partition; bytes of keys and values, as librdkafka counts its own queue."""
+
+    records: int = 0
+    bytes: int = 0
 
 
 class Deliveries:
@@ -100,6 +109,18 @@ class Deliveries:
                 partition = partition_of(message)
                 if partition is not None and partition in partitions and message.error() is None:
                     found.setdefault(partition, message)
+        return found
+
+    def waiting(self) -> dict[TopicPartition, Waiting]:
+        """How much of each partition waits here."""
+        found: dict[TopicPartition, Waiting] = {}
+        for messages in (*self._parked.values(), self.ready.copy()):
+            for message in messages:
+                partition = partition_of(message)
+                if partition is not None and message.error() is None:
+                    waiting = found.setdefault(partition, Waiting())
+                    waiting.records += 1
+                    waiting.bytes += len(message) + len(message.key() or b"")
         return found
 
     def _take_apart(self, belongs: Callable[[TopicPartition], bool]) -> list[Message]:

@@ -64,6 +64,7 @@ from consumer_membership.types import (
     CommittedOffsets,
     GroupProtocol,
     Holder,
+    OffsetAndMetadata,
     TopicPartition,
 )
 from consumer_membership.wire.group_requests import SESSION_TIMEOUT_KEY
@@ -99,6 +100,9 @@ class MemberRequests:
         self._member = member
         self._start = start
         self._tell = tell
+        #: What is committed (None: nothing), as far as this member has heard; only ever changed key by key, so that
+        #: another thread may copy it.
+        self.committed_offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
 
     async def answer_to(self, effect: NetworkOrder) -> AnyEvent:
         """Perform this order; what came of it. Never raises for what a broker or the network does."""
@@ -225,6 +229,7 @@ class MemberRequests:
                 self._start.read_committed,
                 REQUEST_TIMEOUT_S,
             )
+            self.committed_offsets.update(committed)
             offsets = {partition: found.offset for partition, found in committed.items() if found is not None}
             offsets |= await self._reset(effect.partitions - offsets.keys())
         except BrokerRefusal as error:
@@ -298,5 +303,15 @@ class MemberRequests:
         if coordinator is None:
             return CommitFailed(commit_id=effect.commit_id, reason="the coordinator is not known")
         if self._member.protocol is GroupProtocol.CLASSIC:
-            return await self._client.classic_commit(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
-        return await self._client.commit(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
+            outcome = await self._client.classic_commit(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
+            self._note_committed(effect, outcome.answer if isinstance(outcome, ClassicCommitAnswered) else outcome)
+            return outcome
+        answer = await self._client.commit(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
+        self._note_committed(effect, answer)
+        return answer
+
+    def _note_committed(self, effect: CommitOffsets, answer: CommitAnswered | CommitFailed) -> None:
+        if isinstance(answer, CommitAnswered):
+            for partition, offset in effect.offsets.items():
+                if partition in answer.errors and answer.errors[partition] is None:
+                    self.committed_offsets[partition] = offset

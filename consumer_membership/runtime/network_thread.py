@@ -42,6 +42,7 @@ from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.runtime.observer import Observer
+from consumer_membership.runtime.ports import MemberFigures
 from consumer_membership.runtime.security import Security
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, CommittedOffsets, TopicPartition
 from consumer_membership.wire.schemas import import_schemas
@@ -87,6 +88,7 @@ class NetworkThread:
         self._progress = progress
         self._observer = observer
         self._view = self._member.view()
+        self._coordinator_since: float | None = None
         self._inbox: Mailbox[Event] = Mailbox(self._ring)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -141,6 +143,15 @@ class NetworkThread:
     def set_credentials(self, username: str, password: str) -> None:
         """Have later authentications say this, from any thread; connections that stand are left as they are."""
         self._security.set_credentials(username, password)
+
+    def figures(self) -> MemberFigures:
+        """What statistics tell beside the picture, as it is now; from any thread."""
+        client, requests = self._client, self._requests
+        return MemberFigures(
+            coordinator_since=self._coordinator_since,
+            committed={} if requests is None else requests.committed_offsets.copy(),
+            traffic=() if client is None else client.traffic(),
+        )
 
     def stop(self, timeout_s: float) -> None:
         """End the thread and close its connections; what the member had not said yet stays unsaid."""
@@ -223,7 +234,9 @@ class NetworkThread:
         # shows the epoch that it belongs to.
         self._to_application.put(*(effect for effect in effects if isinstance(effect, RaiseToApplication)))
         if effects or not isinstance(event, Polled | TimePassed):
-            self._view = self._member.view()
+            former, self._view = self._view.coordinator, self._member.view()
+            if self._view.coordinator != former:
+                self._coordinator_since = loop.time()
             self._observer.observed(event, effects, self._view)
         self._perform(effects)
         self._set_clock()

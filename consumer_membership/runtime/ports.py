@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from consumer_membership.config import ConnectionSettings, StartSettings
@@ -12,8 +13,25 @@ from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.connections import BrokerTraffic
 from consumer_membership.runtime.mailbox import Mailbox
-from consumer_membership.types import CommittedOffsets, TopicPartition
+from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFigures:
+    """What statistics tell of a member beside its picture.
+
+    Attributes:
+        coordinator_since: When the present coordinator was found, or the former one lost; on the clock of `monotonic`.
+        committed: What is committed of each partition (None: nothing), as far as the member has heard: when it was
+            assigned, and since then by its own commits.
+        traffic: What went over its connections.
+    """
+
+    coordinator_since: float | None = None
+    committed: Mapping[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
+    traffic: tuple[BrokerTraffic, ...] = ()
 
 
 class MemberPort(Protocol):
@@ -38,6 +56,9 @@ class MemberPort(Protocol):
     @property
     def view(self) -> MembershipView:
         """The member's latest picture."""
+
+    def figures(self) -> MemberFigures:
+        """What statistics tell beside the picture, as it is now; from any thread."""
 
     def stop(self, timeout_s: float) -> None:
         """End the thread and its connections."""

@@ -37,7 +37,7 @@ from consumer_membership.runtime.mailroom import Mailroom
 from consumer_membership.runtime.open_commits import GRACE_S, OpenCommits
 from consumer_membership.runtime.performer import CommitCallback, Performer
 from consumer_membership.runtime.ports import PortFactory
-from consumer_membership.runtime.statistics import rewritten
+from consumer_membership.runtime.statistics import Progress, rewritten
 from consumer_membership.runtime.steps import Steps
 from consumer_membership.runtime.turnstile import Turnstile
 from consumer_membership.types import (
@@ -67,7 +67,8 @@ class Session:
         port_factory: PortFactory,
     ) -> None:
         self._settings = config.member_settings()
-        connection = config.connection_settings()
+        connection, start = config.connection_settings(), config.start_settings()
+        self._read_committed = start.read_committed
         self.deliveries = Deliveries()
         self._turnstile = Turnstile()
         self.mailroom = Mailroom(self._take_commit)
@@ -76,7 +77,7 @@ class Session:
             member=self._settings,
             protocols=config.protocol_settings(),
             connection=connection,
-            start=config.start_settings(),
+            start=start,
             to_application=self.mailroom.mailbox,
             progress=self.deliveries.progress,
         )
@@ -389,7 +390,23 @@ class Session:
             self._port.stop(0)
 
     def _rewrite(self, statistics: str) -> str:
-        return rewritten(statistics, self._port.view, len(self._fetcher.assigned), self._steps.rebalances)
+        return rewritten(
+            statistics, self._port.view, self._port.figures(), self._progress(), read_committed=self._read_committed
+        )
+
+    def _progress(self) -> Progress:
+        with self._turnstile:
+            if self.life.is_closed:
+                return Progress()
+            assigned = self._fetcher.assigned
+            return Progress(
+                assigned=len(assigned),
+                positions=self._fetcher.positions(assigned),
+                stored=self._book.stored(),
+                waiting=self.deliveries.waiting(),
+                rebalances=self._steps.rebalances,
+                rebalanced_at=self._steps.rebalanced_at,
+            )
 
 
 #: The calls inside which a close has to wait for their end.

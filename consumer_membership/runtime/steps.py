@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from time import monotonic
 from typing import assert_never
 
 from consumer_membership.membership.effects import (
@@ -50,6 +51,8 @@ class Steps:
         self.is_handled = False
         #: How many assignments, revocations and losses there were.
         self.rebalances = 0
+        #: When the last of them began (monotonic clock).
+        self.rebalanced_at: float | None = None
         self._fetcher = fetcher
         self._book = book
         self._turnstile = turnstile
@@ -93,7 +96,7 @@ class Steps:
     def _revoke(self, partitions: frozenset[TopicPartition], *, is_final: bool) -> Offsets:
         if not partitions:
             return {}
-        self.rebalances += 1
+        self._count()
         self.leaving = partitions
         try:
             self._call(self.listener.on_revoke, partitions)
@@ -115,7 +118,7 @@ class Steps:
             self._fetcher.freeze(partitions)
             self._fetcher.deliveries.drop(partitions)
         if partitions:
-            self.rebalances += 1
+            self._count()
             self.leaving, self.is_losing = partitions, True
             try:
                 self._call(self.listener.on_loss, partitions)
@@ -127,7 +130,7 @@ class Steps:
     def _assign(self, step: AssignPartitions) -> Offsets:
         arriving = frozenset(step.offsets)
         if arriving:
-            self.rebalances += 1
+            self._count()
         self.arriving, self.is_handled = step.offsets, False
         try:
             self._call(self.listener.on_assign, arriving)
@@ -141,6 +144,10 @@ class Steps:
             if not self.is_handled:
                 self._fetcher.add_for_group(step.offsets)
         return {}
+
+    def _count(self) -> None:
+        self.rebalances += 1
+        self.rebalanced_at = monotonic()
 
     def _unassign(self, partitions: frozenset[TopicPartition]) -> None:
         with self._turnstile:

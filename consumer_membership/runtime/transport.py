@@ -35,6 +35,7 @@ from consumer_membership.wire.connection import (
 )
 from consumer_membership.wire.frames import Call
 from consumer_membership.wire.sasl import Mechanism
+from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import BrokerVersions
 
 ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
@@ -56,7 +57,12 @@ class BrokerConnection(asyncio.Protocol):
     """
 
     def __init__(
-        self, peer: str, settings: ConnectionSettings, security: Security, mechanism: Mechanism | None = None
+        self,
+        peer: str,
+        settings: ConnectionSettings,
+        security: Security,
+        mechanism: Mechanism | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self.peer = peer
         self.on_closed: Callable[[TransportError, bool], None] | None = None
@@ -66,6 +72,7 @@ class BrokerConnection(asyncio.Protocol):
             max_frame_bytes=settings.receive_message_max_bytes,
             software_version=__version__,
             mechanism=mechanism,
+            traffic=traffic,
         )
         self._ready: asyncio.Future[BrokerVersions] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
@@ -79,6 +86,11 @@ class BrokerConnection(asyncio.Protocol):
     def versions(self) -> BrokerVersions:
         """What the broker offers."""
         return self._ready.result()
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went over it, and over others with the same counts."""
+        return self._protocol.traffic
 
     @property
     def is_open(self) -> bool:
@@ -110,6 +122,7 @@ class BrokerConnection(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 return cast("ResponseT", await waiter)
         except TimeoutError as error:
+            self.traffic.timeouts += 1
             raise RequestTimedOutError(
                 f"{self.peer}: no answer to {call.name} within {timeout_s:.3g} s; is the broker overloaded, or the "
                 "network cut?"
@@ -218,8 +231,10 @@ class BrokerConnection(asyncio.Protocol):
             self.on_closed(error, had_waiters)
 
 
-async def connect(host: str, port: int, settings: ConnectionSettings, security: Security) -> BrokerConnection:
-    """A connection to this broker, ready for requests; tries all addresses of the host.
+async def connect(
+    host: str, port: int, settings: ConnectionSettings, security: Security, traffic: Traffic | None = None
+) -> BrokerConnection:
+    """A connection to this broker, ready for requests; tries all addresses of the host. `traffic` counts it all.
 
     Raises:
         AuthenticationError: the broker does not believe who this is, or cannot show that it knows it.
@@ -230,7 +245,7 @@ async def connect(host: str, port: int, settings: ConnectionSettings, security: 
     try:
         for address in await resolve(host, port, settings.address_family):
             try:
-                return await _open(host, peer, address, settings, security)
+                return await _open(host, peer, address, settings, security, traffic)
             except AuthenticationError:
                 # It is the same broker at every address, and some lock an account after a few failures.
                 raise
@@ -242,7 +257,12 @@ async def connect(host: str, port: int, settings: ConnectionSettings, security: 
 
 
 async def _open(
-    host: str, peer: str, address: Address, settings: ConnectionSettings, security: Security
+    host: str,
+    peer: str,
+    address: Address,
+    settings: ConnectionSettings,
+    security: Security,
+    traffic: Traffic | None,
 ) -> BrokerConnection:
     stage, hint = "no token", "oauth_cb has not returned it"
     sock = _socket(address, settings)
@@ -251,7 +271,7 @@ async def _open(
     try:
         async with asyncio.timeout(settings.connection_setup_timeout_s):
             # Before connecting: a token may take its time, for which no broker waits.
-            connection = BrokerConnection(peer, settings, security, await security.mechanism())
+            connection = BrokerConnection(peer, settings, security, await security.mechanism(), traffic)
             stage, hint = f"no connection to {address}", "is the host up, and does a firewall drop the packets?"
             loop = asyncio.get_running_loop()
             await loop.sock_connect(sock, address.sockaddr)

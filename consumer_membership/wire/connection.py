@@ -30,6 +30,7 @@ from consumer_membership.errors import InternalError, TransportError, Unsupporte
 from consumer_membership.wire.authentication import Authenticated, Authentication
 from consumer_membership.wire.frames import SIZE_BYTES, Call, decode, encode
 from consumer_membership.wire.sasl import Mechanism
+from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class Connection:
         "_software_version",
         "_versions",
         "state",
+        "traffic",
     )
 
     def __init__(
@@ -135,8 +137,11 @@ class Connection:
         max_frame_bytes: int,
         software_version: str = "unknown",
         mechanism: Mechanism | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self.state = ConnectionState.NEW
+        #: Where everything is counted; several connections may share one.
+        self.traffic = traffic or Traffic()
         self._client_id = client_id
         self._max_frame_bytes = max_frame_bytes
         self._software_version = software_version
@@ -155,6 +160,7 @@ class Connection:
         if self.state is not ConnectionState.NEW:
             raise InternalError(f"a connection was started while it was {self.state.value}")
         self.state = ConnectionState.NEGOTIATING
+        self.traffic.connects += 1
         return self._put(api_versions(self._software_version))
 
     def send(self, call: Call[ResponsePayload]) -> tuple[int, bytes]:
@@ -180,6 +186,7 @@ class Connection:
         if self.state is ConnectionState.BROKEN:
             return ()
         self._buffer += data
+        self.traffic.bytes_received += len(data)
         events: list[Event] = []
         try:
             events.extend(map(self._handle, self._frames()))
@@ -209,6 +216,7 @@ class Connection:
 
     def _broken(self, error: TransportError) -> Broken:
         self.state = ConnectionState.BROKEN
+        self.traffic.disconnects += 1
         self._buffer.clear()
         return Broken(error=error)
 
@@ -220,7 +228,9 @@ class Connection:
     def _numbered(self, call: Call[ResponsePayload]) -> tuple[_Expected, bytes]:
         correlation_id = self._next_id
         self._next_id = (correlation_id + 1) % _CORRELATION_LIMIT
-        return (correlation_id, call), encode(call, correlation_id, self._client_id)
+        data = encode(call, correlation_id, self._client_id)
+        self.traffic.sent(call.api, len(data))
+        return (correlation_id, call), data
 
     def _frames(self) -> Iterator[bytes]:
         buffer = self._buffer
@@ -254,6 +264,7 @@ class Connection:
         correlation_id, call = self._expected.popleft()
         if number != correlation_id:
             raise TransportError(f"the answer to {call.name} has number {number} instead of {correlation_id}")
+        self.traffic.answers += 1
         if self.state is ConnectionState.NEGOTIATING:
             return self._negotiate(call, frame)
         entity = decode(call.response, frame)

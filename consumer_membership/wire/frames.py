@@ -34,9 +34,14 @@ class Call(Generic[ResponseT_co]):
     response: type[ResponseT_co]
 
     @property
+    def api(self) -> str:
+        """The API's name."""
+        return self.layout.__name__.removesuffix("Request")
+
+    @property
     def name(self) -> str:
         """The API's name and version, for people."""
-        return f"{self.layout.__name__.removesuffix('Request')} v{self.layout.__version__}"
+        return f"{self.api} v{self.layout.__version__}"
 
 
 def encode(call: Call[ResponsePayload], correlation_id: int, client_id: str) -> bytes:

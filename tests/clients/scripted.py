@@ -31,6 +31,7 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.mailbox import Mailbox
+from consumer_membership.runtime.ports import MemberFigures
 from consumer_membership.types import (
     BrokerError,
     CommittedOffsets,
@@ -85,6 +86,8 @@ class ScriptedMember:
         self.answers_questions = True
         #: What later authentications are to say.
         self.credentials: tuple[str, str] | None = None
+        #: What the member says of its connections and of what is committed.
+        self.told = MemberFigures()
         #: What a leave orders before it is confirmed.
         self.farewell: list[ApplicationEffect] = []
         self.attempt = 0
@@ -141,6 +144,9 @@ class ScriptedMember:
 
     def set_credentials(self, username: str, password: str) -> None:
         self.credentials = (username, password)
+
+    def figures(self) -> MemberFigures:
+        return self.told
 
     # ---- the test's side ----
 

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer_membership.runtime.deliveries import Deliveries
+from consumer_membership.runtime.deliveries import Deliveries, Waiting
 from consumer_membership.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -46,6 +46,16 @@ def test_progress_counts_what_was_handed_out() -> None:
     deliveries.hand_out(1)
     deliveries.pass_through(10)
     assert deliveries.progress() == (14, 11)
+
+
+def test_waiting_counts_records_and_bytes_of_each_partition() -> None:
+    """Parked ones, too; what has an error is no record."""
+    deliveries = Deliveries()
+    deliveries.take_in([Message(topic="t", partition=0, offset=n, key=b"k", value=b"value") for n in range(3)])
+    deliveries.take_in([Message(topic="t", partition=1, offset=1, error=KafkaError(KafkaError._PARTITION_EOF))])
+    deliveries.park({A})
+    deliveries.take_in(messages((B, 1)))
+    assert deliveries.waiting() == {A: Waiting(records=3, bytes=18), B: Waiting(records=1)}
 
 
 def test_first_undelivered_looks_at_parked_records_first() -> None:

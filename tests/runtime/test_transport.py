@@ -115,6 +115,7 @@ def test_late_answer_is_dropped_and_the_next_one_still_fits() -> None:
             await connection.request(heartbeat(connection, 1), 0.02)
         gate.open()
         answer = await connection.request(heartbeat(connection, 2), PATIENCE_S)
+        assert connection.traffic.snapshot().timeouts == 1
         await connection.close()
         return answer.member_epoch
 

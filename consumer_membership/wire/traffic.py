@@ -1,0 +1,57 @@
+"""What went over the connections to one broker, counted: for statistics.
+
+The counters are written by the thread that owns the connections. Whoever is another thread takes a `snapshot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficSnapshot:
+    """The counts of one moment; each is right, and a request more may be in one than in another."""
+
+    #: How many requests of each API, by Kafka's names without a version: "OffsetCommit".
+    requests: Mapping[str, int]
+    answers: int
+    bytes_sent: int
+    bytes_received: int
+    connects: int
+    disconnects: int
+    timeouts: int
+
+
+class Traffic:
+    """Counts over all connections for one purpose to one broker, also those that ended."""
+
+    __slots__ = ("_requests", "answers", "bytes_received", "bytes_sent", "connects", "disconnects", "timeouts")
+
+    def __init__(self) -> None:
+        self._requests: dict[str, int] = {}
+        self.answers = 0
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        #: How often a connection was begun, and how often the other side or the network ended one.
+        self.connects = 0
+        self.disconnects = 0
+        #: Requests whose answer did not come in time.
+        self.timeouts = 0
+
+    def sent(self, api: str, size: int) -> None:
+        """Count a request of this API and size."""
+        self._requests[api] = self._requests.get(api, 0) + 1
+        self.bytes_sent += size
+
+    def snapshot(self) -> TrafficSnapshot:
+        """The counts as they are, from any thread: to copy a dict is one step of the interpreter."""
+        return TrafficSnapshot(
+            requests=self._requests.copy(),
+            answers=self.answers,
+            bytes_sent=self.bytes_sent,
+            bytes_received=self.bytes_received,
+            connects=self.connects,
+            disconnects=self.disconnects,
+            timeouts=self.timeouts,
+        )

@@ -1,0 +1,201 @@
+"""The statistics that exporters read: field by field what confluent-kafka's say after the same calls."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 20.0
+RECORDS = 1000
+#: What exporters plot.
+FIELDS = (
+    "app_offset",
+    "stored_offset",
+    "stored_leader_epoch",
+    "committed_offset",
+    "commited_offset",
+    "committed_leader_epoch",
+    "consumer_lag",
+    "consumer_lag_stored",
+    "lo_offset",
+    "hi_offset",
+    "ls_offset",
+    "fetch_state",
+)
+CLASSES = {"ours": Consumer, "confluent-kafka": confluent_kafka.Consumer}
+
+
+@dataclass
+class Told:
+    """What one consumer's statistics said, and the consumer."""
+
+    consumer: Any
+    topic: str
+    latest: list[str] = field(default_factory=list)
+
+    def records(self, count: int) -> confluent_kafka.Message:
+        """Poll so many records; the last one."""
+        self.consumer.resume(self.consumer.assignment())
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            message = self.consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                count -= 1
+                if count == 0:
+                    self.consumer.pause(self.consumer.assignment())
+                    return message
+        raise AssertionError("the records did not come")
+
+    def document(self) -> dict[str, Any]:
+        """What is told from now on: the third one, for what librdkafka had written before is out of date."""
+        self.latest.clear()
+        deadline = time.monotonic() + PATIENCE_S
+        while len(self.latest) < 3:
+            assert time.monotonic() < deadline, "no statistics came"
+            assert self.consumer.poll(0.05) is None
+        found: dict[str, Any] = json.loads(self.latest[-1])
+        return found
+
+    def partition(self) -> dict[str, Any]:
+        """The topic's one partition."""
+        shown = self.document()["topics"][self.topic]["partitions"]["0"]
+        return {name: shown[name] for name in FIELDS}
+
+    def coordinator(self) -> dict[str, int]:
+        """How often which request went to the coordinator."""
+        requests: dict[str, int] = self.document()["brokers"]["GroupCoordinator"]["req"]
+        return requests
+
+
+@contextmanager
+def member(kind: str, broker: Broker, topic: str, protocol: str, group: str, **config: str) -> Iterator[Told]:
+    """A member whose automatic commits come when it leaves."""
+    latest: list[str] = []
+    consumer = CLASSES[kind](
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": "600000",
+            "statistics.interval.ms": "50",
+            "stats_cb": latest.append,
+            "log_level": 0,
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        yield Told(consumer, topic, latest)
+    finally:
+        consumer.close()
+
+
+@pytest.fixture(scope="module")
+def topic(kafka: Broker) -> str:
+    """One partition of 1,000 records."""
+    made = create_topic(kafka.bootstrap_servers, unique("topic"))
+    produce(kafka.bootstrap_servers, made, RECORDS)
+    return made
+
+
+def automatic(told: Told) -> list[object]:
+    """Offsets are stored as records are handed out."""
+    shown: list[object] = []
+    told.records(100)
+    shown.append(("100 polled", told.partition()))
+    told.consumer.commit(asynchronous=False)
+    shown.append(("committed", told.partition()))
+    told.consumer.seek(Partition(told.topic, 0, 500))
+    shown.append(("sought", told.partition()))
+    told.records(10)
+    shown.append(("10 more", told.partition()))
+    told.consumer.commit(offsets=[Partition(told.topic, 0, 50)], asynchronous=False)
+    shown.append(("back to 50", told.partition()))
+    return shown
+
+
+def by_hand(told: Told) -> list[object]:
+    """`enable.auto.offset.store=false`."""
+    shown: list[object] = []
+    last = told.records(100)
+    shown.append(("100 polled", told.partition()))
+    told.consumer.store_offsets(message=last)
+    shown.append(("stored", told.partition()))
+    told.consumer.commit(asynchronous=False)
+    shown.append(("committed", told.partition()))
+    return shown
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_offsets_and_lag_are_confluent_kafkas(kafka: Broker, topic: str, protocol: str) -> None:
+    """After 100 of 1,000 records, a commit, a seek, a commit of less; and for a successor in the same group."""
+    shown: dict[str, list[object]] = {}
+    for kind in CLASSES:
+        group = unique("group")
+        with member(kind, kafka, topic, protocol, group) as told:
+            shown[kind] = automatic(told)
+        with member(kind, kafka, topic, protocol, group) as told:
+            told.records(1)
+            shown[kind].append(("successor", told.partition()))
+    assert shown["ours"] == shown["confluent-kafka"]
+
+
+def test_stored_offsets_are_the_applications(kafka: Broker, topic: str) -> None:
+    """Nothing counts as consumed before the application says so."""
+    shown: dict[str, list[object]] = {}
+    for kind in CLASSES:
+        with member(kind, kafka, topic, "consumer", unique("group"), enable_auto_offset_store="false") as told:
+            shown[kind] = by_hand(told)
+    assert shown["ours"] == shown["confluent-kafka"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "requests"),
+    [
+        ("consumer", ("OffsetFetch", "OffsetCommit")),
+        ("classic", ("OffsetFetch", "OffsetCommit", "JoinGroup", "SyncGroup")),
+    ],
+)
+def test_requests_of_the_group_are_counted(kafka: Broker, topic: str, protocol: str, requests: tuple[str, ...]) -> None:
+    """Where librdkafka counts them and as often; heartbeats, too, which it does not show under the new protocol."""
+    shown: dict[str, dict[str, int]] = {}
+    for kind in CLASSES:
+        with member(kind, kafka, topic, protocol, unique("group")) as told:
+            told.records(1)
+            told.consumer.commit(asynchronous=False)
+            shown[kind] = told.coordinator()
+            document = told.document()
+            sent = [sum(broker["req"].values()) for broker in document["brokers"].values()]
+            assert document["tx"] == sum(broker["tx"] for broker in document["brokers"].values())
+            assert set(document["cgrp"]) == {
+                "state",
+                "stateage",
+                "join_state",
+                "rebalance_age",
+                "rebalance_cnt",
+                "rebalance_reason",
+                "assignment_size",
+            }
+            group = {key: document["cgrp"][key] for key in ("state", "join_state", "rebalance_cnt", "assignment_size")}
+            assert group == {"state": "up", "join_state": "steady", "rebalance_cnt": 1, "assignment_size": 1}
+            if kind == "ours":
+                assert document["tx"] == sum(sent)
+    assert {name: shown["ours"][name] for name in requests} == {
+        name: shown["confluent-kafka"][name] for name in requests
+    }
+    assert shown["ours"]["ConsumerGroupHeartbeat" if protocol == "consumer" else "Heartbeat"] > 0

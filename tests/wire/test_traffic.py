@@ -1,0 +1,42 @@
+"""What a connection counts for statistics."""
+
+from __future__ import annotations
+
+from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.wire import requests
+from consumer_membership.wire.connection import Connection
+from consumer_membership.wire.traffic import Traffic
+from tests.support.scripted_broker import frame
+from tests.wire.frames import VERSIONS, heartbeat_answer, versions_answer
+
+HEARTBEAT = requests.consumer_group_heartbeat(VERSIONS, "g", Heartbeat(member_id="m", member_epoch=5))
+
+
+def test_everything_that_goes_over_is_counted() -> None:
+    """The handshake too; a later connection goes on with the same counts."""
+    traffic = Traffic()
+    connection = Connection(client_id="rdkafka", max_frame_bytes=1_000_000, traffic=traffic)
+    sent = [connection.start()]
+    received = [versions_answer()]
+    connection.receive(received[0])
+    number, data = connection.send(HEARTBEAT)
+    sent.append(data)
+    received.append(frame(heartbeat_answer(), number))
+    for byte in received[1]:
+        connection.receive(bytes([byte]))
+    connection.receive_end()
+    connection.receive_end()
+    sent.append(Connection(client_id="rdkafka", max_frame_bytes=1_000_000, traffic=traffic).start())
+    counts = traffic.snapshot()
+    assert counts.requests == {"ApiVersions": 2, "ConsumerGroupHeartbeat": 1}
+    assert (counts.answers, counts.connects, counts.disconnects, counts.timeouts) == (2, 2, 1, 0)
+    assert (counts.bytes_sent, counts.bytes_received) == (sum(map(len, sent)), sum(map(len, received)))
+
+
+def test_snapshot_does_not_move() -> None:
+    """Another thread reads it while the connection goes on."""
+    traffic = Traffic()
+    before = traffic.snapshot()
+    traffic.sent("Metadata", 5)
+    assert (before.requests, before.bytes_sent) == ({}, 0)
+    assert traffic.snapshot().requests == {"Metadata": 1}
