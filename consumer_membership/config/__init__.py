@@ -9,6 +9,7 @@ from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.settings import (
     AddressFamily,
     ConnectionSettings,
+    LogSettings,
     OffsetReset,
     SaslMechanism,
     SaslSettings,
@@ -22,6 +23,7 @@ __all__ = [
     "AddressFamily",
     "ConnectionSettings",
     "ConsumerConfig",
+    "LogSettings",
     "OffsetReset",
     "SaslMechanism",
     "SaslSettings",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 from pydantic import AliasGenerator, Field, ValidationError, model_validator
@@ -19,6 +20,7 @@ from consumer_membership.config.security import sasl_settings, tls_settings, wit
 from consumer_membership.config.settings import (
     AddressFamily,
     ConnectionSettings,
+    LogSettings,
     OffsetReset,
     SecurityProtocol,
     StartSettings,
@@ -31,6 +33,9 @@ from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 #: librdkafka's meaning of auto.commit.interval.ms=0 is "not by time"; the member's schedule takes a day for it.
 _NEVER_MS = 86_400_000
+
+#: syslog's numbers: librdkafka's default of `log_level`, and what it becomes with `debug`.
+_UP_TO_INFO, _EVERYTHING = 6, 7
 
 #: Fetching as this package tunes it; a key that the user gives wins.
 FETCHER_DEFAULTS: Mapping[str, str] = {
@@ -256,6 +261,15 @@ class ConsumerConfig(BaseSettings):
     def cluster_config(self) -> dict[str, object]:
         """What another client of librdkafka is made from that is to reach the same brokers in the same way."""
         return {key: value for key, value in self.given.items() if key.startswith(_OF_THE_CLUSTER)}
+
+    def log_settings(self) -> LogSettings:
+        """What librdkafka's keys say of log lines; librdkafka itself refuses what has no meaning."""
+        contexts = frozenset(filter(None, map(str.strip, str(self.given.get("debug", "")).split(","))))
+        level = _EVERYTHING if contexts else _UP_TO_INFO
+        if not contexts:
+            with suppress(ValueError):
+                level = int(str(self.given.get("log_level", level)), 0)
+        return LogSettings(client_id=self.client_id, contexts=contexts, level=level)
 
     def start_settings(self) -> StartSettings:
         """Where partitions start."""

@@ -135,6 +135,21 @@ class ConnectionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What of librdkafka's keys is about its log lines.
+
+    Attributes:
+        client_id: Whose lines they are.
+        contexts: The words of `debug`.
+        level: What `log_level` lets through, by syslog's numbers; everything with `debug`, as in librdkafka.
+    """
+
+    client_id: str = "rdkafka"
+    contexts: frozenset[str] = frozenset()
+    level: int = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartSettings:
     """Where partitions start: what to do without a committed offset, and which offsets count as the end."""
 

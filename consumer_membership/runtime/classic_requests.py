@@ -7,7 +7,6 @@ coordinator would keep the newer one waiting behind it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,10 +37,11 @@ from consumer_membership.membership.classic.leadership import (
 )
 from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.cluster_client import BrokerRefusal
+from consumer_membership.runtime.lines import RoomLog
 from consumer_membership.types import FATAL_CODE, TRANSPORT_CODE, BrokerAddress, BrokerError
 from consumer_membership.wire.cluster import refused_of, topics_of
 
-_LOG = logging.getLogger("consumer_membership.membership")
+_LOG = RoomLog("consumer_membership.membership", "ASSIGNOR")
 
 ResultT = TypeVar("ResultT")
 

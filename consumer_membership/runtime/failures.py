@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+from consumer_membership.runtime.lines import RoomLog
 
-logger = logging.getLogger("consumer_membership.network")
+logger = RoomLog("consumer_membership.network", "BROKER")
 
 
 class FailureLog:

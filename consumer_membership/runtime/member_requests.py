@@ -5,7 +5,6 @@ Beside that, what the application asks on the member's connections and the core 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, assert_never
 
@@ -53,6 +52,7 @@ from consumer_membership.membership.states import SILENT
 from consumer_membership.runtime.broker_client import BrokerRefusal
 from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.classic_requests import REQUEST_TIMEOUT_S, ClassicRequests
+from consumer_membership.runtime.lines import RoomLog
 from consumer_membership.runtime.refusals import RefusedError, UnansweredError
 from consumer_membership.types import (
     JOIN_EPOCH,
@@ -69,7 +69,7 @@ from consumer_membership.types import (
 )
 from consumer_membership.wire.group_requests import SESSION_TIMEOUT_KEY
 
-_LOG = logging.getLogger("consumer_membership.network")
+_LOG = RoomLog("consumer_membership.network", "BROKER")
 
 #: What a member of either protocol orders of the network, and of its assignor.
 NetworkOrder: TypeAlias = NetworkEffect | ClassicEffect | LeaderEffect

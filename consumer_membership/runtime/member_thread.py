@@ -12,6 +12,7 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.observer import GuardianObserver
 from consumer_membership.runtime.guardian.owner import OF_THIS_PROCESS
+from consumer_membership.runtime.lines import ConsumerLines
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.network_thread import NetworkThread
 from consumer_membership.runtime.observer import LogObserver, Observer
@@ -27,6 +28,7 @@ def member_thread(
     start: StartSettings,
     to_application: Mailbox[ApplicationEffect],
     progress: Callable[[], tuple[int, int]],
+    lines: ConsumerLines | None = None,
 ) -> MemberPort:
     """The real member, on a thread of its own that is not started yet."""
     security = Security(connection)
@@ -39,6 +41,7 @@ def member_thread(
         progress=progress,
         observer=_observer(connection, security),
         security=security,
+        lines=lines,
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 import random
 import threading
 import uuid
@@ -39,6 +38,7 @@ from consumer_membership.membership.events import CoordinatorLost, Event, Polled
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.classic_client import ClassicClient
+from consumer_membership.runtime.lines import ConsumerLines, RoomLog
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.runtime.observer import Observer
@@ -47,7 +47,7 @@ from consumer_membership.runtime.security import Security
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, CommittedOffsets, TopicPartition
 from consumer_membership.wire.schemas import import_schemas
 
-_LOG = logging.getLogger("consumer_membership.network")
+_LOG = RoomLog("consumer_membership.network", "BROKER")
 
 #: How often the thread looks whether the application polls and is given records.
 SAMPLE_S = 0.25
@@ -64,7 +64,8 @@ class NetworkThread:
     """Runs one member. `start` begins, `post` gives it events, `view` shows it, `stop` ends it.
 
     `progress` is called on this thread, without lock, and returns two growing counts: signs that the application polls,
-    and records handed to it. `security`: what its owner made of `connection`; None: it is made here.
+    and records handed to it. `security`: what its owner made of `connection`; None: it is made here. `lines`: where its
+    log lines go beside Python's loggers.
     """
 
     def __init__(
@@ -78,11 +79,13 @@ class NetworkThread:
         progress: Callable[[], tuple[int, int]],
         observer: Observer,
         security: Security | None = None,
+        lines: ConsumerLines | None = None,
     ) -> None:
         import_schemas(protocols.protocols[0])
         self._member = GroupMember(member, protocols, new_member_id=new_member_id, jitter=random.random)
         self._connection = connection
         self._security = security or Security(connection)
+        self._lines = lines
         self._start_settings = start
         self._to_application = to_application
         self._progress = progress
@@ -171,6 +174,8 @@ class NetworkThread:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
+        if self._lines is not None:
+            self._lines.belong_to_this_thread()
         try:
             self._client = ClassicClient(self._connection, self._coordinator_lost, self._security)
             self._requests = MemberRequests(self._client, self._member, self._start_settings, self._feed)

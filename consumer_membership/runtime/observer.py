@@ -6,7 +6,8 @@ The observer runs on the membership thread after each event; it must be quick an
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from consumer_membership.membership.choice import GroupEffect, ProtocolChosen
@@ -28,18 +29,46 @@ from consumer_membership.membership.effects import (
 from consumer_membership.membership.events import (
     CoordinatorFound,
     GroupDescribeFailed,
+    HeartbeatAnswered,
     HeartbeatFailed,
     HeartbeatRejected,
     Verdict,
 )
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.lines import RoomLog
 from consumer_membership.types import TopicPartition
-
-_LOG = logging.getLogger("consumer_membership.membership")
 
 #: The states whose entry an operator wants to see without asking for details.
 _NOTABLE = frozenset({MemberState.JOINING, MemberState.FENCED, MemberState.STALE, MemberState.UNSUBSCRIBED})
+
+
+#: librdkafka's words for what a line is about, by which its users search.
+_OTHER = "CGRP"
+_FACILITIES: Mapping[type[AnyEvent | GroupEffect], str] = MappingProxyType(
+    {
+        CoordinatorFound: "CGRPCOORD",
+        FindCoordinator: "CGRPQUERY",
+        SendHeartbeat: "HEARTBEAT",
+        HeartbeatAnswered: "HEARTBEAT",
+        HeartbeatRejected: "HEARTBEAT",
+        HeartbeatFailed: "HEARTBEAT",
+        ex.SendClassicHeartbeat: "HEARTBEAT",
+        ex.ClassicHeartbeatAnswered: "HEARTBEAT",
+        ex.ClassicHeartbeatRejected: "HEARTBEAT",
+        ex.SendJoin: "JOIN",
+        ex.JoinAnswered: "JOINGROUP",
+        ex.JoinRejected: "JOINGROUP",
+        ex.SyncAnswered: "SYNCGROUP",
+        ex.SyncRejected: "SYNCGROUP",
+        ex.SendClassicLeave: "LEAVE",
+        AssignmentComputed: "ASSIGNOR",
+        StateChanged: "CGRPJOINSTATE",
+        AssignPartitions: "ASSIGN",
+        RevokePartitions: "REVOKE",
+        LosePartitions: "ASSIGNMENTLOST",
+    }
+)
 
 
 class Observer(Protocol):
@@ -52,16 +81,18 @@ class Observer(Protocol):
 class LogObserver:
     """Writes joins, assignments, leaves and fences at INFO, refusals at WARNING and ERROR, the rest at DEBUG."""
 
-    def __init__(self, log: logging.Logger = _LOG) -> None:
-        self._log = log
+    def __init__(self) -> None:
+        self._log = RoomLog("consumer_membership.membership", _OTHER)
         self._repeated: tuple[str, int] = ("", 0)
 
     def observed(self, event: AnyEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         """Write what this event and its effects are worth."""
-        if not self._log.isEnabledFor(logging.INFO) and not effects:
+        if not effects and not self._log.is_on(logging.INFO):
             return
+        self._log.facility = _FACILITIES.get(type(event), _OTHER)
         self._note_event(event, view)
         for effect in effects:
+            self._log.facility = _FACILITIES.get(type(effect), _OTHER)
             self._note_effect(effect, view)
 
     def _note_event(self, event: AnyEvent, view: MembershipView) -> None:
@@ -73,6 +104,8 @@ class LogObserver:
                 self._log.info("[%s] %s", _who(view), event.error)
             case HeartbeatRejected():
                 self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.error}")
+            case HeartbeatAnswered() | ex.ClassicHeartbeatAnswered():
+                self._log.debug("[%s] Received successful Heartbeat response", _who(view))
             case GroupDescribeFailed():
                 self._log.info("[%s] The group's members cannot be described: %s", _who(view), event.error)
             case HeartbeatFailed():
@@ -160,6 +193,9 @@ class LogObserver:
                 self._log.debug("[%s] Looking up the group coordinator: %s", who, effect.reason)
             case SendHeartbeat():
                 self._log.debug("[%s] Sending %s", who, effect.heartbeat)
+            case ex.SendClassicHeartbeat():
+                text = "[%s] Sending Heartbeat request with generation %d and member id %s to coordinator %s"
+                self._log.debug(text, who, view.member_epoch, view.member_id, view.coordinator)
             case ex.SendJoin():
                 self._log.info("[%s] (Re-)joining group: %s", who, effect.reason)
             case ex.SendClassicLeave():

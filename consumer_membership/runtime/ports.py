@@ -14,6 +14,7 @@ from consumer_membership.membership.events import Event
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.connections import BrokerTraffic
+from consumer_membership.runtime.lines import ConsumerLines
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, TopicPartition
 
@@ -76,8 +77,10 @@ class PortFactory(Protocol):
         start: StartSettings,
         to_application: Mailbox[ApplicationEffect],
         progress: Callable[[], tuple[int, int]],
+        lines: ConsumerLines | None,
     ) -> MemberPort:
         """A member that is not started yet.
 
-        `progress` is called on the member's thread: signs that the application polls, and records handed to it.
+        `progress` is called on the member's thread: signs that the application polls, and records handed to it. `lines`
+        gets what it logs, beside Python's loggers.
         """

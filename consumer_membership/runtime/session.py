@@ -9,7 +9,6 @@ one thread at a time run steps and callbacks, and that one does not hold the tur
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,6 +31,7 @@ from consumer_membership.runtime.fetcher import Fetcher
 from consumer_membership.runtime.handle import HandleCallbacks, Handles
 from consumer_membership.runtime.handle_watch import HandleWatch
 from consumer_membership.runtime.life import Life
+from consumer_membership.runtime.lines import RoomLog, lines_of
 from consumer_membership.runtime.listener import RebalanceListener
 from consumer_membership.runtime.mailroom import Mailroom
 from consumer_membership.runtime.open_commits import GRACE_S, OpenCommits
@@ -44,8 +44,6 @@ from consumer_membership.types import (
     LeaveOption,
     Subscription,
 )
-
-_LOG = logging.getLogger("consumer_membership.session")
 
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
 STOP_S = 2.0
@@ -72,6 +70,9 @@ class Session:
         self.deliveries = Deliveries()
         self._turnstile = Turnstile()
         self.mailroom = Mailroom(self._take_commit)
+        self._handles = Handles(config.fetcher_config, callbacks, self._rewrite)
+        self._lines = lines_of(config.log_settings(), callbacks.logger, self._handles.reports.note)
+        self._log = RoomLog("consumer_membership.session", "SESSION", self._lines)
         # Before librdkafka's handle: what TLS cannot read is told here with the file, and there by OpenSSL's numbers.
         self._port = port_factory(
             member=self._settings,
@@ -80,8 +81,8 @@ class Session:
             start=start,
             to_application=self.mailroom.mailbox,
             progress=self.deliveries.progress,
+            lines=self._lines,
         )
-        self._handles = Handles(config.fetcher_config, callbacks, self._rewrite)
         self._fetcher = Fetcher(self._handles.make, self.deliveries)
         self._watch = HandleWatch(lambda: self._fetcher.has_broker, self._heard_at)
         self._open_commits = OpenCommits(self._post_to_thread, connection.socket_timeout_s)
@@ -247,7 +248,7 @@ class Session:
         if is_alive:
             self._watch.saw_life()
         elif self._watch.finds_it_lost():
-            _LOG.warning(
+            self._log.warning(
                 "librdkafka has no broker and does not find one any more (see its issue 5301); it is started anew and "
                 "goes on where it was"
             )
@@ -359,6 +360,8 @@ class Session:
                 self.deliveries.ready.clear()
                 self._fetcher.handle.close()
             self._performer.rest()
+        if self._lines is not None:
+            self._lines.tell()
         if errors:
             raise errors[0]
 
@@ -371,7 +374,7 @@ class Session:
         leaves = self._performer.leaves
         self._port.post(LeaveRequested(option=self._leave_option))
         if not self._perform_until(lambda: self._performer.leaves > leaves, errors, self._patience_s):
-            _LOG.error("The member did not confirm its leave in time; the session's end removes it from the group")
+            self._log.error("The member did not confirm its leave in time; the session's end removes it from the group")
 
     def _perform_until(self, is_over: Callable[[], bool], errors: list[Exception], patience_s: float) -> bool:
         """Perform what comes until something is so; False: nothing came for so long."""

@@ -30,6 +30,7 @@ from consumer_membership.membership.events import CommitRequested, Event, LeaveR
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.lines import ConsumerLines
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.ports import MemberFigures
 from consumer_membership.types import (
@@ -68,7 +69,9 @@ class ScriptedMember:
         start: StartSettings,
         to_application: Mailbox[ApplicationEffect],
         progress: Callable[[], tuple[int, int]],
+        lines: ConsumerLines | None,
     ) -> None:
+        self.lines = lines
         self.settings = member
         self.protocols = protocols
         self.connection = connection
@@ -228,6 +231,7 @@ class ScriptedConsumer(Consumer):
         start: StartSettings,
         to_application: Mailbox[ApplicationEffect],
         progress: Callable[[], tuple[int, int]],
+        lines: ConsumerLines | None,
     ) -> ScriptedMember:
         self.member = ScriptedMember(
             member=member,
@@ -236,6 +240,7 @@ class ScriptedConsumer(Consumer):
             start=start,
             to_application=to_application,
             progress=progress,
+            lines=lines,
         )
         return self.member
 

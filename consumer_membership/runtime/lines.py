@@ -1,0 +1,181 @@
+"""A consumer's log lines where confluent-kafka's users look for librdkafka's: with `logger=`, and with `debug=`.
+
+Each room writes to its own logger of Python's `logging`, whatever is configured. Beside that
+
+- with `logger=` the lines of this one consumer go there, from inside its `poll`, `consume` and `close`, as those of
+  librdkafka do, and in the form of those: `logger.log(level, "%s [%s] %s", facility, name, text)`;
+- without it, `debug=cgrp` (or another context that the member is a part of) writes them to stderr as they come, in the
+  form of librdkafka's: `%7|seconds|facility|name| text`.
+
+The lines at DEBUG want a context in `debug`. A line that Python's `logging` brings to the same place is not repeated.
+
+Connections, clients and requests belong to one consumer each, but what they log through is shared by all: whose line it
+is says the thread that writes it, which is the member's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from types import MappingProxyType
+
+from consumer_membership.config import LogSettings
+
+#: Which contexts of librdkafka's `debug` a room is a part of.
+_CONTEXTS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "consumer_membership.membership": frozenset({"all", "cgrp", "consumer"}),
+        "consumer_membership.session": frozenset({"all", "cgrp", "consumer"}),
+        "consumer_membership.network": frozenset({"all", "cgrp", "broker", "protocol"}),
+    }
+)
+#: syslog's numbers, which `log_level` and the lines on stderr have.
+_SYSLOG: Mapping[int, int] = MappingProxyType(
+    {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
+)
+_NUMBERS = count(1)
+_OF_THIS_THREAD = threading.local()
+
+
+class ConsumerLines:
+    """The lines of one consumer. `later` has something called the next time the application polls."""
+
+    def __init__(
+        self,
+        settings: LogSettings,
+        logger: logging.Logger | None,
+        later: Callable[[Callable[[], object]], None],
+    ) -> None:
+        self._settings = settings
+        self._logger = logger
+        self._later = later
+        # Two members of one client.id in one process are told apart, as librdkafka's handles are.
+        self._name = f"{settings.client_id}#member-{next(_NUMBERS)}"
+        # As librdkafka's own queue it has no bound: a member that is not polled has soon nothing more to say.
+        self._waiting: deque[tuple[int, str, str]] = deque()
+
+    def belong_to_this_thread(self) -> None:
+        """What this thread logs from now on is this consumer's."""
+        _OF_THIS_THREAD.lines = self
+
+    def wants(self, room: logging.Logger, level: int) -> bool:
+        """Whether a line of this level is worth making."""
+        is_debugged = not self._settings.contexts.isdisjoint(_CONTEXTS[room.name])
+        if self._logger is None:
+            return is_debugged
+        is_told = is_debugged if level == logging.DEBUG else _SYSLOG[level] <= self._settings.level
+        return is_told and _is_on(self._logger, level)
+
+    def write(self, room: logging.Logger, level: int, facility: str, text: str) -> None:
+        """Bring this line to where the application looks, unless the room's own logger brings it there."""
+        if self._logger is not None:
+            if not _share_a_handler(room, self._logger, level):
+                self._waiting.append((level, facility, text))
+                self._later(self.tell)
+        elif not any(_is_stderr(handler) for handler in _handlers(room, level)):
+            # A process may have closed its stderr, or have none.
+            with suppress(OSError, ValueError, AttributeError):
+                sys.stderr.write(f"%{_SYSLOG[level]}|{time.time():.3f}|{facility}|{self._name}| {text}\n")
+                sys.stderr.flush()
+
+    def tell(self) -> None:
+        """Give the application's logger what waits for it, on the thread that polls."""
+        while self._waiting and self._logger is not None:
+            with suppress(IndexError):  # another thread that polls took the last one
+                level, facility, text = self._waiting.popleft()
+                self._logger.log(level, "%s [%s] %s", facility, self._name, text)
+
+
+def lines_of(
+    settings: LogSettings, logger: logging.Logger | None, later: Callable[[Callable[[], object]], None]
+) -> ConsumerLines | None:
+    """The lines of one consumer; None where nobody asked for any."""
+    return ConsumerLines(settings, logger, later) if logger is not None or settings.contexts else None
+
+
+class RoomLog:
+    """A room's logger, for what may be a consumer's line: `lines` if they are given, else those of the thread."""
+
+    __slots__ = ("_lines", "_logger", "facility")
+
+    def __init__(self, name: str, facility: str, lines: ConsumerLines | None = None) -> None:
+        self._logger = logging.getLogger(name)
+        self._lines = lines
+        #: librdkafka's word for what the lines are about.
+        self.facility = facility
+
+    def is_on(self, level: int) -> bool:
+        """Whether anybody wants lines of this level."""
+        lines = self._consumer_lines()
+        return self._logger.isEnabledFor(level) or (lines is not None and lines.wants(self._logger, level))
+
+    def debug(self, text: str, *args: object) -> None:
+        """Details: each heartbeat."""
+        self._write(logging.DEBUG, text, args)
+
+    def info(self, text: str, *args: object) -> None:
+        """What an operator wants to see: joins, assignments, leaves."""
+        self._write(logging.INFO, text, args)
+
+    def warning(self, text: str, *args: object) -> None:
+        """What may want somebody's attention."""
+        self._write(logging.WARNING, text, args)
+
+    def error(self, text: str, *args: object, exc_info: BaseException | None = None) -> None:
+        """What is over."""
+        self._write(logging.ERROR, text, args, exc_info)
+
+    def log(self, level: int, text: str, *args: object) -> None:
+        """A line of this level."""
+        self._write(level, text, args)
+
+    def _write(self, level: int, text: str, args: tuple[object, ...], exc_info: BaseException | None = None) -> None:
+        self._logger.log(level, text, *args, exc_info=exc_info, stacklevel=3)
+        lines = self._consumer_lines()
+        if lines is not None and lines.wants(self._logger, level):
+            cause = "" if exc_info is None else f": {exc_info!r}"
+            thread = "app" if self._lines is not None else "membership"
+            line = f"[thrd:{thread}]: {text % args if args else text}{cause}"
+            lines.write(self._logger, level, self.facility, line)
+
+    def _consumer_lines(self) -> ConsumerLines | None:
+        if self._lines is not None:
+            return self._lines
+        found: ConsumerLines | None = getattr(_OF_THIS_THREAD, "lines", None)
+        return found
+
+
+def _is_on(logger: object, level: int) -> bool:
+    # As confluent-kafka, this takes whatever has a `log` method.
+    return not isinstance(logger, logging.Logger) or logger.isEnabledFor(level)
+
+
+def _share_a_handler(room: logging.Logger, other: object, level: int) -> bool:
+    """Whether a line that is given to both would be written twice by the same handler."""
+    if not isinstance(other, logging.Logger):
+        return False
+    return not _handlers(room, level).isdisjoint(_handlers(other, level))
+
+
+def _handlers(logger: logging.Logger, level: int) -> set[logging.Handler]:
+    """Who writes a line of this level that is given to this logger."""
+    if not logger.isEnabledFor(level):
+        return set()
+    found: set[logging.Handler] = set()
+    at: logging.Logger | None = logger
+    while at is not None:
+        found.update(at.handlers)
+        at = at.parent if at.propagate else None
+    if not found and logging.lastResort is not None:
+        found.add(logging.lastResort)
+    return {one for one in found if one.level <= level and not isinstance(one, logging.NullHandler)}
+
+
+def _is_stderr(handler: logging.Handler) -> bool:
+    return isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr

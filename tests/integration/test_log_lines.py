@@ -1,0 +1,124 @@
+"""The membership's log lines where programs look for librdkafka's, beside confluent-kafka on the same broker."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import confluent_kafka
+import pytest
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from tests.support.kafka import create_topic, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 20.0
+CLASSES = {"ours": Consumer, "confluent-kafka": confluent_kafka.Consumer}
+#: Joins, polls until a heartbeat was sent after the assignment, and leaves; `{module}` is whose consumer it is.
+PROGRAM = """
+import sys, time
+from {module} import Consumer
+consumer = Consumer({{"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "debug": "cgrp"}})
+consumer.subscribe([sys.argv[3]])
+deadline = time.monotonic() + 20
+while not consumer.assignment() and time.monotonic() < deadline:
+    consumer.poll(0.1)
+consumer.close()
+"""
+
+
+class Kept(logging.Handler):
+    """Keeps each line with the thread on which it came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def facilities(self) -> set[str]:
+        """What the lines are about."""
+        return {str(record.args[0]) for record in self.records if isinstance(record.args, tuple)}
+
+
+def logger_of(kept: Kept) -> logging.Logger:
+    """The application's logger; not a registered one, so that the test runner does not add handlers to it."""
+    made = logging.Logger("application", logging.DEBUG)  # noqa: LOG001 - see above
+    made.addHandler(kept)
+    return made
+
+
+@pytest.fixture(scope="module")
+def topic(kafka: Broker) -> str:
+    """An empty topic."""
+    return create_topic(kafka.bootstrap_servers, unique("topic"))
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("kind", CLASSES)
+def test_logger_gets_the_groups_lines_while_polling(kafka: Broker, topic: str, kind: str, protocol: str) -> None:
+    """The same form, thread and moment as librdkafka's: nothing before the first poll, the leave's at the close."""
+    kept = Kept()
+    logger = logger_of(kept)
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group"), "group.protocol": protocol}
+    consumer = CLASSES[kind]({**config, "debug": "cgrp"}, logger=logger)
+    consumer.subscribe([topic])
+    assert kept.records == []
+    deadline = time.monotonic() + PATIENCE_S
+    while not (consumer.assignment() and "HEARTBEAT" in kept.facilities()) and time.monotonic() < deadline:
+        consumer.poll(0.1)
+    before = len(kept.records)
+    consumer.close()
+    assert {"CGRPJOINSTATE", "HEARTBEAT", "ASSIGN", "CGRPCOORD"} <= kept.facilities()
+    assert len(kept.records) > before
+    assert {record.msg for record in kept.records} == {"%s [%s] %s"}
+    assert {record.thread for record in kept.records} == {threading.get_ident()}
+    texts = [record.getMessage() for record in kept.records]
+    assert [text for text in texts if not re.match(r"[A-Z_0-9]+ \[rdkafka#\w+-\d+\] \[thrd:.+?\]: ", text)] == []
+    if kind == "ours":
+        own = [text for text in texts if "#member-" in text]
+        assert [text for text in own if "transitioned from" in text]
+        assert len({text.split()[1] for text in own}) == 1
+
+
+def test_logger_alone_gets_what_an_operator_wants_to_see(kafka: Broker, topic: str) -> None:
+    """Without `debug`: the join and the assignment, and no heartbeat."""
+    kept = Kept()
+    logger = logger_of(kept)
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group")}
+    with Consumer(config, logger=logger) as consumer:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + PATIENCE_S
+        while not consumer.assignment() and time.monotonic() < deadline:
+            consumer.poll(0.1)
+    assert {record.levelno for record in kept.records} == {logging.INFO}
+    texts = " ".join(record.getMessage() for record in kept.records)
+    assert f"Adding newly assigned partitions: {topic}-0" in texts
+    assert "Revoking previously assigned partitions" in texts
+
+
+@pytest.mark.parametrize("module", ["consumer_membership", "confluent_kafka"])
+def test_debug_alone_writes_to_stderr(kafka: Broker, topic: str, module: str) -> None:
+    """In one form, librdkafka's own: whatever collects those lines understands these."""
+    arguments = [kafka.bootstrap_servers, unique("group"), topic]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(module=module), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    lines = done.stderr.splitlines()
+    assert [
+        line for line in lines if not re.match(r"%\d\|\d+\.\d{3}\|[A-Z_0-9]+\|rdkafka#\w+-\d+\| \[thrd:", line)
+    ] == []
+    assert {"CGRPJOINSTATE", "ASSIGN"} <= {line.split("|")[2] for line in lines}
+    if module == "consumer_membership":
+        assert any("|HEARTBEAT|" in line and "#member-" in line for line in lines)
