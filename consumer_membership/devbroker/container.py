@@ -143,7 +143,7 @@ def _engine() -> DockerClient:
         ) from error
     host = get_docker_host() or _DEFAULT_HOST
     scheme, _, path = host.partition("://")
-    if scheme != "unix":
+    if scheme != "unix" or not hasattr(socket, "AF_UNIX"):
         raise WayMissingError(f"the Docker engine {host} is not known to be this machine's, with ports on {LOOPBACK}")
     with _translated(f"asking the Docker engine {host}", WayMissingError):
         # Asked without docker first, which leaves sockets open where nobody listens.

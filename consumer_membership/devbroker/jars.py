@@ -7,7 +7,6 @@ a file lock, so that of several processes one resolves and the others wait.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
@@ -114,6 +113,8 @@ def _copy_dependencies(maven: str, version: str, scratch: Path) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file; the system drops it with the process, so it never goes stale."""
+    import fcntl  # noqa: PLC0415 - Windows has none, and can import this room
+
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

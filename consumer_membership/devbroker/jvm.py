@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from consumer_membership.devbroker import watchdog
 from consumer_membership.devbroker.broker import Broker
 from consumer_membership.devbroker.credentials import create_credentials
-from consumer_membership.devbroker.errors import BrokerUnavailableError
+from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
 from consumer_membership.devbroker.java import java_for
 from consumer_membership.devbroker.ports import (
     LOOPBACK,
@@ -145,6 +146,8 @@ def start_jvm(request: BrokerRequest) -> Broker:
         WayMissingError: No Java, too old a Java, or neither jars nor Maven.
         BrokerUnavailableError: It was started and did not get ready; the tail of its log is in the text.
     """
+    if not hasattr(signal, "SIGCHLD"):
+        raise WayMissingError("a JVM is watched over as only Linux and macOS can; name a broker that runs already")
     java = java_for(request.kafka_version)
     # Fresh ports mean fresh voters, so the whole cluster is made anew.
     return retry_taken_ports(lambda: _start_cluster(request, java))

@@ -128,7 +128,8 @@ def _told_of_the_end(link: ControlLink | NoLink) -> Iterator[None]:
     def stop(_: int, __: FrameType | None) -> None:
         link.hang_up()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGHUP, signal.SIGTERM)}
+    numbers = [getattr(signal, name) for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name)]  # Windows: no SIGHUP
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
