@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from consumer_membership.membership.effects import FindCoordinator
-from consumer_membership.types import BrokerAddress, Instant
+from consumer_membership.types import WAIT_COORDINATOR_CODE, BrokerAddress, BrokerError, Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absence:
+    """A search for the coordinator that fails: since when, why, and how long who needs the coordinator waits for it.
+
+    What begins during the absence is tried for `floor_s` at least, and until the absence has lasted `patience_s`.
+    """
+
+    since: Instant
+    cause: BrokerError
+    patience_s: float
+    floor_s: float
+
+    def ends_for(self, begun_at: Instant) -> Instant:
+        """When that which began then is given up."""
+        return max(begun_at + self.floor_s, self.since + self.patience_s)
+
+    def error(self, now: Instant) -> BrokerError:
+        """What is said of that which was given up: librdkafka's code, and the cause."""
+        words = f"the group's coordinator could not be found for {now - self.since:.0f} s: {self.cause.message}"
+        return BrokerError(code=WAIT_COORDINATOR_CODE, name="_WAIT_COORD", message=words)
 
 
 class Coordinator:
@@ -12,11 +36,13 @@ class Coordinator:
     The shell searches with backoff until it finds one, so that the core never repeats `FindCoordinator`.
     """
 
-    __slots__ = ("address", "searching_since")
+    __slots__ = ("address", "searching_since", "trouble")
 
     def __init__(self) -> None:
         self.address: BrokerAddress | None = None
         self.searching_since: Instant | None = None
+        #: Why the search under way has not found it yet; None: it does not search, or nobody knows why.
+        self.trouble: BrokerError | None = None
 
     @property
     def is_known(self) -> bool:
@@ -26,7 +52,12 @@ class Coordinator:
     def found(self, address: BrokerAddress) -> None:
         """Take the address that a search found."""
         self.address = address
-        self.searching_since = None
+        self.searching_since = self.trouble = None
+
+    def not_found(self, trouble: BrokerError) -> None:
+        """Take it that an attempt of the search failed; the search goes on."""
+        if self.searching_since is not None:
+            self.trouble = trouble
 
     def forget(self) -> None:
         """The connection broke while nobody needs the coordinator: look it up when somebody does."""
@@ -38,4 +69,5 @@ class Coordinator:
         if self.searching_since is not None:
             return []
         self.searching_since = now
+        self.trouble = None
         return [FindCoordinator(reason=reason)]

@@ -48,6 +48,8 @@ class CommitVerdict(Enum):
     """What an error code in an OffsetCommit answer means (protocol rules 3.6)."""
 
     RETRY = "retry"
+    #: The coordinator may not have heard of it yet, or it does not exist: a few attempts tell the one from the other.
+    RETRY_BRIEFLY = "retry briefly"
     REDISCOVER = "rediscover"
     #: The commit carried another epoch than the coordinator's: wait for the next epoch.
     STALE_EPOCH = "stale epoch"

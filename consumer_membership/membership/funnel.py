@@ -148,6 +148,7 @@ class Funnel(Participant[OrderT]):
                 self._out.append(LeaveCompleted())
             case _:
                 self._leave_option = event.option
+                self._leaving_since = self._now
                 self._leave_by = self._now + self.settings.leave_timeout_s
                 self._go(_S.UNSUBSCRIBING, "the application leaves the group")
                 self._out += self.reconciler.begin_leaving(self._identity, self._now)
@@ -155,7 +156,7 @@ class Funnel(Participant[OrderT]):
     # ---- commits and offsets ----
 
     def _begin_commit(self, commit_id: int, offsets: Offsets, timeout_s: float) -> None:
-        self._over(self.commits.begin(commit_id, offsets, self._now + timeout_s))
+        self._over(self.commits.begin(commit_id, offsets, self._now + timeout_s, self._now))
         if self.shown in (_S.FATAL, _S.FENCED, _S.STALE):
             self._over(self.commits.abandon(self._fatal or ASSIGNMENT_LOST))
 
@@ -209,6 +210,7 @@ class Funnel(Participant[OrderT]):
 
     def _on_lookup_failed(self, event: ev.CoordinatorLookupFailed) -> None:
         """Where waiting does not mend it, tell the application and keep nobody waiting (KAFKA-18034)."""
+        self.coordinator.not_found(event.error)
         if not event.is_final:
             self.last_error = event.error
             return

@@ -15,7 +15,7 @@ from consumer_membership.membership.funnel import Funnel
 from consumer_membership.membership.heartbeat import Heartbeats
 from consumer_membership.membership.instance import InstanceId
 from consumer_membership.membership.offsets import ASSIGNMENT_LOST, CommitIdentity
-from consumer_membership.membership.participant import LEAVE_ANSWER_S
+from consumer_membership.membership.participant import DEFAULT_SESSION_S, LEAVE_ANSWER_S
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import IN_GROUP, SILENT, VALID_TRANSITIONS, MemberState
 from consumer_membership.types import (
@@ -82,6 +82,11 @@ class Lifecycle(Funnel[Effect]):
     @property
     def _is_counted(self) -> bool:
         return self.member_epoch > JOIN_EPOCH
+
+    @property
+    def session_s(self) -> float:
+        """The group's session timeout, where the broker told it."""
+        return self.instance.session_timeout_s or DEFAULT_SESSION_S
 
     @property
     def _may_heartbeat(self) -> bool:
@@ -180,7 +185,7 @@ class Lifecycle(Funnel[Effect]):
             self._send(self._leave_heartbeat(self._leave_option), self._leave_request)
             if self.settings.is_static and self._leave_option is not LeaveOption.LEAVE:
                 self.instance.left(self._now)
-        elif self._now >= self._leave_by:
+        elif self._now >= self._gives_up_leaving_at:
             self._left("no coordinator could be found to leave from; the session's end removes the member")
 
     def _leave_heartbeat(self, option: LeaveOption) -> Heartbeat:

@@ -101,12 +101,12 @@ class Member(Answers):
         self.heartbeats.holds_partitions = bool(self.ownership.owned)
         if self.state in IN_GROUP and now >= self._poll_deadline:
             self._expire()
-        if self._needs_coordinator and not self.coordinator.is_known:
+        if self.needs_coordinator and not self.coordinator.is_known:
             self._lose_coordinator("the coordinator is not known yet")
         if self.state in IN_GROUP:
             self._claim_instance()
             self._out += self.reconciler.advance(self._identity, now)
-        self._over(self.commits.pump(self._commit_identity, now))
+        self._over(self.commits.pump(self._commit_identity, self._absence, now))
         if self.state is _S.RECONCILE:
             self._reconcile()
         self._collect_positions_if_due()

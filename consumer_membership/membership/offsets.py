@@ -8,9 +8,10 @@ again a bounded number of times.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from consumer_membership.membership.backoff import Backoff, Jitter
+from consumer_membership.membership.coordinator import Absence
 from consumer_membership.membership.effects import CollectPositions, CommitCompleted, CommitOffsets
 from consumer_membership.membership.events import CommitAnswered, CommitVerdict
 from consumer_membership.membership.settings import MemberSettings
@@ -36,6 +37,9 @@ UNCONFIRMED = BrokerError(
 STALE_TRIES = 10
 #: How often an automatic commit is tried again for a partition's own error: a deleted topic must not stop a rebalance.
 AUTOMATIC_TRIES = 3
+#: How often one commit may meet partitions that the coordinator does not know, and nothing worse: 0.3 s with the usual
+#: backoff, as librdkafka takes. A topic that was just made is known to every broker within milliseconds.
+UNKNOWN_TRIES = 3
 #: A stale commit is tried again after this time even if no new epoch was seen.
 STALE_WAIT_S = 0.5
 
@@ -54,18 +58,22 @@ class _Pending:
     commit_id: int
     #: Counts commits in the order in which the application made them.
     number: int
+    begun_at: Instant
     offsets: dict[TopicPartition, OffsetAndMetadata]
     deadline: Instant
     backoff: Backoff
     is_automatic: bool
     requested: Offsets
     errors: dict[TopicPartition, BrokerError | None] = field(default_factory=dict)
+    #: Why its last attempt got no answer.
+    failure: BrokerError | None = None
     #: What was revoked since the commit was made.
     revoked: set[TopicPartition] = field(default_factory=set)
     in_flight: bool = False
     not_before: Instant = 0.0
     stale_epoch: int | None = None
     stale_tries: int = 0
+    unknown_tries: int = 0
     #: Whether the membership that it was made in is over, so that it must not be sent again.
     is_last_try: bool = False
     was_sent: bool = False
@@ -92,7 +100,7 @@ class Commits:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def begin(self, commit_id: int, offsets: Offsets, deadline: Instant) -> list[CommitCompleted]:
+    def begin(self, commit_id: int, offsets: Offsets, deadline: Instant, now: Instant) -> list[CommitCompleted]:
         """Take one more commit; the next `pump` sends it. An empty one is over at once.
 
         A negative number marks an automatic commit.
@@ -103,6 +111,7 @@ class Commits:
         commit = self._pending[commit_id] = _Pending(
             commit_id=commit_id,
             number=self._begun,
+            begun_at=now,
             offsets=dict(offsets),
             requested=offsets,
             deadline=deadline,
@@ -121,15 +130,29 @@ class Commits:
         for commit in self._pending.values():
             commit.revoked |= revoked & commit.offsets.keys()
 
-    def pump(self, identity: CommitIdentity | None, now: Instant) -> list[CommitOffsets | CommitCompleted]:
-        """Send what may be sent as this identity (None: nothing now), give up what is over its deadline."""
+    def pump(
+        self, identity: CommitIdentity | None, absence: Absence | None, now: Instant
+    ) -> list[CommitOffsets | CommitCompleted]:
+        """Send what may be sent as this identity (None: nothing now), give up what is over its deadline.
+
+        `absence`: why the coordinator cannot be found; what waits for it is given up sooner, and for that reason.
+        """
         effects: list[CommitOffsets | CommitCompleted] = [
-            self._finish(commit, TIMED_OUT) for commit in list(self._pending.values()) if now >= commit.deadline
+            self._finish(commit, absence.error(now) if absence is not None else _timed_out(commit))
+            for commit in list(self._pending.values())
+            if now >= self._ends_at(commit, absence)
         ]
         for commit in list(self._pending.values()):
             if identity is not None and self._may_send(commit, identity, now):
                 effects += self._send(commit, identity)
         return effects
+
+    @staticmethod
+    def _ends_at(commit: _Pending, absence: Absence | None) -> Instant:
+        """When a commit is given up. What is on its way may still be answered, by a coordinator that is silent."""
+        if absence is None or commit.in_flight:
+            return commit.deadline
+        return min(commit.deadline, absence.ends_for(commit.begun_at))
 
     def _may_send(self, commit: _Pending, identity: CommitIdentity, now: Instant) -> bool:
         if commit.in_flight or self._yields(commit):
@@ -186,6 +209,7 @@ class Commits:
             commit.stale_tries += 1
             commit.not_before = now + STALE_WAIT_S
         else:
+            commit.unknown_tries += answer.verdict is CommitVerdict.RETRY_BRIEFLY
             commit.stale_epoch = None
             commit.not_before = now + commit.backoff.next_delay()
         return []
@@ -196,6 +220,8 @@ class Commits:
             return True
         if verdict is CommitVerdict.STALE_EPOCH:
             return commit.stale_tries + 1 >= STALE_TRIES
+        if verdict is CommitVerdict.RETRY_BRIEFLY and commit.unknown_tries + 1 >= UNKNOWN_TRIES:
+            return True
         return verdict is CommitVerdict.RETRY and commit.is_automatic and commit.backoff.failures >= AUTOMATIC_TRIES
 
     def unanswered(self, commit_id: int, now: Instant, *, error: BrokerError, retriable: bool) -> list[CommitCompleted]:
@@ -204,6 +230,7 @@ class Commits:
         if commit is None:
             return []
         commit.in_flight = False
+        commit.failure = error
         commit.stale_epoch = None
         commit.not_before = now + commit.backoff.next_delay()
         return [] if retriable and not commit.is_last_try else [self._finish(commit, error)]
@@ -234,13 +261,20 @@ class Commits:
         commit = self._pending.get(commit_id)
         return None if commit is None or not commit.in_flight else commit.stale_epoch
 
-    def next_deadline(self, identity: CommitIdentity | None) -> Instant | None:
+    def next_deadline(self, identity: CommitIdentity | None, absence: Absence | None = None) -> Instant | None:
         """When `pump` has something to do again."""
-        moments = [commit.deadline for commit in self._pending.values()]
+        moments = [self._ends_at(commit, absence) for commit in self._pending.values()]
         if identity is not None:
             waiting = (commit for commit in self._pending.values() if not commit.in_flight)
             moments += [commit.not_before for commit in waiting if not self._yields(commit)]
         return min(moments, default=None)
+
+
+def _timed_out(commit: _Pending) -> BrokerError:
+    """That no answer came in time, and why its last attempt failed, where that is known."""
+    if commit.failure is None:
+        return TIMED_OUT
+    return replace(TIMED_OUT, message=f"{TIMED_OUT.message}: {commit.failure.message}")
 
 
 class AutoCommit:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from consumer_membership.membership.backoff import Backoff, Jitter
-from consumer_membership.membership.coordinator import Coordinator
+from consumer_membership.membership.coordinator import Absence, Coordinator
 from consumer_membership.membership.effects import (
     CommitCompleted,
     Effect,
@@ -32,6 +32,7 @@ from consumer_membership.types import (
     NO_EPOCH,
     NO_MEMBER_ID,
     POLL_TIMEOUT_CODE,
+    TRANSPORT_CODE,
     BrokerError,
     Instant,
     LeaveOption,
@@ -45,6 +46,10 @@ OrderT = TypeVar("OrderT")
 
 #: How long the answer to the leave may take; it is sent once and never repeated.
 LEAVE_ANSWER_S = 5.0
+#: How long a leave, and a commit that was begun by it, is tried while no broker can be reached at all.
+UNREACHABLE_S = 1.0
+#: How long a session is thought to last where nobody told: the default of both protocols, in Kafka and librdkafka.
+DEFAULT_SESSION_S = 45.0
 #: Transitions kept for the view.
 REMEMBERED_TRANSITIONS = 32
 
@@ -69,6 +74,7 @@ class Participant(ABC, Generic[OrderT]):
         self._fatal: BrokerError | None = None
         self._leave_option = LeaveOption.DEFAULT
         self._leave_by: Instant = 0.0
+        self._leaving_since: Instant = 0.0
         self._leave_request: int | None = None
         self._out: list[Effect | OrderT] = []
         self._now: Instant = 0.0
@@ -98,6 +104,11 @@ class Participant(ABC, Generic[OrderT]):
     @abstractmethod
     def _is_counted(self) -> bool:
         """Whether the coordinator counts this member in, so that it takes commits of it."""
+
+    @property
+    @abstractmethod
+    def session_s(self) -> float:
+        """How long the coordinator keeps a silent member's place, as far as is known."""
 
     @abstractmethod
     def _leave(self) -> None:
@@ -147,8 +158,33 @@ class Participant(ABC, Generic[OrderT]):
         return self.shown in IN_GROUP
 
     @property
-    def _needs_coordinator(self) -> bool:
+    def needs_coordinator(self) -> bool:
+        """Whether something is to be said to the coordinator, or soon will be."""
         return self.is_in_group or self.shown is _S.UNSUBSCRIBING or len(self.commits) > 0
+
+    @property
+    def _absence(self) -> Absence | None:
+        """What keeps the coordinator from being found, and how long that is borne; None: nothing that is known.
+
+        A commit waits for as long as the session lasts: afterwards its partitions are another member's (librdkafka
+        waits for session.timeout.ms, too). A leave, and what is committed by it, counts the time that the coordinator
+        was absent before: who closes a consumer whose broker is gone has waited enough.
+        """
+        since, cause = self.coordinator.searching_since, self.coordinator.trouble
+        if self.coordinator.is_known or since is None or cause is None:
+            return None
+        if self.shown is not _S.UNSUBSCRIBING:
+            return Absence(since=since, cause=cause, patience_s=self.session_s, floor_s=self.session_s)
+        limit_s = self.settings.leave_timeout_s
+        # A broker that answers will know the coordinator soon: after a restart, or when the group's topic is made.
+        floor_s = min(limit_s, UNREACHABLE_S) if cause.code == TRANSPORT_CODE else limit_s
+        return Absence(since=since, cause=cause, patience_s=limit_s, floor_s=floor_s)
+
+    @property
+    def _gives_up_leaving_at(self) -> Instant:
+        """Until when a leave that is not sent yet waits for the coordinator."""
+        absence = self._absence
+        return self._leave_by if absence is None else min(self._leave_by, self._leaving_since + absence.floor_s)
 
     @property
     def pending_revocation(self) -> frozenset[TopicPartition]:
@@ -159,17 +195,18 @@ class Participant(ABC, Generic[OrderT]):
         return ownership.named(revoking & ownership.owned.keys()) if revoking else frozenset()
 
     def _shared_deadlines(self) -> list[Instant | None]:
-        moments = [self.auto_commit.due_at, self.commits.next_deadline(self._commit_identity)]
+        moments = [self.auto_commit.due_at, self.commits.next_deadline(self._commit_identity, self._absence)]
         if self.is_in_group:
             moments += [self._poll_deadline, self.reconciler.next_deadline()]
         if self.shown is _S.UNSUBSCRIBING and self.reconciler.is_idle:
-            moments.append(self._leave_by)
+            # What waits for commits hears of their end, which is sooner than its own.
+            moments.append(self._leave_by if len(self.commits) else self._gives_up_leaving_at)
         return moments
 
     # ---- the coordinator, commits ----
 
     def _lose_coordinator(self, reason: str) -> None:
-        if self._needs_coordinator:
+        if self.needs_coordinator:
             self._out += self.coordinator.search(reason, self._now)
         else:
             self.coordinator.forget()
@@ -234,7 +271,8 @@ class Participant(ABC, Generic[OrderT]):
         if self.reconciler.phase is not Phase.LOSE:
             self.reconciler.left(self._now)
         self.auto_commit.stop()
-        self._out += self.commits.abandon(ASSIGNMENT_LOST)
+        absence = self._absence
+        self._out += self.commits.abandon(ASSIGNMENT_LOST if absence is None else absence.error(self._now))
         self._forget_membership()
         self._go(_S.UNSUBSCRIBED, reason)
         self._out.append(LeaveCompleted())

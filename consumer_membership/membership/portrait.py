@@ -45,9 +45,9 @@ def waiting(
     member: Participant[OrderT], words: Callable[[], tuple[str | None, Instant | None]]
 ) -> tuple[str | None, Instant | None]:
     """What a member of either protocol waits for, in words, and since when; `words` has the protocol's own."""
-    needs_coordinator = member.is_in_group or member.shown is MemberState.UNSUBSCRIBING
-    if needs_coordinator and not member.coordinator.is_known:
-        return "the group's coordinator to be found", member.coordinator.searching_since
+    coordinator = member.coordinator
+    if member.needs_coordinator and not coordinator.is_known:
+        return "the group's coordinator to be found", coordinator.searching_since
     if member.reconciler.phase is not Phase.IDLE:
         return member.reconciler.phase.value, member.reconciler.since
     said, since = words()

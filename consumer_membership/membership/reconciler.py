@@ -211,7 +211,7 @@ class Reconciler:
                 return [PausePartitions(attempt=self.attempt, partitions=self._names_of_revoking())]
             case Phase.COMMIT | Phase.COMMIT_STORED if self._settings.auto_commit and offsets:
                 self._commit_id = self._commits.next_automatic_id()
-                self._commits.begin(self._commit_id, offsets, now + self._commit_within_s)
+                self._commits.begin(self._commit_id, offsets, now + self._commit_within_s, now)
                 return []
             case Phase.COMMIT | Phase.COMMIT_STORED:
                 return self._move_on({}, identity, now)

@@ -103,6 +103,8 @@ class MemberRequests:
         #: What is committed (None: nothing), as far as this member has heard; only ever changed key by key, so that
         #: another thread may copy it.
         self.committed_offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        #: What the member was told of the lookup under way.
+        self._told: BrokerError | None = None
 
     async def answer_to(self, effect: NetworkOrder) -> AnyEvent:
         """Perform this order; what came of it. Never raises for what a broker or the network does."""
@@ -143,6 +145,7 @@ class MemberRequests:
 
     async def _find_coordinator(self) -> Event:
         settings = self._member.settings
+        self._told = None
         attempts = AsyncRetrying(
             wait=wait_random_exponential(multiplier=settings.retry_backoff_s, max=settings.retry_backoff_max_s),
             retry=retry_if_exception_type((TransportError, BrokerRefusal, UnsupportedProtocolError)),
@@ -156,7 +159,7 @@ class MemberRequests:
         raise InternalError("a coordinator lookup ended without an answer")
 
     def _report_lookup(self, error: BaseException | None) -> None:
-        """Tell the member why its coordinator is not found, each reason once; the lookup goes on all the same."""
+        """Tell the member why its coordinator is not found, when that changes; the lookup goes on all the same."""
         match error:
             case BrokerRefusal():
                 refusal, is_final = error.error, not error.retriable
@@ -168,7 +171,8 @@ class MemberRequests:
                 refusal, is_final = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=words), True
             case _:
                 refusal, is_final = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error)), False
-        if refusal != self._member.last_error:
+        if refusal != self._told:
+            self._told = refusal
             self._tell(CoordinatorLookupFailed(error=refusal, is_final=is_final))
 
     async def _describe(self, effect: DescribeGroup) -> Event:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 _HOLDER = re.compile(r"the instance id is owned by (?P<holder>\S+) member")
 
 _SUCCESS = ErrorCode.none.value
+_NOWHERE = ErrorCode.unknown_topic_or_partition.value
 _LEFT_OUT = broker_error(ErrorCode.unknown_server_error, "the broker's answer leaves this partition out")
 
 
@@ -103,7 +104,8 @@ def offset_commit(
         if code is None:
             errors[partition] = _LEFT_OUT
         else:
-            errors[partition] = None if code == _SUCCESS else group_error(code, None, group_id)
+            words = f"there is no {partition.topic} [{partition.partition}]" if code == _NOWHERE else None
+            errors[partition] = None if code == _SUCCESS else group_error(code, words, group_id)
     return CommitAnswered(commit_id=commit_id, verdict=commit_verdict(frozenset(codes.values())), errors=errors)
 
 

@@ -37,8 +37,8 @@ _COMMIT: Mapping[int, CommitVerdict] = MappingProxyType(
         _E.coordinator_load_in_progress: CommitVerdict.RETRY,
         _E.request_timed_out: CommitVerdict.RETRY,
         # The coordinator may not have heard of a topic that was just made.
-        _E.unknown_topic_or_partition: CommitVerdict.RETRY,
-        _E.unknown_topic_id: CommitVerdict.RETRY,
+        _E.unknown_topic_or_partition: CommitVerdict.RETRY_BRIEFLY,
+        _E.unknown_topic_id: CommitVerdict.RETRY_BRIEFLY,
         _E.coordinator_not_available: CommitVerdict.REDISCOVER,
         _E.not_coordinator: CommitVerdict.REDISCOVER,
         _E.stale_member_epoch: CommitVerdict.STALE_EPOCH,
@@ -46,7 +46,13 @@ _COMMIT: Mapping[int, CommitVerdict] = MappingProxyType(
 )
 
 #: Which verdict counts when the partitions of one commit differ, the first before the others.
-_COMMIT_ORDER = (CommitVerdict.REDISCOVER, CommitVerdict.STALE_EPOCH, CommitVerdict.RETRY, CommitVerdict.FINAL)
+_COMMIT_ORDER = (
+    CommitVerdict.REDISCOVER,
+    CommitVerdict.STALE_EPOCH,
+    CommitVerdict.RETRY,
+    CommitVerdict.RETRY_BRIEFLY,
+    CommitVerdict.FINAL,
+)
 
 
 class FetchVerdict(Enum):

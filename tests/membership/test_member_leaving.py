@@ -238,6 +238,47 @@ def test_leave_does_not_wait_for_a_lookup_that_is_refused() -> None:
     assert (scene.state, scene.new(LeaveCompleted)) == (S.UNSUBSCRIBED, DONE)
 
 
+UNREACHABLE = BrokerError(code=-195, name="_TRANSPORT", message="No broker can be reached: h:1: connection refused")
+
+
+def unreachable(scene: Scene) -> Scene:
+    """No broker can be reached any more."""
+    return scene.feed(CoordinatorLost(reason="closed")).feed(CoordinatorLookupFailed(error=UNREACHABLE, is_final=False))
+
+
+def gone_after(scene: Scene) -> float:
+    """How long it takes from now until the leave is over, in seconds."""
+    begun = scene.now
+    scene.until(lambda s: bool(s.new(LeaveCompleted)))
+    return round(scene.now - begun, 3)
+
+
+def test_leave_hardly_waits_for_brokers_that_cannot_be_reached() -> None:
+    """A second, with nothing to commit: whoever closes a consumer whose broker is gone is not kept."""
+    scene = unreachable(stable(A0)).leave().finish().finish()
+    assert (gone_after(scene), scene.state, scene.all(CommitCompleted)) == (1.0, S.UNSUBSCRIBED, [])
+
+
+def test_leave_waits_for_a_broker_that_answers() -> None:
+    """It is there, and does not know the coordinator yet: the whole patience counts."""
+    scene = stable(A0).feed(CoordinatorLost(reason="closed"))
+    scene.feed(CoordinatorLookupFailed(error=LOADING, is_final=False)).leave().finish().finish()
+    assert gone_after(scene) == 10.0
+
+
+@pytest.mark.parametrize(("since_s", "expected"), [(0.0, 10.0), (6.0, 4.0), (60.0, 1.0)])
+def test_commit_by_a_leave_counts_how_long_the_brokers_were_gone_before(since_s: float, expected: float) -> None:
+    """Ten seconds in all, one at least; it ends with the cause, and so does the leave."""
+    scene = unreachable(stable(A0)).after(since_s).leave().finish(at(3, A0))
+    begun = scene.now
+    scene.until(lambda s: bool(s.new(CommitCompleted)))
+    (error,) = scene.new(CommitCompleted)[0].errors.values()
+    assert (round(scene.now - begun, 3), error and error.name) == (expected, "_WAIT_COORD")
+    assert "connection refused" in str(error)
+    scene.finish()
+    assert gone_after(scene) == 0.0
+
+
 def test_heartbeat_refused_with_group_gone_while_leaving_ends_the_membership() -> None:
     """H34: a group that is gone needs no leave; nothing is raised."""
     scene = unsubscribing().in_touch().reject(Verdict.GROUP_GONE, GROUP_GONE)

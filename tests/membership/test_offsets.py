@@ -10,8 +10,10 @@ from consumer_membership.membership.events import (
     CommitAnswered,
     CommitFailed,
     CommitVerdict,
+    CoordinatorLookupFailed,
     CoordinatorLost,
     PositionsReported,
+    SessionTimeoutLearned,
 )
 from consumer_membership.membership.offsets import ASSIGNMENT_LOST, TIMED_OUT, UNCONFIRMED
 from consumer_membership.membership.states import MemberState
@@ -32,6 +34,8 @@ from tests.membership.builders import (
 from tests.membership.outcomes import errors_of
 
 STALE = BrokerError(code=113, name="STALE_MEMBER_EPOCH")
+NOWHERE = BrokerError(code=3, name="UNKNOWN_TOPIC_OR_PARTITION")
+UNREACHABLE = BrokerError(code=-195, name="_TRANSPORT", message="No broker can be reached: h:1: connection refused")
 TOO_LARGE = BrokerError(code=12, name="OFFSET_METADATA_TOO_LARGE")
 
 
@@ -246,13 +250,81 @@ def test_commit_before_a_revocation_is_retried(verdict: CommitVerdict, error: Br
     assert len(scene.committed().new(RevokePartitions)) == 1
 
 
+def test_commit_of_partitions_that_do_not_exist_ends_soon() -> None:
+    """Three tries within 0.3 s, as librdkafka: a coordinator that has not heard of a new topic yet is given that."""
+    scene = stable(A0).commit(5, A0)
+    begun = scene.now
+    for _ in range(2):
+        scene.committed(CommitVerdict.RETRY_BRIEFLY, NOWHERE)
+        assert scene.new(CommitCompleted) == []
+        next_commit(scene)
+    scene.committed(CommitVerdict.RETRY_BRIEFLY, NOWHERE)
+    assert (errors_of(scene), round(scene.now - begun, 3)) == ({1: NOWHERE}, 0.3)
+
+
+def test_commit_that_meets_worse_than_an_unknown_topic_goes_on() -> None:
+    """A coordinator that loads its groups is waited for, whatever else it said before."""
+    scene = stable(A0).commit(5, A0)
+    for verdict, error in ((CommitVerdict.RETRY_BRIEFLY, NOWHERE), *[(CommitVerdict.RETRY, LOADING)] * 5):
+        scene.committed(verdict, error)
+        assert scene.new(CommitCompleted) == []
+        next_commit(scene)
+
+
+# ---- without a coordinator ----
+
+
+def absent(scene: Scene) -> Scene:
+    """No broker can be reached any more."""
+    return scene.feed(CoordinatorLost(reason="closed")).feed(CoordinatorLookupFailed(error=UNREACHABLE, is_final=False))
+
+
+@pytest.mark.parametrize(("session_s", "expected"), [(None, 45.0), (6.0, 6.0)])
+def test_commit_waits_for_a_coordinator_as_long_as_the_session_lasts(session_s: float | None, expected: float) -> None:
+    """Afterwards its partitions are another's; the error has librdkafka's code and names the cause."""
+    scene = absent(stable(A0).feed(SessionTimeoutLearned(session_timeout_s=session_s)))
+    begun = scene.now
+    scene.commit(5, A0).until(lambda s: bool(s.new(CommitCompleted)))
+    error = errors_of(scene)[1]
+    assert (round(scene.now - begun, 3), error and error.code) == (expected, -180)
+    assert "connection refused" in str(error)
+
+
+def test_commit_of_no_member_waits_for_a_coordinator_no_longer() -> None:
+    """It has no session of its own: the usual one counts."""
+    scene = Scene().commit(5, A0)
+    begun = scene.now
+    scene.feed(CoordinatorLookupFailed(error=UNREACHABLE, is_final=False)).until(lambda s: bool(s.new(CommitCompleted)))
+    assert round(scene.now - begun, 3) == 45.0
+
+
+def test_commit_waits_on_where_the_cause_is_gone() -> None:
+    """What kept the coordinator from being found says nothing about the next search."""
+    scene = (
+        absent(stable(A0)).commit(5, A0).found().feed(CoordinatorLost(reason="closed")).after(44.0).poll().after(10.0)
+    )
+    assert (scene.member.coordinator.trouble, scene.new(CommitCompleted)) == (None, [])
+
+
+def test_commit_that_gets_no_answer_ends_with_the_reason() -> None:
+    """The coordinator is known, and silent: the time is over, and what happened last is named."""
+    scene = stable(A0).commit(5, A0, timeout_s=1.0)
+    scene.feed(CommitFailed(commit_id=1, reason="h:9092: no answer within 10 s")).after(1.0)
+    (error,) = errors_of(scene).values()
+    assert error is not None
+    assert (error.code, error.message) == (
+        TIMED_OUT.code,
+        "the commit was not answered in time: h:9092: no answer within 10 s",
+    )
+
+
 def test_commit_before_a_revocation_gives_up_on_what_does_not_mend() -> None:
-    """A deleted topic must not hold a rebalance up: three tries."""
+    """A coordinator that is not ready must not hold a rebalance up: three tries."""
     scene = revoking().finish(at(5, A1))
     tries = 0
     while not scene.new(RevokePartitions):
         tries += 1
-        scene.committed(CommitVerdict.RETRY, BrokerError(code=3, name="UNKNOWN_TOPIC_OR_PARTITION"))
+        scene.committed(CommitVerdict.RETRY, LOADING)
         if not scene.new(RevokePartitions):
             next_commit(scene)
     assert tries == 4

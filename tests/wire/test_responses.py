@@ -113,11 +113,13 @@ def test_commit_answer_has_an_outcome_for_each_partition() -> None:
     answer = responses.offset_commit(commit_answer({T0: 0, T1: 29, U0: 3}), 4, "g", [T0, T1, U0])
     assert answer == CommitAnswered(
         commit_id=4,
-        verdict=CommitVerdict.RETRY,
+        verdict=CommitVerdict.RETRY_BRIEFLY,
         errors={
             T0: None,
             T1: BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed."),
-            U0: BrokerError(code=3, name="UNKNOWN_TOPIC_OR_PARTITION"),
+            U0: BrokerError(
+                code=3, name="UNKNOWN_TOPIC_OR_PARTITION", message=f"there is no {U0.topic} [{U0.partition}]"
+            ),
         },
     )
 

@@ -31,12 +31,12 @@ HEARTBEAT = {
 }
 #: Protocol rules 3.6; every code that is not here is final.
 COMMIT = {
-    3: CommitVerdict.RETRY,
+    3: CommitVerdict.RETRY_BRIEFLY,
     7: CommitVerdict.RETRY,
     14: CommitVerdict.RETRY,
     15: CommitVerdict.REDISCOVER,
     16: CommitVerdict.REDISCOVER,
-    100: CommitVerdict.RETRY,
+    100: CommitVerdict.RETRY_BRIEFLY,
     113: CommitVerdict.STALE_EPOCH,
 }
 #: Protocol rules 3.7; every code that is not here is final.
@@ -91,7 +91,13 @@ def test_retriable_is_what_kafka_calls_so() -> None:
 @given(st.frozensets(st.sampled_from(sorted(ErrorCode)), min_size=1))
 def test_commit_verdict_is_the_one_that_asks_for_most(codes: frozenset[int]) -> None:
     """Partitions that differ: rediscover before a stale epoch before a retry before the end."""
-    order = [CommitVerdict.FINAL, CommitVerdict.RETRY, CommitVerdict.STALE_EPOCH, CommitVerdict.REDISCOVER]
+    order = [
+        CommitVerdict.FINAL,
+        CommitVerdict.RETRY_BRIEFLY,
+        CommitVerdict.RETRY,
+        CommitVerdict.STALE_EPOCH,
+        CommitVerdict.REDISCOVER,
+    ]
     assert commit_verdict(codes) is max((commit_verdict(frozenset({code})) for code in codes), key=order.index)
 
 

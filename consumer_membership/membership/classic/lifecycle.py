@@ -147,6 +147,11 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
         return self.member_id != NO_MEMBER_ID and self.generation != NO_GENERATION
 
     @property
+    def session_s(self) -> float:
+        """The session timeout, which a classic member states itself."""
+        return self.classic.session_timeout_s
+
+    @property
     def _may_heartbeat(self) -> bool:
         is_free = self.heartbeats.in_flight is None and self._leave_request is None
         return is_free and self.coordinator.is_known and self._is_counted and self.state in HEARTBEATS
@@ -255,7 +260,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
         elif self.coordinator.is_known:
             self._leave_request = self._send_leave(CLOSES)
             self._leave_by = self._now + LEAVE_ANSWER_S
-        elif self._now >= self._leave_by:
+        elif self._now >= self._gives_up_leaving_at:
             self._left("no coordinator could be found to leave from; the session's end removes the member")
 
     def _send_leave(self, reason: str) -> int:

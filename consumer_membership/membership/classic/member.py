@@ -135,11 +135,11 @@ class ClassicMember(ClassicAnswers):
             self._fail(self.pattern.refusal)
         if self.state in IN_GROUP:
             self._list_topics_if_due()
-        if self._needs_coordinator and not self.coordinator.is_known:
+        if self.needs_coordinator and not self.coordinator.is_known:
             self._lose_coordinator("the coordinator is not known yet")
         if self.state in IN_GROUP:
             self._out += self.reconciler.advance(self._identity, now)
-        self._over(self.commits.pump(self._commit_identity, now))
+        self._over(self.commits.pump(self._commit_identity, self._absence, now))
         self._advance_state()
         self._collect_positions_if_due()
         self._heartbeat_if_due()

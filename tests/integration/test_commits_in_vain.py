@@ -1,0 +1,100 @@
+"""Commits that cannot succeed, of both clients on one broker and beside a dead address: what comes out, and how soon.
+
+Each client is given the same; what its exception says is compared where a program looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from tests.runtime.test_transport import unused_port
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 30.0
+AnyConsumer: TypeAlias = "Consumer | confluent_kafka.Consumer"
+CLIENTS: tuple[Callable[[dict[str, object]], AnyConsumer], ...] = (confluent_kafka.Consumer, Consumer)
+Committed: TypeAlias = "tuple[KafkaError | None, list[Partition]]"
+
+
+def refusal(consumer: AnyConsumer, *partitions: Partition) -> KafkaError:
+    """What a synchronous commit of these raises."""
+    with pytest.raises(KafkaException) as caught:
+        consumer.commit(offsets=list(partitions), asynchronous=False)
+    error = caught.value.args[0]
+    assert isinstance(error, KafkaError)
+    return error
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("make", CLIENTS, ids=["confluent-kafka", "ours"])
+def test_commit_of_what_does_not_exist(
+    kafka: Broker, make: Callable[[dict[str, object]], AnyConsumer], protocol: str
+) -> None:
+    """UNKNOWN_TOPIC_OR_PART of a topic and of a partition, by exception and by on_commit, long before the timeout."""
+    told: list[Committed] = []
+    topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
+    produce(kafka.bootstrap_servers, topic, 1)
+    consumer = make(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": unique("group"),
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "on_commit": lambda error, partitions: told.append((error, partitions)),
+            "enable.auto.commit": False,
+            # Whoever waits for it is not done in time.
+            "socket.timeout.ms": round(PATIENCE_S * 2000),
+        }
+    )
+    consumer.subscribe([topic])
+    until = time.monotonic() + PATIENCE_S
+    while consumer.poll(0.1) is None:
+        assert time.monotonic() < until
+    begun = time.monotonic()
+    for partition in (Partition("nowhere", 0, 5), Partition(topic, 99, 5)):
+        assert refusal(consumer, partition).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    consumer.commit(offsets=[Partition("nowhere", 0, 5)], asynchronous=True)
+    while not told:
+        consumer.poll(0.1)
+        assert time.monotonic() < begun + PATIENCE_S
+    ((error, partitions),) = told
+    assert error is not None
+    assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert [one.error.code() for one in partitions if one.error is not None] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
+    consumer.close()
+
+
+@pytest.mark.parametrize("make", CLIENTS, ids=["confluent-kafka", "ours"])
+def test_commit_to_nobody(make: Callable[[dict[str, object]], AnyConsumer]) -> None:
+    """Given up after the session timeout with _WAIT_COORD; here with the address and what is wrong with it, too."""
+    with unused_port() as port:
+        consumer = make(
+            {
+                "bootstrap.servers": f"127.0.0.1:{port}",
+                "group.id": unique("group"),
+                "group.protocol": "classic",
+                "session.timeout.ms": 2000,
+                "heartbeat.interval.ms": 500,
+                "log_level": 0,
+            }
+        )
+        begun = time.monotonic()
+        error = refusal(consumer, Partition("topic", 0, 5))
+        took_s = time.monotonic() - begun
+        consumer.close()
+    assert error.code() == KafkaError._WAIT_COORD
+    assert took_s < PATIENCE_S
+    if make is Consumer:
+        assert f"127.0.0.1:{port}" in error.str()
+        assert "connection refused" in error.str()
