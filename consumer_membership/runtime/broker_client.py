@@ -63,7 +63,8 @@ class BrokerClient(GroupClient):
     """The brokers of one cluster; every method belongs to the loop that called the first one.
 
     `on_coordinator_lost` is called when the connection to a coordinator ended by itself while nothing was in flight;
-    a request that was in flight has an answer that says so.
+    a request that was in flight has an answer that says so. `on_silence` is called when a broker takes a connection and
+    says nothing.
     """
 
     def __init__(
@@ -71,8 +72,10 @@ class BrokerClient(GroupClient):
         settings: ConnectionSettings,
         on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
         security: Security | None = None,
+        on_silence: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(settings, security)
+        self._on_silence = on_silence
         self._on_coordinator_lost = on_coordinator_lost
 
     async def heartbeat(
@@ -198,6 +201,10 @@ class BrokerClient(GroupClient):
         logger.info("Connection to the group coordinator %s lost: %s", broker, error)
         if self._on_coordinator_lost is not None and not had_waiters:
             self._on_coordinator_lost(broker, str(error))
+
+    def _connection_silent(self, words: str) -> None:
+        if self._on_silence is not None:
+            self._on_silence(words)
 
 
 def _offset_fetch(

@@ -68,7 +68,9 @@ class ClusterClient:
 
     def __init__(self, settings: ConnectionSettings, security: Security | None = None) -> None:
         self._settings = settings
-        self._connections = Connections(settings, security or Security(settings), self._connection_lost)
+        self._connections = Connections(
+            settings, security or Security(settings), self._connection_lost, self._connection_silent
+        )
         self._brokers: Mapping[int, BrokerAddress] = {}
         self._learning: asyncio.Task[None] | None = None
         self._bootstrap = tuple(
@@ -289,7 +291,8 @@ class ClusterClient:
         except TimeoutError as error:
             if failures:
                 raise failures[-1] from error
-            raise TransportError(f"No broker answered within {limit_s:.3g} s when asked for {what}") from error
+            words = f"No broker answered within {limit_s:.3g} s when asked for {what}"
+            raise TransportError(": ".join((words, *self._connections.silences))) from error
 
     def _connection_lost(
         self,
@@ -301,6 +304,9 @@ class ClusterClient:
         """A connection ended by itself. Brokers close idle ones, so this is nothing to worry about."""
         del purpose, had_waiters
         logger.debug("Connection to %s lost: %s", broker, error)
+
+    def _connection_silent(self, words: str) -> None:
+        """A broker took a connection and says nothing; `Connections` has written it down."""
 
 
 def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], Call[ResponseT]]) -> Call[ResponseT]:

@@ -8,6 +8,7 @@ after it, nor a leave by the join after that.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -63,13 +64,15 @@ class _Gate:
     attempts: RetryCallState
     opens_at: float = 0.0
     reason: str = ""
+    #: What the attempts under way, or those before, met instead of an answer.
+    silence: str = ""
 
 
 class Connections:
     """All connections of one client; used from one loop.
 
     `on_lost` is called when a connection ended by itself: with its purpose, the broker, the reason, and whether
-    requests were waiting on it.
+    requests were waiting on it. `on_silence` is called when a broker takes a connection and says nothing.
     """
 
     def __init__(
@@ -77,10 +80,12 @@ class Connections:
         settings: ConnectionSettings,
         security: Security,
         on_lost: Callable[[Purpose, BrokerAddress, TransportError, bool], None],
+        on_silence: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._security = security
         self._on_lost = on_lost
+        self._on_silence = on_silence
         self._open: dict[_Key, BrokerConnection] = {}
         self._dialing: dict[_Key, asyncio.Task[BrokerConnection]] = {}
         self._gates: dict[tuple[str, int], _Gate] = {}
@@ -124,7 +129,9 @@ class Connections:
         # Unlike awaiting it, this leaves the attempt to other callers when this one gives up or is cancelled.
         await asyncio.wait((attempt,), timeout=timeout_s)
         if not attempt.done():
-            raise TransportError(f"{broker.host}:{broker.port}: no connection within {timeout_s:.3g} s")
+            why = self._gate(broker).silence
+            words = f"{broker.host}:{broker.port}: no connection within {timeout_s:.3g} s"
+            raise TransportError(f"{words}: {why}" if why else words)
         if attempt.cancelled():
             raise _closed(broker)
         return attempt.result()
@@ -200,19 +207,37 @@ class Connections:
     async def _connect(self, key: _Key, broker: BrokerAddress) -> BrokerConnection:
         gate = self._gate(broker)
         try:
-            traffic = self._traffic.setdefault(key, Traffic())
-            connection = await connect(key.host, key.port, self._settings, self._security, traffic)
+            connection = await connect(
+                key.host,
+                key.port,
+                self._settings,
+                self._security,
+                traffic=self._traffic.setdefault(key, Traffic()),
+                on_silence=lambda words: self._note_silence(gate, words),
+            )
         except TransportError as error:
             self._shut(gate, error)
             raise
         finally:
             self._dialing.pop(key, None)
         gate.log.succeeded()
+        gate.silence = ""
         gate.attempts.attempt_number = 1
         gate.opens_at = 0.0
         self._open[key] = connection
         connection.on_closed = partial(self._closed, connection, key.purpose, broker)
         return connection
+
+    def _note_silence(self, gate: _Gate, words: str) -> None:
+        """Say it once, and remember it until the broker is reached: it may stay so for as long as an attempt takes."""
+        logger.log(logging.DEBUG if gate.silence else logging.WARNING, "%s", words)
+        gate.silence = words
+        self._on_silence(words)
+
+    @property
+    def silences(self) -> tuple[str, ...]:
+        """The brokers that take connections and say nothing, in words."""
+        return tuple(gate.silence for gate in self._gates.values() if gate.silence)
 
     def _closed(
         self,

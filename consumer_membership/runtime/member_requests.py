@@ -105,6 +105,7 @@ class MemberRequests:
         self.committed_offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
         #: What the member was told of the lookup under way.
         self._told: BrokerError | None = None
+        self._is_looking_up = False
 
     async def answer_to(self, effect: NetworkOrder) -> AnyEvent:
         """Perform this order; what came of it. Never raises for what a broker or the network does."""
@@ -151,12 +152,24 @@ class MemberRequests:
             retry=retry_if_exception_type((TransportError, BrokerRefusal, UnsupportedProtocolError)),
             before_sleep=lambda state: self._report_lookup(state.outcome.exception() if state.outcome else None),
         )
-        async for attempt in attempts:
-            with attempt:
-                return CoordinatorFound(
-                    coordinator=await self._client.find_coordinator(settings.group_id, REQUEST_TIMEOUT_S)
-                )
+        self._is_looking_up = True
+        try:
+            async for attempt in attempts:
+                with attempt:
+                    return CoordinatorFound(
+                        coordinator=await self._client.find_coordinator(settings.group_id, REQUEST_TIMEOUT_S)
+                    )
+        finally:
+            self._is_looking_up = False
         raise InternalError("a coordinator lookup ended without an answer")
+
+    def note_silence(self, words: str) -> None:
+        """A broker takes a connection and says nothing: the member that looks for its coordinator hears of it now.
+
+        The lookup itself fails only when the broker's time is over (socket.connection.setup.timeout.ms, 30 s).
+        """
+        if self._is_looking_up:
+            self._report_lookup(TransportError(words))
 
     def _report_lookup(self, error: BaseException | None) -> None:
         """Tell the member why its coordinator is not found, when that changes; the lookup goes on all the same."""

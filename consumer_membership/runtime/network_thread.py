@@ -177,7 +177,7 @@ class NetworkThread:
         if self._lines is not None:
             self._lines.belong_to_this_thread()
         try:
-            self._client = ClassicClient(self._connection, self._coordinator_lost, self._security)
+            self._client = ClassicClient(self._connection, self._coordinator_lost, self._security, self._broker_silent)
             self._requests = MemberRequests(self._client, self._member, self._start_settings, self._feed)
             loop.call_later(SAMPLE_S, self._sample)
             loop.run_forever()
@@ -206,6 +206,10 @@ class NetworkThread:
     def _coordinator_lost(self, broker: BrokerAddress, reason: str) -> None:
         if broker == self._member.coordinator:
             self._feed(CoordinatorLost(reason=reason))
+
+    def _broker_silent(self, words: str) -> None:
+        if self._requests is not None:
+            self._requests.note_silence(words)
 
     def _take_mail(self) -> None:
         for event in self._inbox.take():

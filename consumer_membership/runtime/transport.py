@@ -44,6 +44,10 @@ ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
 #: clients that were started together do not all authenticate at once.
 _RENEW_FROM, _RENEW_UNTIL = 0.85, 0.95
 
+#: How long a peer that took the connection may be silent until that is told: a broker answers within milliseconds, one
+#: that is busy or far away within this. The attempt goes on until its own time is over.
+SILENCE_S = 2.0
+
 
 class RequestTimedOutError(TransportError):
     """The connection stands, but the answer did not come in time."""
@@ -66,6 +70,8 @@ class BrokerConnection(asyncio.Protocol):
     ) -> None:
         self.peer = peer
         self.on_closed: Callable[[TransportError, bool], None] | None = None
+        #: Whether the peer has said anything.
+        self.has_heard = False
         self._security = security
         self._protocol = Connection(
             client_id=settings.client_id,
@@ -151,6 +157,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes (called by asyncio)."""
+        self.has_heard = True
         for event in self._protocol.receive(data):
             self._take(event)
 
@@ -232,9 +239,17 @@ class BrokerConnection(asyncio.Protocol):
 
 
 async def connect(
-    host: str, port: int, settings: ConnectionSettings, security: Security, traffic: Traffic | None = None
+    host: str,
+    port: int,
+    settings: ConnectionSettings,
+    security: Security,
+    *,
+    traffic: Traffic | None = None,
+    on_silence: Callable[[str], None] = lambda _: None,
 ) -> BrokerConnection:
     """A connection to this broker, ready for requests; tries all addresses of the host. `traffic` counts it all.
+
+    `on_silence` is told of a peer that takes the connection and says nothing, long before the attempt is given up.
 
     Raises:
         AuthenticationError: the broker does not believe who this is, or cannot show that it knows it.
@@ -245,7 +260,7 @@ async def connect(
     try:
         for address in await resolve(host, port, settings.address_family):
             try:
-                return await _open(host, peer, address, settings, security, traffic)
+                return await _open(host, peer, address, settings, security, traffic=traffic, on_silence=on_silence)
             except AuthenticationError:
                 # It is the same broker at every address, and some lock an account after a few failures.
                 raise
@@ -262,11 +277,14 @@ async def _open(
     address: Address,
     settings: ConnectionSettings,
     security: Security,
+    *,
     traffic: Traffic | None,
+    on_silence: Callable[[str], None],
 ) -> BrokerConnection:
     stage, hint = "no token", "oauth_cb has not returned it"
     sock = _socket(address, settings)
     connection: BrokerConnection | None = None
+    silence: asyncio.TimerHandle | None = None
     is_ready = False
     try:
         async with asyncio.timeout(settings.connection_setup_timeout_s):
@@ -276,6 +294,7 @@ async def _open(
             loop = asyncio.get_running_loop()
             await loop.sock_connect(sock, address.sockaddr)
             stage, hint = f"connected to {address}, no answer", "is this the port of a Kafka broker?"
+            silence = loop.call_later(SILENCE_S, _tell_silence, connection, security.tls is not None, on_silence)
             await _wrap(connection, sock, security.tls, host)
             # asyncio switches Nagle's algorithm off by itself.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.disable_nagle)
@@ -286,11 +305,24 @@ async def _open(
     except OSError as error:
         raise TransportError(f"{stage}: {_explain(error)}") from error
     finally:
+        if silence is not None:
+            silence.cancel()
         if not is_ready:
             if connection is not None:
                 connection.drop(TransportError(f"{peer}: the connection was given up"))
             sock.close()
     return connection
+
+
+def _tell_silence(
+    connection: BrokerConnection,
+    is_encrypted: bool,  # noqa: FBT001  # `call_later` knows no keywords
+    on_silence: Callable[[str], None],
+) -> None:
+    if not connection.has_heard:
+        listener = "a Kafka listener with TLS" if is_encrypted else "a Kafka listener"
+        words = f"{connection.peer} accepted the connection and has not answered for {SILENCE_S:g} s; is it {listener}?"
+        on_silence(words)
 
 
 async def _wrap(connection: BrokerConnection, sock: socket.socket, context: ssl.SSLContext | None, host: str) -> None:

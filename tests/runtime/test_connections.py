@@ -11,7 +11,7 @@ import pytest
 
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
-from consumer_membership.runtime import connections
+from consumer_membership.runtime import connections, transport
 from consumer_membership.runtime.connections import Connections, Purpose
 from consumer_membership.runtime.security import Security
 from consumer_membership.types import BrokerAddress
@@ -25,13 +25,15 @@ ResultT = TypeVar("ResultT")
 
 
 def with_connections(
-    act: Callable[[Connections], Awaitable[ResultT]], known: ConnectionSettings | None = None
+    act: Callable[[Connections], Awaitable[ResultT]],
+    known: ConnectionSettings | None = None,
+    on_silence: Callable[[str], None] = lambda _: None,
 ) -> ResultT:
     """What `act` makes of connections, which are closed at the end."""
 
     async def run() -> ResultT:
         wanted = known or settings()
-        pool = Connections(wanted, Security(wanted), lambda *_: None)
+        pool = Connections(wanted, Security(wanted), lambda *_: None, on_silence)
         try:
             return await act(pool)
         finally:
@@ -139,3 +141,53 @@ def test_nothing_can_be_had_after_the_close() -> None:
 
     with ScriptedBroker() as broker:
         with_connections(act)
+
+
+# ---- a port that takes connections and says nothing ------------------------------------------------------------------
+
+
+def silence(port: int) -> str:
+    """What is said of it."""
+    return f"127.0.0.1:{port} accepted the connection and has not answered for 0.01 s; is it a Kafka listener?"
+
+
+def test_silent_port_is_told_once_long_before_the_attempt_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning, and a call for each attempt; who gives up waiting for the connection hears of it, too."""
+    monkeypatch.setattr(transport, "SILENCE_S", 0.01)
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def act(pool: Connections) -> tuple[list[str], tuple[str, ...], str]:
+        attempts = [asyncio.create_task(pool.first_of(purpose, [somewhere(port)])) for purpose in Purpose]
+        words = [await asyncio.wait_for(heard.get(), PATIENCE_S) for _ in attempts]
+        with pytest.raises(TransportError) as caught:
+            await pool.get(Purpose.GROUP, somewhere(port), 0.01)
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        return words, pool.silences, str(caught.value)
+
+    with listening() as port:
+        words, silences, given_up = with_connections(act, on_silence=heard.put_nowait)
+        expected = silence(port)
+    assert (words, silences) == ([expected] * len(Purpose), (expected,))
+    assert given_up == f"127.0.0.1:{port}: no connection within 0.01 s: {expected}"
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [expected]
+
+
+def test_broker_that_answers_at_last_was_silent_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was slow: nothing is remembered of that."""
+    monkeypatch.setattr(transport, "SILENCE_S", 0.01)
+    gate = Gate()
+
+    def held_back(request: Received) -> Answer:
+        return Later(broker.own_answer(request), gate) if request.api_key == API_VERSIONS else None
+
+    async def act(pool: Connections) -> tuple[str, ...]:
+        await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        return pool.silences
+
+    with ScriptedBroker(held_back) as broker:
+        assert with_connections(act, on_silence=lambda _: gate.open()) == ()

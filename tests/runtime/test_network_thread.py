@@ -33,6 +33,7 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
+from consumer_membership.runtime import transport
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.network_thread import NetworkThread
 from consumer_membership.runtime.observer import LogObserver
@@ -44,6 +45,7 @@ from consumer_membership.types import (
     Subscription,
     TopicPartition,
 )
+from tests.runtime.test_transport import listening
 from tests.support.coordinator_script import (
     DESCRIBE,
     HEARTBEAT,
@@ -493,6 +495,32 @@ def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[
     beat = one.port.view.last_heartbeat_at
     until(lambda: one.port.view.last_heartbeat_at != beat and one.owns(6), one)
     assert one.orders == ["assign 6"]
+
+
+def test_silent_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the view's last error, while the attempt to connect goes on."""
+    monkeypatch.setattr(transport, "SILENCE_S", 0.01)
+    with listening() as server:
+        mailbox: Mailbox[ApplicationEffect] = Mailbox()
+        port = NetworkThread(
+            member=MemberSettings(group_id="group"),
+            protocols=CONSUMER_ONLY,
+            connection=ConnectionSettings(bootstrap_servers=(("127.0.0.1", server),)),
+            start=StartSettings(),
+            to_application=mailbox,
+            progress=lambda: (0, 0),
+            observer=LogObserver(),
+        )
+        port.start()
+        port.post(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
+        until(lambda: port.view.last_error is not None)
+        error = port.view.last_error
+        port.stop(PATIENCE_S)
+    assert error is not None
+    assert (error.name, error.message) == (
+        "_TRANSPORT",
+        f"127.0.0.1:{server} accepted the connection and has not answered for 0.01 s; is it a Kafka listener?",
+    )
 
 
 def test_broker_without_the_consumer_protocol(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
