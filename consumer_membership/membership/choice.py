@@ -136,6 +136,10 @@ class GroupMember:
         """What went wrong last."""
         return self.core.last_error
 
+    def longest_pause_s(self, now: Instant) -> float | None:
+        """How long attempts to reach a broker may be apart at most; None: the member has no place that is at stake."""
+        return self.core.longest_pause_s(now)
+
     def view(self) -> MembershipView:
         """The member as it is now; later it gives another view."""
         picture = portrait.view_of(self.core) if isinstance(self.core, Member) else classic_portrait.view_of(self.core)

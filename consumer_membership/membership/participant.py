@@ -50,6 +50,8 @@ LEAVE_ANSWER_S = 5.0
 UNREACHABLE_S = 1.0
 #: How long a session is thought to last where nobody told: the default of both protocols, in Kafka and librdkafka.
 DEFAULT_SESSION_S = 45.0
+#: The longest pause between two attempts to reach a broker while a session runs, and its part of what is left of it.
+LONGEST_PAUSE_S, PAUSE_SHARE = 1.0, 0.2
 #: Transitions kept for the view.
 REMEMBERED_TRANSITIONS = 32
 
@@ -161,6 +163,19 @@ class Participant(ABC, Generic[OrderT]):
     def needs_coordinator(self) -> bool:
         """Whether something is to be said to the coordinator, or soon will be."""
         return self.is_in_group or self.shown is _S.UNSUBSCRIBING or len(self.commits) > 0
+
+    def longest_pause_s(self, now: Instant) -> float | None:
+        """How long attempts to reach a broker may be apart at most; None: the member has no place that is at stake.
+
+        A network that is back is to be noticed well before the session ends. After its end nothing is urgent any more,
+        and a cluster that comes back is not to be overrun by all its members.
+        """
+        if self.shown is _S.UNSUBSCRIBING:
+            return LONGEST_PAUSE_S
+        if not self.is_in_group or self.last_heartbeat_at is None:
+            return None
+        left_s = self.last_heartbeat_at + self.session_s - now
+        return min(LONGEST_PAUSE_S, left_s * PAUSE_SHARE) if left_s > 0 else None
 
     @property
     def _absence(self) -> Absence | None:

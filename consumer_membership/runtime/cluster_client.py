@@ -88,6 +88,10 @@ class ClusterClient:
             self._learning.cancel()
             await asyncio.gather(self._learning, return_exceptions=True)
 
+    def pace(self, longest_pause_s: Callable[[], float | None]) -> None:
+        """Have no pause between two attempts to connect be longer than this; None: than the settings say."""
+        self._connections.longest_pause_s = longest_pause_s
+
     async def brokers(self, timeout_s: float | None = None) -> tuple[BrokerAddress, ...]:
         """The brokers of the cluster.
 
@@ -179,6 +183,8 @@ class ClusterClient:
                 by_leader[leader][partition] = timestamp
             else:
                 answers[partition] = _refusal(leader)
+        for leader in by_leader:
+            self._connections.vouch(leader)
         for of_leader in await asyncio.gather(
             *(self._ask_leader(leader, share, read_committed=read_committed) for leader, share in by_leader.items())
         ):

@@ -91,6 +91,8 @@ class Connections:
         self._gates: dict[tuple[str, int], _Gate] = {}
         self._traffic: dict[_Key, Traffic] = {}
         self._is_closed = False
+        #: The longest pause between two attempts that may be made just now; None: what the settings say.
+        self.longest_pause_s: Callable[[], float | None] = lambda: None
         self._retrying = AsyncRetrying(
             wait=wait_exponential_jitter(
                 multiplier=settings.reconnect_backoff_s,
@@ -122,9 +124,9 @@ class Connections:
         standing = self._open.get(_Key(purpose, broker.host, broker.port))
         if standing is not None:
             return standing
-        wait_s = self._wait_s(broker)
-        if wait_s > 0:
-            raise TransportError(f"{self._gate(broker).reason} (next attempt in {wait_s:.1f} s)")
+        if self._wait_s(broker) > 0:
+            # In the words of then: who logs a failure once, and counts it when it is repeated, takes this for the same.
+            raise TransportError(self._gate(broker).reason)
         attempt = self._dial(purpose, broker)
         # Unlike awaiting it, this leaves the attempt to other callers when this one gives up or is cancelled.
         await asyncio.wait((attempt,), timeout=timeout_s)
@@ -140,6 +142,13 @@ class Connections:
         """Begin to connect, for whoever asks with `get` soon, and hears then how it went."""
         if _Key(purpose, broker.host, broker.port) not in self._open and self._wait_s(broker) <= 0:
             self._dial(purpose, broker)
+
+    def vouch(self, broker: BrokerAddress) -> None:
+        """Take it that a broker which is alive has just named this one: it may be tried at once.
+
+        Whoever asks has a pace of its own; each time it is named it gets one attempt.
+        """
+        self._gate(broker).opens_at = 0.0
 
     async def first_of(
         self, purpose: Purpose, brokers: Sequence[BrokerAddress]
@@ -266,7 +275,10 @@ class Connections:
     def _shut(self, gate: _Gate, error: TransportError) -> None:
         gate.log.failed(error)
         gate.reason = str(error)
-        gate.opens_at = asyncio.get_running_loop().time() + self._retrying.wait(gate.attempts)
+        pause_s, longest_s = self._retrying.wait(gate.attempts), self.longest_pause_s()
+        if longest_s is not None:
+            pause_s = min(pause_s, max(longest_s, self._settings.reconnect_backoff_s))
+        gate.opens_at = asyncio.get_running_loop().time() + pause_s
         gate.attempts.attempt_number += 1
 
     def _wait_s(self, broker: BrokerAddress) -> float:

@@ -50,6 +50,7 @@ class GroupClient(ClusterClient):
         found = responses.find_coordinator(entity, group_id)
         if isinstance(found, BrokerError):
             raise BrokerRefusal(found, retriable=is_retriable(found.code))
+        self._connections.vouch(found)
         return found
 
     async def with_coordinator(

@@ -178,6 +178,7 @@ class NetworkThread:
             self._lines.belong_to_this_thread()
         try:
             self._client = ClassicClient(self._connection, self._coordinator_lost, self._security, self._broker_silent)
+            self._client.pace(lambda: self._member.longest_pause_s(loop.time()))
             self._requests = MemberRequests(self._client, self._member, self._start_settings, self._feed)
             loop.call_later(SAMPLE_S, self._sample)
             loop.run_forever()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import socket
 import ssl
@@ -296,8 +297,9 @@ async def _open(
             stage, hint = f"connected to {address}, no answer", "is this the port of a Kafka broker?"
             silence = loop.call_later(SILENCE_S, _tell_silence, connection, security.tls is not None, on_silence)
             await _wrap(connection, sock, security.tls, host)
-            # asyncio switches Nagle's algorithm off by itself.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.disable_nagle)
+            if connection.is_open:  # else the socket is gone, and `ready` says why
+                # asyncio switches Nagle's algorithm off by itself.
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.disable_nagle)
             await connection.ready()
         is_ready = True
     except TimeoutError as error:
@@ -358,4 +360,6 @@ def _socket(address: Address, settings: ConnectionSettings) -> socket.socket:
 def _explain(error: OSError) -> str:
     if error.errno == errno.ECONNREFUSED:
         return "connection refused; nothing listens there: is the broker running, and is the port right?"
-    return f"{error.strerror or error}; check the address and the network on the way"
+    # asyncio puts words of its own, without the reason, in the place of the system's.
+    words = os.strerror(error.errno) if error.errno is not None else str(error)
+    return f"{words}; check the address and the network on the way"

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from consumer_membership.membership.coordinator import Coordinator
 from consumer_membership.membership.effects import CommitOffsets, FindCoordinator, Problem, RaiseToApplication
-from consumer_membership.membership.events import CommitFailed, CommitVerdict, CoordinatorLookupFailed, CoordinatorLost
+from consumer_membership.membership.events import (
+    CommitFailed,
+    CommitVerdict,
+    CoordinatorLookupFailed,
+    CoordinatorLost,
+    SessionTimeoutLearned,
+)
 from consumer_membership.membership.states import MemberState
-from tests.membership.builders import A0, A1, COORDINATOR, MOVED, NOT_ALLOWED, Scene, at, revoking, stable
+from tests.membership.builders import (
+    A0,
+    A1,
+    COORDINATOR,
+    MOVED,
+    NOT_ALLOWED,
+    Scene,
+    at,
+    fatal,
+    joining,
+    revoking,
+    stable,
+    stale,
+    unsubscribing,
+)
 from tests.membership.outcomes import errors_of
 
 
@@ -86,3 +106,29 @@ def test_failure_of_a_commit_that_is_over_searches_nothing() -> None:
 def test_coordinator_that_was_found_twice_is_the_latter() -> None:
     """Found is found; nothing else happens in a calm member."""
     assert stable(A0).found().last == ()
+
+
+# ---- how often brokers are tried -------------------------------------------------------------------------------------
+
+
+def test_member_with_a_place_is_not_kept_from_its_coordinator() -> None:
+    """A fifth of what is left of the session, a second at most; afterwards nothing is at stake any more."""
+    scene = stable(A0).feed(SessionTimeoutLearned(session_timeout_s=6.0))
+    heard = scene.member.last_heartbeat_at
+    assert heard is not None
+    pauses = [scene.member.longest_pause_s(heard + gone_s) for gone_s in (0.0, 3.0, 5.5, 6.0)]
+    assert [None if pause is None else round(pause, 3) for pause in pauses] == [1.0, 0.6, 0.1, None]
+
+
+def test_member_of_an_unknown_session_takes_the_usual_one() -> None:
+    """Nobody tells a dynamic member of the consumer protocol."""
+    scene = stable(A0)
+    heard = scene.member.last_heartbeat_at
+    assert heard is not None
+    assert [scene.member.longest_pause_s(heard + gone_s) for gone_s in (0.0, 40.0, 45.0)] == [1.0, 1.0, None]
+
+
+def test_nothing_is_at_stake_without_a_place() -> None:
+    """Before the first answer, and out of the group; but a leave is not to be kept waiting."""
+    assert [scene.member.longest_pause_s(scene.now) for scene in (Scene(), joining(), fatal(), stale())] == [None] * 4
+    assert unsubscribing().member.longest_pause_s(0.0) == 1.0

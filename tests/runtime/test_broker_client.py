@@ -35,6 +35,7 @@ from tests.runtime.clients import (
     beat,
     commit_of,
     node,
+    settings,
     with_client,
 )
 from tests.runtime.test_transport import listening
@@ -75,6 +76,23 @@ def test_refused_lookup_says_whether_waiting_helps(code: int, retriable: bool) -
     with ScriptedBroker(answers(find=find)) as broker, pytest.raises(BrokerRefusal) as caught:
         with_client(broker.servers, lambda client: client.find_coordinator("g"))
     assert (caught.value.error.code, caught.value.retriable) == (code, retriable)
+
+
+def test_coordinator_that_is_named_anew_is_tried_at_once() -> None:
+    """It was unreachable and has a backoff; another broker knows better by now."""
+
+    async def act(client: BrokerClient) -> HeartbeatOutcome:
+        coordinator = await client.find_coordinator("g")
+        await asyncio.to_thread(broker.stop_node, 2)
+        assert isinstance((await client.heartbeat(coordinator, "g", beat(), PATIENCE_S)).event, HeartbeatFailed)
+        await asyncio.to_thread(broker.start_node, 2)
+        again = await client.find_coordinator("g")
+        return await client.heartbeat(again, "g", beat(), PATIENCE_S)
+
+    with ScriptedBroker(answers(heartbeat=lambda _: heartbeat_answer(epoch=6)), nodes=2) as broker:
+        broker.coordinator = 2
+        slow = replace(settings(broker.servers[0]), reconnect_backoff_s=100.0, reconnect_backoff_max_s=100.0)
+        assert isinstance(with_client(slow, act).event, HeartbeatAnswered)
 
 
 # ---- heartbeats ------------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def test_unreachable_broker_is_left_alone_during_its_backoff(caplog: pytest.LogC
         patient = replace(settings(("127.0.0.1", port)), reconnect_backoff_s=60.0, reconnect_backoff_max_s=60.0)
         first, *others = with_client(patient, act)
     assert first.endswith("is the broker running, and is the port right?")
-    assert [reason.startswith(f"{first} (next attempt in ") for reason in others] == [True, True]
+    assert others == [first, first]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

@@ -131,6 +131,46 @@ def test_backoff_doubles_up_to_its_maximum_and_ends_with_a_success() -> None:
     assert [low - PATIENCE_S <= wait <= high for wait, (low, high) in zip(waits, expected, strict=True)] == [True] * 6
 
 
+def test_broker_that_was_just_named_is_tried_at_once() -> None:
+    """Its own backoff, of which others may know better, counts only where nobody vouches for it."""
+
+    async def act(pool: Connections) -> bool:
+        with pytest.raises(TransportError):
+            await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        await asyncio.to_thread(broker.start_node, 1)
+        with pytest.raises(TransportError):
+            await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        pool.vouch(node(broker))
+        return (await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)).is_open
+
+    slow = replace(settings(), reconnect_backoff_s=100.0, reconnect_backoff_max_s=900.0)
+    with ScriptedBroker() as broker:
+        broker.stop_node(1)
+        assert with_connections(act, slow) is True
+
+
+def test_pause_is_no_longer_than_the_owner_allows() -> None:
+    """What is at stake limits it, down to reconnect.backoff.ms; without that it is as long as the settings say."""
+    pauses: list[float | None] = [None, 7.0, 0.01]
+
+    async def act(pool: Connections) -> list[float]:
+        waits = []
+        for pause in pauses:
+            pool.longest_pause_s = lambda: pause  # noqa: B023 - called before the next one
+            pool._gate(somewhere(port)).attempts.attempt_number = 8
+            pool.vouch(somewhere(port))
+            with pytest.raises(TransportError):
+                await pool.get(Purpose.GROUP, somewhere(port), PATIENCE_S)
+            waits.append(pool._wait_s(somewhere(port)))
+        return waits
+
+    patient = replace(settings(), reconnect_backoff_s=1.0, reconnect_backoff_max_s=900.0)
+    with unused_port() as port:
+        waits = with_connections(act, patient)
+    assert waits[0] > 100
+    assert (waits[1] <= 7.0, waits[2] <= 1.0) == (True, True)
+
+
 def test_nothing_can_be_had_after_the_close() -> None:
     """A late caller gets an error that says why."""
 

@@ -15,6 +15,7 @@ from kio.schema.consumer_group_heartbeat.v1 import ConsumerGroupHeartbeatRespons
 from consumer_membership.config import AddressFamily, ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.runtime import transport
 from consumer_membership.runtime.security import Security
 from consumer_membership.runtime.transport import BrokerConnection, RequestTimedOutError, connect
 from consumer_membership.wire import requests
@@ -239,6 +240,20 @@ def test_refused_connection_names_the_peer_and_the_remedy() -> None:
             f"127.0.0.1:{port}: no connection to 127.0.0.1:{port}: connection refused; nothing listens there: is the "
             "broker running, and is the port right?"
         )
+
+
+def test_reset_during_the_handshake_is_not_taken_for_a_broken_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the peer did is told, wherever it finds this side: not "Bad file descriptor" of the socket's options."""
+    wrap = transport._wrap
+
+    async def wrapped_when_it_is_over(connection: BrokerConnection, sock: socket.socket, _: None, host: str) -> None:
+        await wrap(connection, sock, None, host)
+        await connection._ended.wait()
+
+    monkeypatch.setattr(transport, "_wrap", wrapped_when_it_is_over)
+    with ScriptedBroker(lambda _: DISCONNECT) as broker:
+        text = refusal(*broker.servers[0])
+    assert "the peer closed the connection instead of answering the first request" in text
 
 
 def test_unknown_host_names_the_name_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
