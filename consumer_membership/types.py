@@ -60,19 +60,42 @@ Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
-    """What the application asked for: topic names, a regular expression for topic names, or both.
+class TopicPattern:
+    """One subscribed pattern: `text` as the application wrote it, and what each protocol reads instead.
 
-    Under the consumer protocol the broker matches (RE2/J, whole names), under the classic one the member itself
-    (Python's `re`, from the start of the name).
+    `broker` is RE2/J and `member` Python's `re`, both for whole names; None: not in that language. `note` is what the
+    application should know of it, `of_members_only` why it cannot be said to a broker.
+    """
+
+    text: str
+    broker: str | None
+    member: str | None
+    note: str = ""
+    of_members_only: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What the application asked for: topic names, patterns for topic names, or both.
+
+    Under the consumer protocol the broker matches the patterns, under the classic one the member itself.
     """
 
     topics: frozenset[str] = frozenset()
-    pattern: str | None = None
+    patterns: frozenset[TopicPattern] = frozenset()
+
+    @property
+    def pattern(self) -> str | None:
+        """The patterns as one of RE2/J, for whole names; None: there is none for brokers."""
+        told = sorted(one.broker for one in self.patterns if one.broker is not None)
+        if len(told) > 1:
+            # Each in a group of its own: a flag such as (?i) must not reach beyond it.
+            return "|".join(f"(?:{one})" for one in told)
+        return told[0] if told else None
 
     def __bool__(self) -> bool:
         """Whether anything is subscribed at all."""
-        return bool(self.topics) or self.pattern is not None
+        return bool(self.topics) or bool(self.patterns)
 
 
 class LeaveOption(Enum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
@@ -16,11 +15,11 @@ from consumer_membership.clients.faults import (
     ConfigurationRefusedError,
     InvalidCallError,
 )
+from consumer_membership.config import SubscriptionSettings
+from consumer_membership.membership.patterns import NotPosixError, as_written, translate
 from consumer_membership.runtime.handle import HandleCallbacks
-from consumer_membership.types import LeaveOption, Subscription
+from consumer_membership.types import LeaveOption, Subscription, TopicPattern
 
-#: What RE2/J reads and Python's `re` does not; a pattern with one of these is left for the broker to judge.
-_RE2_ONLY = re.compile(r"\\[pPQEzC]|\[\[:|\(\?[a-zA-Z]*U|\(\?<(?![=!])")
 _INVALID_ARG = KafkaError._INVALID_ARG  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], object]
@@ -134,42 +133,48 @@ def message_or_offsets(message: object, offsets: object, what: str) -> list[Topi
     return None if offsets is None else partition_list(offsets)
 
 
-def subscription_of(topics: object) -> Subscription:
-    """Names and patterns (elements that begin with `^`) as one subscription.
-
-    Patterns are joined as alternatives. The broker matches whole names (RE2/J), a classic member from the start of a
-    name (Python's `re`), so a prefix is `^name.*` for both.
-    """
+def subscription_of(topics: object, settings: SubscriptionSettings) -> Subscription:
+    """Names and patterns (elements that begin with `^`) as one subscription; what is refused is refused here."""
     if not isinstance(topics, list):
         raise TypeError("expected list of topic unicode strings")
     names = [str(topic) for topic in topics]
-    problem = _problem_of(names)
-    if problem is not None:
-        raise InvalidCallError(
-            f"Failed to set subscription: Local: Invalid argument or configuration ({problem})", _INVALID_ARG
-        )
-    patterns = [name for name in names if name.startswith("^")]
-    return Subscription(
-        topics=frozenset(name for name in names if not name.startswith("^")),
-        pattern="|".join(patterns) if patterns else None,
-    )
+    try:
+        _check(names)
+        patterns = frozenset(_pattern_of(name, settings) for name in names if name.startswith("^"))
+    except ValueError as problem:
+        words = f"Failed to set subscription: Local: Invalid argument or configuration ({problem})"
+        raise InvalidCallError(words, _INVALID_ARG) from problem
+    return Subscription(topics=frozenset(name for name in names if not name.startswith("^")), patterns=patterns)
 
 
-def _problem_of(names: list[str]) -> str | None:
+def _check(names: list[str]) -> None:
     if not names:
-        return "no topic is named; unsubscribe() leaves the group"
+        raise ValueError("no topic is named; unsubscribe() leaves the group")
     if "" in names:
-        return "a topic's name is empty"
+        raise ValueError("a topic's name is empty")
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
-        return f"named twice: {', '.join(sorted(repeated))}"
-    for pattern in names:
-        if pattern.startswith("^") and _RE2_ONLY.search(pattern) is None:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                return f"{pattern!r} is no regular expression: {error}"
-    return None
+        raise ValueError(f"named twice: {', '.join(sorted(repeated))}")
+
+
+def _pattern_of(text: str, settings: SubscriptionSettings) -> TopicPattern:
+    """This pattern, as librdkafka's own group protocol would read it, or as brokers do where it cannot."""
+    if settings.is_for_brokers:
+        return as_written(text)
+    try:
+        pattern = translate(text)
+    except NotPosixError as refused:
+        pattern = as_written(text)
+        if not refused.is_re2 or (pattern.member is None and not settings.may_meet_brokers):
+            raise ValueError(
+                f"{text!r} is no regular expression: {refused}; librdkafka's patterns are POSIX extended ones"
+            ) from refused
+    if pattern.broker is None and settings.may_meet_brokers:
+        raise ValueError(
+            f"{text!r} cannot be told to a broker: {pattern.of_members_only}; write it without, or set "
+            "group.protocol=classic, where the member itself finds what matches"
+        )
+    return pattern
 
 
 def listener_callback(given: object, name: str) -> Callable[..., object] | None:

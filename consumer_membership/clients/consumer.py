@@ -130,15 +130,17 @@ class Consumer:
         on_revoke: RebalanceCallback = NOT_GIVEN,  # type: ignore[assignment]
         on_lost: RebalanceCallback = NOT_GIVEN,  # type: ignore[assignment]
     ) -> None:
-        """Ask for these topics; elements that begin with `^` are patterns.
+        """Ask for these topics; elements that begin with `^` are patterns, as librdkafka reads them.
 
-        The broker reads them (RE2/J, whole names), in a classic group Python's `re` does, from the start of a name.
+        They are POSIX extended regular expressions and need not reach the end of a name: `^orders-` is all that begins
+        so. What only RE2/J reads (`(?...)`) goes to the broker, which matches whole names. With group.protocol=consumer
+        all patterns are RE2/J and go there as they are written, as librdkafka's do: `^orders-` is then a name.
         Replaces an earlier subscription and its callbacks. Callbacks get this consumer and the partitions in question,
         on the thread that polls or closes; `on_revoke` stands in where there is no `on_lost`.
         """
         session = self._use()
         listener = listener_of(self, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
-        session.subscribe(arguments.subscription_of(topics), listener)
+        session.subscribe(arguments.subscription_of(topics, session.subscriptions), listener)
 
     @at_the_door
     def unsubscribe(self, *, membership: Membership = "default") -> None:

@@ -15,6 +15,7 @@ from consumer_membership.config.settings import (
     SaslSettings,
     SecurityProtocol,
     StartSettings,
+    SubscriptionSettings,
     TlsSettings,
     Token,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "SaslSettings",
     "SecurityProtocol",
     "StartSettings",
+    "SubscriptionSettings",
     "TlsSettings",
     "Token",
 ]

@@ -24,6 +24,7 @@ from consumer_membership.config.settings import (
     OffsetReset,
     SecurityProtocol,
     StartSettings,
+    SubscriptionSettings,
 )
 from consumer_membership.config.strategies import DEFAULT, remote_assignor
 from consumer_membership.errors import ConfigurationError
@@ -225,6 +226,13 @@ class ConsumerConfig(BaseSettings):
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
             refresh_interval_ms=self.topic_metadata_refresh_interval_ms,
+        )
+
+    def subscription_settings(self) -> SubscriptionSettings:
+        """How the patterns of a subscription are read."""
+        return SubscriptionSettings(
+            is_for_brokers=self.group_protocol == (GroupProtocol.CONSUMER,),
+            may_meet_brokers=GroupProtocol.CONSUMER in self.protocol_settings().protocols,
         )
 
     @property

@@ -155,3 +155,17 @@ class StartSettings:
 
     reset: OffsetReset = OffsetReset.LATEST
     read_committed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionSettings:
+    """How the patterns of a subscription are read.
+
+    Attributes:
+        is_for_brokers: They are RE2/J and go to the broker as they are written (`group.protocol=consumer`, where
+            librdkafka does so, too); otherwise they are what librdkafka's classic members read.
+        may_meet_brokers: A broker may have to match by them, so that they must be sayable in RE2/J.
+    """
+
+    is_for_brokers: bool = False
+    may_meet_brokers: bool = True

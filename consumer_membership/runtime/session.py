@@ -65,6 +65,7 @@ class Session:
         port_factory: PortFactory,
     ) -> None:
         self._settings = config.member_settings()
+        self.subscriptions = config.subscription_settings()
         connection, start = config.connection_settings(), config.start_settings()
         self._read_committed = start.read_committed
         self.deliveries = Deliveries()
@@ -147,6 +148,9 @@ class Session:
         self.life.check()
         self._performer.forgive()
         self._performer.refuse_if_fatal("Failed to set subscription")
+        for pattern in subscription.patterns:
+            if pattern.note:
+                _LOG.warning("[Consumer groupId=%s] %s", self._settings.group_id, pattern.note)
         with self._turnstile:
             self._fetcher.warm(subscription.topics)
         self._steps.listener = listener

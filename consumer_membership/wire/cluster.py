@@ -110,7 +110,7 @@ def _error(code: int, what: str = "") -> BrokerError | None:
 
 
 def topics_of(found: ClusterMetadata, names: frozenset[str] | None) -> Topics:
-    """The topics of these names (None: all but internal ones) as an assignor wants them, with racks (KIP-881).
+    """The topics of these names (None: all, internal ones too) as an assignor wants them, with racks (KIP-881).
 
     A topic that is not there, or of which nothing may be told, is absent. One that is only without a leader for a
     moment stays: who is assigned what does not hang on it, and a leader that left it out would take it from everybody.
@@ -118,7 +118,7 @@ def topics_of(found: ClusterMetadata, names: frozenset[str] | None) -> Topics:
     told = {
         name: topic.partitions
         for name, topic in found.topics.items()
-        if (not topic.is_internal if names is None else name in names)
+        if names is None or name in names
         if topic.partitions and (topic.error is None or is_retriable(topic.error.code))
     }
     racks = {

@@ -9,6 +9,7 @@ from confluent_kafka import TopicPartition as Wanted
 from consumer_membership import Consumer
 from consumer_membership.membership.effects import PausePartitions, RevokePartitions
 from consumer_membership.membership.events import LeaveRequested, Polled, Step, StepFinished, Subscribed
+from consumer_membership.membership.patterns import translate
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import OffsetAndMetadata, Subscription, TopicPartition
 from tests.clients.application import Called, at, drain, held, offset, record, subscribed
@@ -27,7 +28,8 @@ def test_subscribe_alone_starts_nothing_and_the_first_poll_does(consumers: Consu
     assert (consumer.member.is_started, consumer.member.of(Polled)) == (False, [])
     consumer.poll(0)
     assert consumer.member.is_started
-    subscription = Subscription(topics=frozenset({topic}), pattern="^logs.*|^more")
+    subscription = Subscription(topics=frozenset({topic}), patterns=frozenset(map(translate, ("^logs.*", "^more"))))
+    assert subscription.pattern == "(?:^logs.*)|(?:^more.*)"
     assert consumer.member.events == [Subscribed(subscription=subscription), Polled()]
 
 

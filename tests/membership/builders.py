@@ -22,10 +22,10 @@ from consumer_membership.types import (
     BrokerError,
     LeaveOption,
     OffsetAndMetadata,
-    Subscription,
     TopicIdPartition,
     TopicPartition,
 )
+from tests.support.subscriptions import to_a_broker
 
 EffectT = TypeVar("EffectT", bound=ef.Effect)
 
@@ -167,7 +167,7 @@ class Scene:
     # ---- the application ----
 
     def subscribe(self, *topics: str, pattern: str | None = None) -> Scene:
-        return self.feed(ev.Subscribed(subscription=Subscription(topics=frozenset(topics), pattern=pattern)))
+        return self.feed(ev.Subscribed(subscription=to_a_broker(*topics, pattern=pattern)))
 
     def poll(self, *, delivered: bool = False) -> Scene:
         return self.feed(ev.Polled(delivered=delivered))

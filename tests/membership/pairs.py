@@ -32,6 +32,7 @@ from tests.membership.builders import (
     at,
     named,
 )
+from tests.support.subscriptions import to_a_broker
 
 STRANGE = UUID(int=99)
 NOWHERE = TopicPartition("nowhere", 7)
@@ -107,7 +108,7 @@ def hostile(scene: Scene) -> list[ev.Event]:
     request, attempt = request_of(scene), attempt_of(scene)
     events: list[ev.Event] = [
         ev.Subscribed(subscription=Subscription()),
-        ev.Subscribed(subscription=Subscription(pattern="")),
+        ev.Subscribed(subscription=to_a_broker(pattern="")),
         ev.PositionsReported(commit_id=0, offsets={}),
         ev.PositionsReported(commit_id=10**6, offsets={NOWHERE: OffsetAndMetadata(offset=-1)}),
         ev.CommitRequested(commit_id=-7, offsets=at(-1, A0), timeout_s=-1.0),

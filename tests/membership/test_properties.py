@@ -33,6 +33,7 @@ from tests.membership.builders import (
 )
 from tests.membership.lawbook import Lawbook
 from tests.membership.pairs import PLAUSIBLE, hostile, scene_in
+from tests.support.subscriptions import to_a_broker
 
 S = MemberState
 EVENTS: tuple[type[ev.Event], ...] = get_args(ev.Event)
@@ -154,7 +155,7 @@ subscriptions = strategies.sampled_from(
     [
         Subscription(topics=frozenset({"orders"})),
         Subscription(topics=frozenset({"orders", "payments"})),
-        Subscription(pattern="o.*"),
+        to_a_broker(pattern="o.*"),
     ]
 )
 errors = strategies.sampled_from([FENCED_EPOCH, LOADING, GROUP_FULL, BAD_REGEX, NOT_ALLOWED, UNRELEASED])

@@ -23,7 +23,7 @@ from consumer_membership.types import BrokerError, TopicPartition
 class DescribeTopics:
     """Ask Metadata how many partitions these topics have, and where their replicas are.
 
-    `topics` None asks for all that the cluster shows; whoever performs it leaves the internal ones out.
+    `topics` None asks for all that the cluster shows, internal ones too: librdkafka matches them as well.
     """
 
     request_id: int

@@ -109,13 +109,13 @@ class Leading(ClassicLifecycle):
 
     def _list_topics_if_due(self) -> None:
         """With a pattern: ask which topics there are, as a leader and as a follower."""
-        due_at = self.pattern.due_at
+        due_at = self.patterns.due_at
         if due_at is not None and self._now >= due_at:
-            self._out.append(self.pattern.ask(self._next_request_id()))
+            self._out.append(self.patterns.ask(self._next_request_id()))
 
     def _on_topics_described(self, event: TopicsDescribed) -> None:
-        if self.pattern.awaits(event.request_id):
-            self.pattern.listed(event.topics.partitions, self._now)
+        if self.patterns.awaits(event.request_id):
+            self.patterns.listed(event.topics.partitions, self._now)
         if event.request_id != self._topics_request:
             return
         self._topics_request = None
@@ -164,9 +164,9 @@ class Leading(ClassicLifecycle):
             self.rejoins_because = "partitions that were held back are still with nobody"
 
     def _on_topics_not_described(self, event: TopicsNotDescribed) -> None:
-        if self.pattern.awaits(event.request_id):
+        if self.patterns.awaits(event.request_id):
             self.last_error = event.error
-            self.pattern.not_listed(self._now)
+            self.patterns.not_listed(self._now)
         if event.request_id == self._topics_request:
             self._topics_request = None
             self.last_error = event.error

@@ -14,7 +14,7 @@ from consumer_membership.membership.backoff import Jitter
 from consumer_membership.membership.classic.exchanges import ClassicEffect, SendClassicLeave
 from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
 from consumer_membership.membership.classic.leadership import LeaderEffect
-from consumer_membership.membership.classic.pattern import SubscribedPattern
+from consumer_membership.membership.classic.pattern import SubscribedPatterns
 from consumer_membership.membership.classic.settings import ClassicSettings
 from consumer_membership.membership.classic.states import HEARTBEATS, SHOWN, VALID_TRANSITIONS, ClassicState
 from consumer_membership.membership.classic.subscription import NO_GENERATION
@@ -75,7 +75,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
         #: Why the member has to join again, as the broker's log gets to know it; None: it has not.
         self.rejoins_because: str | None = None
         self._backoff = self._new_backoff(jitter)
-        self.pattern = SubscribedPattern(classic.refresh_interval_s, self._new_backoff(jitter))
+        self.patterns = SubscribedPatterns(classic.refresh_interval_s, self._new_backoff(jitter))
         self.heartbeats = ClassicHeartbeats(
             classic.heartbeat_interval_s,
             settings.active_heartbeat_interval_s,
@@ -119,12 +119,12 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
     @property
     def topics(self) -> frozenset[str]:
         """What the subscription comes to: the named topics, and those that match the pattern."""
-        return self.subscription.topics | self.pattern.matched
+        return self.subscription.topics | self.patterns.matched
 
     @property
     def _change(self) -> str | None:
         """Why what the last JoinGroup said holds no more; None: it holds, or the list of topics is not there yet."""
-        if not self.pattern.is_resolved or self.topics == self._told_topics:
+        if not self.patterns.is_resolved or self.topics == self._told_topics:
             return None
         is_same = self.subscription == self._told
         return "the topics that match the pattern have changed" if is_same else "the subscription changed"

@@ -84,14 +84,14 @@ class ClassicMember(ClassicAnswers):
 
     def _on_subscribed(self, event: ev.Subscribed) -> None:
         super()._on_subscribed(event)
-        self.pattern.subscribe(event.subscription.pattern, self._now)
+        self.patterns.subscribe(event.subscription.patterns, self._now)
 
     def _on_polled(self, event: ev.Polled) -> None:
         self.heartbeats.is_active = event.delivered
         super()._on_polled(event)
 
     def _on_leave_requested(self, event: ev.LeaveRequested) -> None:
-        self.pattern.subscribe(None, self._now)
+        self.patterns.subscribe(frozenset(), self._now)
         self.rejoins_because = None
         if self.member_id != NO_MEMBER_ID:
             self._exchange = None
@@ -130,9 +130,9 @@ class ClassicMember(ClassicAnswers):
         now = self._now
         if self.state in IN_GROUP and now >= self._poll_deadline:
             self._expire()
-        if self.state in IN_GROUP and self.pattern.refusal is not None:
+        if self.state in IN_GROUP and self.patterns.refusal is not None:
             self._resign("the subscribed pattern cannot be read")
-            self._fail(self.pattern.refusal)
+            self._fail(self.patterns.refusal)
         if self.state in IN_GROUP:
             self._list_topics_if_due()
         if self.needs_coordinator and not self.coordinator.is_known:
@@ -162,7 +162,7 @@ class ClassicMember(ClassicAnswers):
                 pass
 
     def _advance_preparing(self) -> None:
-        if not self.reconciler.is_idle or not self.pattern.is_resolved:
+        if not self.reconciler.is_idle or not self.patterns.is_resolved:
             return
         self.ownership.take_target(self._kept())
         if self.ownership.surplus():
@@ -174,7 +174,7 @@ class ClassicMember(ClassicAnswers):
     def _join_if_due(self) -> None:
         if self._exchange is not None or not self.coordinator.is_known or self._now < self._join_not_before:
             return
-        if not self.pattern.is_resolved:
+        if not self.patterns.is_resolved:
             return
         words = []
         for assignor in self.classic.assignors:
@@ -259,8 +259,8 @@ class ClassicMember(ClassicAnswers):
         """When time alone makes something due; None: never. Call `handle(TimePassed(), now)` then."""
         moments = self._shared_deadlines()
         if self.state in IN_GROUP:
-            moments += [self._leader_s_deadline(), self.pattern.due_at]
-        is_resolved = self.pattern.is_resolved
+            moments += [self._leader_s_deadline(), self.patterns.due_at]
+        is_resolved = self.patterns.is_resolved
         if self.state is _S.JOINING and self._exchange is None and self.coordinator.is_known and is_resolved:
             moments.append(self._join_not_before)
         if self._may_heartbeat:

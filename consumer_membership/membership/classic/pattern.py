@@ -1,64 +1,64 @@
-"""The topics that match a subscribed pattern: a classic member finds them itself (scenario C13).
+"""The topics that match subscribed patterns: a classic member finds them itself (scenario C13).
 
 The classic protocol carries names only, so that the member asks for the list of all topics before it joins, and again
-on the refresh interval, and joins with those that match. As in librdkafka's classic protocol a pattern begins with `^`
-and has to match from the start of a name, not to its end; the syntax is that of Python's `re`.
+on the refresh interval, and joins with those that match. What patterns mean stands in `membership.patterns`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from consumer_membership.membership.backoff import Backoff
 from consumer_membership.membership.classic.leadership import DescribeTopics
-from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, Instant
+from consumer_membership.membership.patterns import compiled
+from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, Instant, TopicPattern
 
 _NOTHING: frozenset[str] = frozenset()
 
 
-class SubscribedPattern:
-    """One member's pattern, what it matches, and when the list of topics is to be asked for next."""
+class SubscribedPatterns:
+    """One member's patterns, what they match, and when the list of topics is to be asked for next."""
 
     def __init__(self, refresh_interval_s: float, backoff: Backoff) -> None:
         self._refresh_interval_s = refresh_interval_s
         self._backoff = backoff
-        self._text: str | None = None
-        self._compiled: re.Pattern[str] | None = None
-        #: Why the pattern is none; another subscription leads out of it.
+        self._patterns: frozenset[TopicPattern] = frozenset()
+        self._compiled: Mapping[str, re.Pattern[str]] = {}
+        #: Why this member cannot match by them; another subscription leads out of it.
         self.refusal: BrokerError | None = None
         #: The topics that match; empty until the first list is there.
         self.matched: frozenset[str] = _NOTHING
-        #: Whether the list of topics has come since the pattern was subscribed; always so without a pattern.
+        #: Whether the list of topics has come since the patterns were subscribed; always so without a pattern.
         self.is_resolved = True
         self.waits_since: Instant | None = None
         self._request: int | None = None
         self._refresh_at: Instant | None = None
 
-    def subscribe(self, text: str | None, now: Instant) -> None:
-        """Take this pattern (None: no pattern) in the place of the former one."""
-        if text == self._text:
+    def subscribe(self, patterns: frozenset[TopicPattern], now: Instant) -> None:
+        """Take these patterns in the place of the former ones."""
+        if patterns == self._patterns:
             return
-        self._text, self._compiled, self.refusal = text, None, None
+        self._patterns, self._compiled, self.refusal = patterns, {}, None
         self.matched, self._request = _NOTHING, None
         self._backoff.reset()
-        self.is_resolved = text is None
-        self._refresh_at = self.waits_since = None if text is None else now
-        if text is None:
-            return
-        try:
-            self._compiled = re.compile(text)
-        except (re.error, OverflowError, RecursionError) as error:
-            # `re` raises the latter two for repetitions without measure and for parentheses without end.
-            words = f"the subscribed pattern {text!r} is no regular expression of Python's `re`: {error}"
-            self.refusal = BrokerError(
-                code=INVALID_PATTERN_CODE, name="INVALID_REGULAR_EXPRESSION", message=f"{words}; subscribe another one"
+        self.is_resolved = not patterns
+        self._refresh_at = self.waits_since = now if patterns else None
+        foreign = sorted(one.text for one in patterns if one.member is None)
+        if foreign:
+            words = (
+                f"the subscribed pattern {foreign[0]!r} is in the language of brokers (RE2/J), which read patterns in "
+                "groups of the consumer protocol, and in this classic group the member itself does; subscribe a POSIX "
+                "extended regular expression, as librdkafka has them"
             )
+            self.refusal = BrokerError(code=INVALID_PATTERN_CODE, name="INVALID_REGULAR_EXPRESSION", message=words)
+        else:
+            self._compiled = compiled(patterns)
 
     @property
     def due_at(self) -> Instant | None:
         """When the list of topics is to be asked for; None: not while it is being asked for, or without a pattern."""
-        return self._refresh_at if self._request is None and self._compiled is not None else None
+        return self._refresh_at if self._request is None and self._compiled else None
 
     def ask(self, request_id: int) -> DescribeTopics:
         """Ask for the list of all topics."""
@@ -75,8 +75,8 @@ class SubscribedPattern:
         self._backoff.reset()
         self._refresh_at = now + self._refresh_interval_s
         self.is_resolved = True
-        if self._compiled is not None:
-            self.matched = frozenset(filter(self._compiled.match, names))
+        names = tuple(names)
+        self.matched = _NOTHING.union(*(filter(one.fullmatch, names) for one in self._compiled.values()))
 
     def not_listed(self, now: Instant) -> None:
         """The list could not be had: what is known stays, and it is asked for again after a backoff."""

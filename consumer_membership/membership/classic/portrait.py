@@ -42,8 +42,8 @@ def view_of(member: ClassicMember) -> MembershipView:
 
 def _words(member: ClassicMember) -> tuple[str | None, Instant | None]:
     """What this protocol's member waits for, in words, and since when."""
-    if not member.pattern.is_resolved and member.state in (_S.PREPARING, _S.JOINING, _S.STABLE):
-        return "the list of topics, to see which ones match the pattern", member.pattern.waits_since
+    if not member.patterns.is_resolved and member.state in (_S.PREPARING, _S.JOINING, _S.STABLE):
+        return "the list of topics, to see which ones match the pattern", member.patterns.waits_since
     match member.state:
         case _S.JOINING:
             words = "the group's other members to join, or the rebalance timeout"

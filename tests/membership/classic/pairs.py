@@ -26,6 +26,7 @@ from tests.membership.classic.scene import (
     joining,
     stable,
 )
+from tests.support.subscriptions import to_a_member
 
 S = ClassicState
 V = ex.ClassicVerdict
@@ -123,8 +124,8 @@ def hostile(scene: ClassicScene) -> list[object]:
     number, attempt, generation = _numbers(scene), scene.member.reconciler.attempt, scene.member.generation
     events: list[object] = [
         ev.Subscribed(subscription=Subscription()),
-        ev.Subscribed(subscription=Subscription(pattern="")),
-        ev.Subscribed(subscription=Subscription(pattern="^(")),
+        ev.Subscribed(subscription=to_a_member(pattern="")),
+        ev.Subscribed(subscription=to_a_member(pattern="^(")),
         ev.PositionsReported(commit_id=0, offsets={}),
         ev.CommitRequested(commit_id=-7, offsets=at(-1, A0), timeout_s=-1.0),
         ev.CommitRequested(commit_id=0, offsets={}, timeout_s=0.0),

@@ -22,9 +22,9 @@ from consumer_membership.types import (
     BrokerError,
     LeaveOption,
     OffsetAndMetadata,
-    Subscription,
     TopicPartition,
 )
+from tests.support.subscriptions import to_a_member
 
 EffectT = TypeVar("EffectT")
 
@@ -116,7 +116,7 @@ class ClassicScene:
         return self.feed(ev.TimePassed())
 
     def subscribe(self, *topics: str, pattern: str | None = None) -> ClassicScene:
-        return self.feed(ev.Subscribed(subscription=Subscription(topics=frozenset(topics), pattern=pattern)))
+        return self.feed(ev.Subscribed(subscription=to_a_member(*topics, pattern=pattern)))
 
     def poll(self, *, delivered: bool = False) -> ClassicScene:
         return self.feed(ev.Polled(delivered=delivered))

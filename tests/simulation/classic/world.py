@@ -29,7 +29,6 @@ from consumer_membership.types import (
     Instant,
     LeaveOption,
     OffsetAndMetadata,
-    Subscription,
     TopicPartition,
 )
 from tests.simulation.classic.coordinator import ClassicCoordinator
@@ -38,6 +37,7 @@ from tests.simulation.classic.journal import Replaced
 from tests.simulation.classic.member_words import Order, event_of, failure_of, request_of
 from tests.simulation.classic.rules import ClassicRules
 from tests.simulation.coordinator import Removed
+from tests.support.subscriptions import to_a_member
 
 GROUP = "g"
 REQUEST_TIMEOUT_S = 4.0
@@ -222,7 +222,7 @@ class ClassicWorld:
         )
         process = ClassicProcess(self, f"p{len(self.processes)}", member)
         self.processes.append(process)
-        process.feed(ev.Subscribed(subscription=Subscription(topics=frozenset(topics), pattern=pattern)))
+        process.feed(ev.Subscribed(subscription=to_a_member(*topics, pattern=pattern)))
         self.after(0.01, process.poll)
         return process
 

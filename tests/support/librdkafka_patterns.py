@@ -1,0 +1,36 @@
+"""librdkafka's own matching of patterns: the C library's regular expressions, called as librdkafka's `rdregex.c` does.
+
+The wheels of confluent-kafka for Linux import `regcomp` and `regexec` from the C library (`nm -D` shows it), with
+REG_EXTENDED and REG_NOSUB.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_EXTENDED, _NO_SUB = 1, 8
+#: More than any C library's regex_t.
+_SIZE = 512
+_LIBC = ctypes.CDLL(None)
+
+
+@contextmanager
+def _compiled(pattern: str) -> Iterator[ctypes.Array[ctypes.c_char] | None]:
+    compiled = ctypes.create_string_buffer(_SIZE)
+    if _LIBC.regcomp(compiled, pattern.encode(), _EXTENDED | _NO_SUB) != 0:
+        yield None
+        return
+    try:
+        yield compiled
+    finally:
+        _LIBC.regfree(compiled)
+
+
+def matches(pattern: str, names: list[str]) -> list[bool] | None:
+    """Which of these names librdkafka takes for the pattern's; None: it refuses the pattern."""
+    with _compiled(pattern) as compiled:
+        if compiled is None:
+            return None
+        return [_LIBC.regexec(compiled, name.encode(), 0, None, 0) == 0 for name in names]

@@ -1,0 +1,28 @@
+"""Subscriptions with a pattern, as the front end makes them."""
+
+from __future__ import annotations
+
+from consumer_membership.membership.patterns import NotPosixError, as_written, translate
+from consumer_membership.types import Subscription, TopicPattern
+
+
+def to_a_member(*topics: str, pattern: str | None = None) -> Subscription:
+    """These topics and those that match, for librdkafka; for a broker alone where librdkafka reads no such pattern."""
+    return _with(topics, None if pattern is None else _translated(pattern))
+
+
+def to_a_broker(*topics: str, pattern: str | None = None) -> Subscription:
+    """These topics, and a pattern that the broker gets as it is written."""
+    return _with(topics, None if pattern is None else as_written(pattern))
+
+
+def _with(topics: tuple[str, ...], pattern: TopicPattern | None) -> Subscription:
+    patterns = frozenset[TopicPattern]() if pattern is None else frozenset({pattern})
+    return Subscription(topics=frozenset(topics), patterns=patterns)
+
+
+def _translated(text: str) -> TopicPattern:
+    try:
+        return translate(text)
+    except NotPosixError:
+        return as_written(text)
