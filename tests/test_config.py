@@ -188,8 +188,6 @@ def test_offset_reset_knows_all_words_of_librdkafka(given: str, meant: OffsetRes
         ({"group_id": None}, "group.id must be set"),
         ({"group_id": ""}, "CONSUMER_MEMBERSHIP_GROUP_ID"),
         ({"group_id": "a\0b"}, "NUL"),
-        ({"bootstrap_servers": None}, "CONSUMER_MEMBERSHIP_BOOTSTRAP_SERVERS"),
-        ({"bootstrap_servers": " , "}, "no broker is named"),
         ({"bootstrap_servers": "a:b"}, "'a:b' is not HOST:PORT"),
         ({"bootstrap_servers": "a:99999"}, "1..65535"),
         ({"bootstrap_servers": "SSL://a:1"}, "security.protocol is plaintext"),
@@ -205,6 +203,17 @@ def test_what_cannot_work_is_refused_with_key_value_and_remedy(keys: dict[str, o
     assert refusal.key == key.replace("_", ".")
     assert str(refusal.value).lower() == str(value).lower()
     assert words in str(refusal)
+
+
+@pytest.mark.parametrize("servers", [None, "", " , "])
+def test_no_broker_is_refused_to_those_who_ask_now(servers: str | None) -> None:
+    """A consumer may be made without one, as in confluent-kafka, and waits; an operator's call would only fail."""
+    config = accepted(bootstrap_servers=servers)
+    assert config.connection_settings().bootstrap_servers == ()
+    with pytest.raises(ConfigurationError, match="CONSUMER_MEMBERSHIP_BOOTSTRAP_SERVERS") as caught:
+        config.with_servers()
+    assert (caught.value.key, caught.value.value) == ("bootstrap.servers", servers)
+    assert accepted().with_servers() == accepted()
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ class GroupAdmin:
     def __init__(self, config: Mapping[str, object], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         if not timeout_s > 0:
             raise ConfigurationError("timeout_s", timeout_s, "give seconds, more than 0")
-        self._settings = ConsumerConfig.from_mapping({**config, "group.id": _NO_GROUP}).connection_settings()
+        checked = ConsumerConfig.from_mapping({**config, "group.id": _NO_GROUP}).with_servers()
+        self._settings = checked.connection_settings()
         self._security = Security(self._settings)
         self._timeout_s = timeout_s
 

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException, Message
 from consumer_membership import Consumer
 from consumer_membership.cli.narration import Narration
 from consumer_membership.cli.record_lines import line_writer
+from consumer_membership.config import ConsumerConfig
 from consumer_membership.demo.screen import discard
 from consumer_membership.errors import MembershipError
 
@@ -48,6 +49,7 @@ def consume(options: ConsumeOptions, out: TextIO, err: TextIO) -> int:
     narration = Narration(err)
     config = {**options.config, "error_cb": narration.error}
     try:
+        ConsumerConfig.from_mapping(options.config).with_servers()
         consumer = Consumer(config, logger=_logger(options.verbosity, err))
     except (MembershipError, KafkaException, ValueError, TypeError) as error:
         err.write(f"consumer-membership consume: {_words(error)}\n")

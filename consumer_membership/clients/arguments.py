@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_STORED, KafkaError, Message, TopicPartition
 
 from consumer_membership.clients.faults import (
     CallbackTypeError,
@@ -21,6 +21,9 @@ from consumer_membership.runtime.handle import HandleCallbacks
 from consumer_membership.types import LeaveOption, Subscription, TopicPattern
 
 _INVALID_ARG = KafkaError._INVALID_ARG  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+#: librdkafka's number for "no partition" (RD_KAFKA_PARTITION_UA).
+PARTITION_UA = -1
 
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], object]
 
@@ -119,9 +122,13 @@ def offset_after(message: object, what: str) -> TopicPartition:
     if error is not None:
         raise InvalidCallError(f"Cannot {what} offsets for message with error: '{error.str()}'", _INVALID_ARG)
     topic, partition, offset = message.topic(), message.partition(), message.offset()
-    if topic is None or partition is None or offset is None:
-        raise InvalidCallError(f"Cannot {what} offsets for a message without topic, partition or offset", _INVALID_ARG)
-    return TopicPartition(topic, partition, offset + 1, leader_epoch=message.leader_epoch())
+    if topic is None and offset is not None:
+        raise InvalidCallError(f"Cannot {what} offsets for a message without topic", _INVALID_ARG)
+    # What a program made itself may lack them; confluent-kafka reads nothing to store or to commit out of that.
+    where = (topic or "", PARTITION_UA if partition is None else partition)
+    at = OFFSET_STORED if offset is None else offset + 1
+    epoch = message.leader_epoch()
+    return TopicPartition(*where, at) if epoch is None else TopicPartition(*where, at, leader_epoch=epoch)
 
 
 def message_or_offsets(message: object, offsets: object, what: str) -> list[TopicPartition] | None:

@@ -326,9 +326,13 @@ class Consumer:
     # ---- the member ----
 
     @at_the_door
-    def memberid(self) -> str:
-        """The member id that this client made (KIP-1082): 22 characters, the same from the constructor on."""
-        return self._in_use().view.member_id
+    def memberid(self) -> str | None:
+        """The member id: with `group.protocol=consumer` 22 characters that this client made (KIP-1082), for good.
+
+        A classic member gets it from the broker when it joins, and has none (None) before and after. With
+        `group.protocol=auto` there is none, either, before the group has let the member in.
+        """
+        return self._in_use().member_id
 
     @at_the_door
     def consumer_group_metadata(self) -> bytes:

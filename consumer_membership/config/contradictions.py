@@ -96,11 +96,18 @@ def refuse_connection(given: Mapping[str, object], protocol: SecurityProtocol, *
 def _refuse_servers(given: Mapping[str, object], protocol: SecurityProtocol) -> None:
     servers = servers_in(given)
     try:
-        endpoints = parse_endpoints(servers, protocol)
+        parse_endpoints(servers, protocol)
     except ValueError as refused:
         remedy = f"{refused}; give HOST:PORT, several ones separated by commas"
         raise ConfigurationError("bootstrap.servers", servers, remedy) from refused
-    if not endpoints:
+
+
+def require_servers(given: Mapping[str, object]) -> None:
+    """Raise `ConfigurationError` where no broker is named: for whoever asks now, and could only wait in vain.
+
+    A consumer may be made without one, as in confluent-kafka: it waits for brokers that nobody names.
+    """
+    if not servers_in(given).strip(" ,"):
         remedy = "no broker is named; give at least one HOST:PORT, or set the environment variable "
         raise ConfigurationError(
             "bootstrap.servers", given.get("bootstrap.servers"), remedy + variable_of("bootstrap.servers")

@@ -11,7 +11,13 @@ from pydantic import AliasGenerator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from consumer_membership.config import values
-from consumer_membership.config.contradictions import refuse_connection, refuse_contradictions, servers_in, shown
+from consumer_membership.config.contradictions import (
+    refuse_connection,
+    refuse_contradictions,
+    require_servers,
+    servers_in,
+    shown,
+)
 from consumer_membership.config.endpoints import parse_endpoints
 from consumer_membership.config.environment import DottedEnvironment, variable_of
 from consumer_membership.config.protocol import protocol_settings
@@ -195,6 +201,15 @@ class ConsumerConfig(BaseSettings):
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         """Every key that was given, secrets as `***`."""
         return [(key, shown(key, value)) for key, value in self.given.items()]
+
+    def with_servers(self) -> Self:
+        """The same, for whoever asks a cluster now.
+
+        Raises:
+            ConfigurationError: no broker is named.
+        """
+        require_servers(self.given)
+        return self
 
     # ---- exits ----
 

@@ -56,6 +56,9 @@ class BrokerRefusal(MembershipError):  # noqa: N818  # a refusal, as against a f
 _Offset: TypeAlias = int | BrokerRefusal | TransportError
 _BuildMetadata: TypeAlias = "Callable[[BrokerVersions], Call[requests.MetadataResponse]]"
 
+#: Why a client that was given no address finds no broker.
+NO_SERVERS = "bootstrap.servers is not set, so no broker can be looked for; give at least one HOST:PORT"
+
 
 class ClusterClient:
     """The brokers of one cluster; every method belongs to the loop that called the first one.
@@ -235,6 +238,8 @@ class ClusterClient:
         standing = self._connections.any_open(Purpose.CLUSTER)
         if standing is not None:
             return standing
+        if not self._brokers and not self._bootstrap:
+            raise TransportError(NO_SERVERS)
         known = random.sample(list(self._brokers.values()), len(self._brokers))
         bootstrap = random.sample(self._bootstrap, len(self._bootstrap))
         try:

@@ -191,9 +191,10 @@ class DataPlane:
             )
         with self._turnstile:
             assigned = self._fetcher.assigned
-            good = [offset for offset in offsets if key_of(offset) in assigned]
+            topics = {partition.topic for partition in assigned}
+            # That nothing of a partition is consumed may be said of every one that librdkafka has heard of.
+            good = [one for one in offsets if key_of(one) in assigned or (one.offset < 0 and one.topic in topics)]
             if offsets and not good:
-                topics = {partition.topic for partition in assigned}
                 if any(offset.topic in topics for offset in offsets):
                     raise StateError("StoreOffsets failed: Local: Erroneous state", KafkaError._STATE)  # noqa: SLF001
                 raise StateError(
@@ -248,7 +249,10 @@ def domain_offset(offset: Wanted) -> OffsetAndMetadata | None:
     if offset.offset < 0:
         return None
     epoch: int | None = offset.leader_epoch
-    return OffsetAndMetadata(offset=offset.offset, leader_epoch=epoch, metadata=offset.metadata or "")
+    # With C's terminating zero, as confluent-kafka commits it: that tells an empty text from none, and confluent-kafka
+    # reads a text without it together with what stands behind it in memory.
+    text = "" if offset.metadata is None else offset.metadata + "\0"
+    return OffsetAndMetadata(offset=offset.offset, leader_epoch=epoch, metadata=text)
 
 
 def placed(kind: type[WantedT], partition: TopicPartition, at: OffsetAndMetadata | None) -> WantedT:

@@ -40,10 +40,7 @@ from consumer_membership.runtime.ports import PortFactory
 from consumer_membership.runtime.statistics import Progress, rewritten
 from consumer_membership.runtime.steps import Steps
 from consumer_membership.runtime.turnstile import Turnstile
-from consumer_membership.types import (
-    LeaveOption,
-    Subscription,
-)
+from consumer_membership.types import JOIN_EPOCH, GroupProtocol, LeaveOption, Subscription
 
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
 STOP_S = 2.0
@@ -51,6 +48,7 @@ STOP_S = 2.0
 _WAITS_FOR_POLL = frozenset({MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL})
 _SETTLED = frozenset({MemberState.ACK, MemberState.STABLE})
 WAITS_FOR_BROKER = "a broker that librdkafka can fetch from"
+WAITS_FOR_SERVERS = "a broker; bootstrap.servers is not set"
 
 
 class Session:
@@ -66,7 +64,13 @@ class Session:
     ) -> None:
         self._settings = config.member_settings()
         self.subscriptions = config.subscription_settings()
-        connection, start = config.connection_settings(), config.start_settings()
+        protocols, connection, start = (
+            config.protocol_settings(),
+            config.connection_settings(),
+            config.start_settings(),
+        )
+        self._may_be_classic = GroupProtocol.CLASSIC in protocols.protocols
+        self._has_servers = bool(connection.bootstrap_servers)
         self._read_committed = start.read_committed
         self.deliveries = Deliveries()
         self._turnstile = Turnstile()
@@ -77,7 +81,7 @@ class Session:
         # Before librdkafka's handle: what TLS cannot read is told here with the file, and there by OpenSSL's numbers.
         self._port = port_factory(
             member=self._settings,
-            protocols=config.protocol_settings(),
+            protocols=protocols,
             connection=connection,
             start=start,
             to_application=self.mailroom.mailbox,
@@ -122,9 +126,23 @@ class Session:
     def view(self) -> MembershipView:
         """The member's latest picture; while it waits for nothing itself, what its records wait for."""
         view, since = self._port.view, self._watch.lost_since
+        if not self._has_servers and view.waits_for is not None:
+            return replace(view, waits_for=WAITS_FOR_SERVERS)
         if since is None or view.waits_for is not None:
             return view
         return replace(view, waits_for=WAITS_FOR_BROKER, waits_since=since, waits_until=None)
+
+    @property
+    def member_id(self) -> str | None:
+        """The member id, as soon as it is sure that the group knows the member by it; None: not yet, or not any more.
+
+        A member of the consumer protocol makes its own, for good. A classic one is given one with each join, so a
+        member that may still become one has none before it has joined.
+        """
+        view = self._port.view
+        if view.member_epoch <= JOIN_EPOCH and self._may_be_classic and view.protocol is GroupProtocol.CONSUMER:
+            return None
+        return view.member_id or None
 
     def set_credentials(self, username: str, password: str) -> None:
         """Have the connections to come, librdkafka's and the member's, say this."""
@@ -135,6 +153,8 @@ class Session:
         """Post something that is worth connecting for."""
         if not self._is_started:
             self._is_started = True
+            if not self._has_servers:
+                self._log.warning("bootstrap.servers is not set: this consumer waits for brokers that nobody names")
             self._port.start()
         self._port.post(*events)
 
@@ -150,7 +170,7 @@ class Session:
         self._performer.refuse_if_fatal("Failed to set subscription")
         for pattern in subscription.patterns:
             if pattern.note:
-                _LOG.warning("[Consumer groupId=%s] %s", self._settings.group_id, pattern.note)
+                self._log.warning("[Consumer groupId=%s] %s", self._settings.group_id, pattern.note)
         with self._turnstile:
             self._fetcher.warm(subscription.topics)
         self._steps.listener = listener
@@ -374,7 +394,10 @@ class Session:
         with self._turnstile:
             self._commit_by_hand()
         # A leave would overtake commits on their way, and the coordinator refuses those of a member that is gone.
-        self._perform_until(lambda: not self._open_commits.has_outstanding, errors, self._settings.leave_timeout_s / 2)
+        if self._has_servers:
+            self._perform_until(
+                lambda: not self._open_commits.has_outstanding, errors, self._settings.leave_timeout_s / 2
+            )
         leaves = self._performer.leaves
         self._port.post(LeaveRequested(option=self._leave_option))
         if not self._perform_until(lambda: self._performer.leaves > leaves, errors, self._patience_s):

@@ -91,7 +91,7 @@ def read_group(
         raise ConfigurationError("timeout_s", timeout_s, "give seconds, more than 0")
     wanted_columns = _known(columns)
     given = {"auto.offset.reset": "earliest", **config}
-    reset = ConsumerConfig.from_mapping({**given, "group.id": group}).auto_offset_reset
+    reset = ConsumerConfig.from_mapping({**given, "group.id": group}).with_servers().auto_offset_reset
     member = ReaderMember(given, list(dict.fromkeys(topics)), group, f"{pipeline or group}-reader")
     try:
         owned = member.join(timeout_s)

@@ -136,7 +136,7 @@ def planned(
         sink_timeout_s=wishes.sink_timeout_s,
     )
     # Everything else that a consumer would refuse is refused here, and not in a task.
-    ConsumerConfig.from_mapping(member_config(plan, 0, 0))
+    ConsumerConfig.from_mapping(member_config(plan, 0, 0)).with_servers()
     return plan
 
 

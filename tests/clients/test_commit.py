@@ -58,7 +58,7 @@ def test_commit_keeps_metadata_and_leader_epoch_of_what_it_is_given(consumers: C
     given = [Wanted(topic, 3, 9, "note", 4), Wanted(topic, 2, 8), Wanted(topic, 1)]
     answer = consumer.commit(offsets=given, asynchronous=False) or []
     assert consumer.member.of(CommitRequested)[0].offsets == {
-        TopicPartition(topic, 3): OffsetAndMetadata(offset=9, leader_epoch=4, metadata="note"),
+        TopicPartition(topic, 3): OffsetAndMetadata(offset=9, leader_epoch=4, metadata="note\0"),
         TopicPartition(topic, 2): OffsetAndMetadata(offset=8),
     }
     assert plain(answer) == [(3, 9, None), (2, 8, None), (1, -1001, None)]
@@ -197,7 +197,7 @@ def test_stored_offsets_are_what_is_committed(consumers: ConsumerFactory, topic:
     consumer.store_offsets(offsets=[Wanted(topic, 0, 5, "note"), Wanted(topic, 3, 1)])
     consumer.commit(asynchronous=False)
     assert consumer.member.of(CommitRequested)[-1].offsets == {
-        TopicPartition(topic, 0): OffsetAndMetadata(offset=5, metadata="note")
+        TopicPartition(topic, 0): OffsetAndMetadata(offset=5, metadata="note\0")
     }
 
 

@@ -103,7 +103,7 @@ def cluster_facts(
     Raises:
         ConfigurationError: the configuration cannot work.
     """
-    checked = ConsumerConfig.from_mapping({**config, "group.id": group or _NO_GROUP})
+    checked = ConsumerConfig.from_mapping({**config, "group.id": group or _NO_GROUP}).with_servers()
     settings = checked.connection_settings()
     bootstrap = settings.bootstrap_servers
     wanted = checked.protocol_settings().protocols

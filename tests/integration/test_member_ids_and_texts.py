@@ -1,0 +1,159 @@
+"""Small things that a program reads back, beside confluent-kafka: member ids, texts of commits, made-up messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from time import monotonic
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaException, Message
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from tests.support.kafka import create_topic, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 30.0
+#: Either consumer: the calls are the same.
+AnyConsumer = Any
+Make = Callable[..., AnyConsumer]
+
+
+@pytest.fixture
+def topic(kafka: Broker) -> str:
+    """Three partitions."""
+    return create_topic(kafka.bootstrap_servers, unique("topic"), 3)
+
+
+def made(kind: Make, kafka: Broker, **config: object) -> AnyConsumer:
+    """A consumer of a group of its own."""
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group"), "log_level": 0}
+    return kind({**settings, **{key.replace("_", "."): value for key, value in config.items()}})
+
+
+def until(consumer: AnyConsumer, is_so: Callable[[], bool]) -> None:
+    """Poll until this holds."""
+    give_up_at = monotonic() + PATIENCE_S
+    while not is_so():
+        assert monotonic() < give_up_at
+        consumer.poll(0.05)
+
+
+# ---- member ids -----------------------------------------------------------------------------------------------------
+
+
+def id_through_a_life(consumer: AnyConsumer, topic: str) -> list[str]:
+    """What `memberid()` is at each stage: nothing, 22 characters, or an id that the broker made."""
+
+    def kind() -> str:
+        said = consumer.memberid()
+        return "none" if said is None else "its own" if len(said) == 22 else "the broker's"
+
+    stages = [kind()]
+    consumer.subscribe([topic])
+    stages.append(kind())
+    until(consumer, lambda: bool(consumer.assignment()))
+    stages.append(kind())
+    consumer.unsubscribe()
+    until(consumer, lambda: not consumer.assignment() and (consumer.memberid() is None or kind() == "its own"))
+    return [*stages, kind()]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_memberid_is_there_when_confluent_kafka_s_is(kafka: Broker, topic: str, protocol: str) -> None:
+    """A classic member has none before it joined and after it left; the consumer protocol's makes its own."""
+    lives = []
+    for kind in (confluent_kafka.Consumer, Consumer):
+        with closing(made(kind, kafka, group_protocol=protocol)) as consumer:
+            lives.append(id_through_a_life(consumer, topic))
+    assert lives[1] == lives[0]
+
+
+def test_memberid_is_none_until_the_protocol_is_sure(kafka: Broker, topic: str) -> None:
+    """confluent-kafka's default is classic and so has none before the join; ours may become classic, too."""
+    with closing(made(Consumer, kafka)) as consumer:
+        assert id_through_a_life(consumer, topic) == ["none", "none", "its own", "none"]
+        assert consumer.membership().member_id != ""
+
+
+# ---- texts of commits -----------------------------------------------------------------------------------------------
+
+
+def test_texts_are_committed_as_confluent_kafka_commits_them(kafka: Broker, topic: str) -> None:
+    """An empty text is one; what one client commits the other one reads, and so it stands on the broker."""
+    offsets = [Partition(topic, 0, 5, ""), Partition(topic, 1, 6, "größer ✓"), Partition(topic, 2, 7)]
+    asked = [Partition(topic, number) for number in range(3)]
+    stored, answered = [], []
+    for kind in (confluent_kafka.Consumer, Consumer):
+        group = unique("group")
+        with closing(made(kind, kafka, group_id=group)) as consumer:
+            answered.append(
+                [(one.offset, one.metadata) for one in consumer.commit(offsets=offsets, asynchronous=False)]
+            )
+        stored.append(GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).committed(group))
+        for reader in (confluent_kafka.Consumer, Consumer):
+            with closing(made(reader, kafka, group_id=group)) as consumer:
+                found = consumer.committed(asked, PATIENCE_S)
+                assert [(one.offset, one.metadata) for one in found] == [(5, ""), (6, "größer ✓"), (7, None)]
+    assert stored[1] == stored[0]
+    assert stored[1][TopicPartition(topic, 0)] == OffsetAndMetadata(offset=5, leader_epoch=None, metadata="\0")
+    assert answered[1] == answered[0]
+
+
+# ---- messages that a program made itself ----------------------------------------------------------------------------
+
+#: What such a message has; confluent-kafka ends the process on one without topic while something is assigned.
+PARTS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "a topic": {"topic": ""},
+    "topic and partition": {"topic": "", "partition": 0},
+    "all": {"topic": "", "partition": 0, "offset": 4},
+}
+
+
+def outcome(call: Callable[[], object]) -> object:
+    """What became of it: the result, or the code and words of the exception."""
+    try:
+        result = call()
+    except KafkaException as failed:
+        return failed.args[0].code(), failed.args[0].str()
+    return [(one.partition, one.offset) for one in result] if isinstance(result, list) else result
+
+
+@pytest.mark.parametrize("is_assigned", [False, True])
+@pytest.mark.parametrize("parts", PARTS)
+def test_made_up_message_has_confluent_kafka_s_outcome(
+    kafka: Broker, topic: str, parts: str, *, is_assigned: bool
+) -> None:
+    """Stored: nothing, or "unknown partition"; committed: "no offset stored" where there is none."""
+    given = {**PARTS[parts], **({"topic": topic} if "topic" in PARTS[parts] else {})}
+    message, outcomes = Message(**given), []
+    for kind in (confluent_kafka.Consumer, Consumer):
+        with closing(made(kind, kafka, enable_auto_offset_store=False)) as consumer:
+            if is_assigned:
+                consumer.assign([Partition(topic, 0, 0)])
+            calls = [] if is_assigned and not given else [lambda: consumer.store_offsets(message)]
+            calls.append(lambda: consumer.commit(message, asynchronous=False))
+            calls.append(lambda: consumer.commit(asynchronous=False))
+            outcomes.append([outcome(call) for call in calls])
+    assert outcomes[1] == outcomes[0]
+
+
+def test_message_without_topic_is_no_crash(kafka: Broker, topic: str) -> None:
+    """confluent-kafka ends the process on the first two, and has a SystemError for the third."""
+    with closing(made(Consumer, kafka, enable_auto_offset_store=False)) as consumer:
+        consumer.assign([Partition(topic, 0, 0)])
+        assert outcome(lambda: consumer.store_offsets(Message())) == (
+            -190,
+            "StoreOffsets failed: Local: Unknown partition",
+        )
+        refused = outcome(lambda: consumer.commit(Message(partition=0, offset=4)))
+        assert refused == (-186, "Cannot commit offsets for a message without topic")
+        assert consumer.commit(Message()) is None
