@@ -36,6 +36,10 @@ class OffsetBook:
             self._stored.pop(partition, None)
             self._committed.pop(partition, None)
 
+    def committed_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset that is known to be committed of each of these partitions, where one is."""
+        return {partition: self._committed[partition] for partition in partitions if partition in self._committed}
+
     def uncommitted(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:

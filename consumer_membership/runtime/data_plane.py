@@ -65,6 +65,7 @@ class DataPlane:
     def assign(self, partitions: list[Wanted]) -> None:
         """Assign exactly these; inside on_assign these of the arriving ones."""
         self._life.check()
+        self._steps.settle_starts()
         with self._turnstile:
             if self._steps.arriving is not None:
                 self._take_arriving(partitions)
@@ -91,6 +92,7 @@ class DataPlane:
     def incremental_assign(self, partitions: list[Wanted]) -> None:
         """Assign these as well."""
         self._life.check()
+        self._steps.settle_starts()
         with self._turnstile:
             if self._steps.arriving is not None:
                 self._take_arriving(partitions)
@@ -127,13 +129,15 @@ class DataPlane:
     def _take_arriving(self, partitions: list[Wanted]) -> None:
         """Inside on_assign: the application assigns itself; -1000 and -1001 mean where the group left off."""
         arriving = self._steps.arriving or {}
-        starts = []
+        starts, left_off = [], set()
         for partition in partitions:
             key, offset = key_of(partition), partition.offset
-            if offset in (OFFSET_INVALID, OFFSET_STORED):
-                offset = arriving.get(key, offset)
+            if offset in (OFFSET_INVALID, OFFSET_STORED) and key in arriving:
+                offset = arriving[key]
+                left_off.add(key)
             starts.append(Wanted(key.topic, key.partition, offset))
         self._fetcher.add(starts, arriving)
+        self._fetcher.show_as_stored(left_off)
         self._steps.is_handled = True
 
     def _refuse_if_grouped(self, what: str) -> None:

@@ -168,9 +168,13 @@ class Fetcher:
             self._begin(starts)
         self.held |= offsets.keys()
         self.by_hand -= offsets.keys()
-        for partition in offsets:
-            self._shown[partition] = OFFSET_STORED
+        self.show_as_stored(offsets)
         self._hold_back(self.paused & new.keys())
+
+    def show_as_stored(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have `assignment()` show these as starting where the group left off."""
+        for partition in partitions:
+            self._shown[partition] = OFFSET_STORED
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Stop fetching these; a set, for librdkafka ends the process on a partition that is named twice."""

@@ -7,7 +7,7 @@ handler, and in a worker thread while another thread polls.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from consumer_membership.errors import CommitError
 from consumer_membership.membership.effects import CommitCompleted
@@ -28,25 +28,35 @@ class OpenCommits:
         self._timeout_s = timeout_s
         self._ids = itertools.count(1)
         self._awaited: dict[int, CommitCompleted | None] = {}
-        self._outstanding: set[int] = set()
+        #: By number, what each asks for; in the order in which they were begun.
+        self._outstanding: dict[int, Offsets] = {}
 
     @property
     def has_outstanding(self) -> bool:
         """Whether a commit is on its way."""
         return bool(self._outstanding)
 
+    def asked_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets that commits on their way ask for, of these partitions; the latest one of each."""
+        return {
+            partition: at.offset
+            for offsets in list(self._outstanding.values())
+            for partition, at in offsets.items()
+            if partition in partitions
+        }
+
     def begin(self, offsets: Offsets, *, is_awaited: bool) -> int:
         """Send a commit; its number. An awaited one is asked for with `await_end`."""
         commit_id = next(self._ids)
         if is_awaited:
             self._awaited[commit_id] = None
-        self._outstanding.add(commit_id)
+        self._outstanding[commit_id] = offsets
         self._post(CommitRequested(commit_id=commit_id, offsets=offsets, timeout_s=self._timeout_s))
         return commit_id
 
     def take(self, completed: CommitCompleted) -> bool:
         """Keep a completed commit for the thread that waits for it; False: nobody does."""
-        self._outstanding.discard(completed.commit_id)
+        self._outstanding.pop(completed.commit_id, None)
         if completed.commit_id not in self._awaited:
             return False
         self._awaited[completed.commit_id] = completed
@@ -65,7 +75,7 @@ class OpenCommits:
             completed = self._awaited[commit_id]
         finally:
             del self._awaited[commit_id]
-            self._outstanding.discard(commit_id)
+            self._outstanding.pop(commit_id, None)
         if completed is None:
             raise CommitError("the commit was not answered in time; its outcome is not known", TIMED_OUT_CODE)
         return completed.errors

@@ -10,7 +10,7 @@ one thread at a time run steps and callbacks, and that one does not hold the tur
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
@@ -40,7 +40,7 @@ from consumer_membership.runtime.ports import PortFactory
 from consumer_membership.runtime.statistics import Progress, rewritten
 from consumer_membership.runtime.steps import Steps
 from consumer_membership.runtime.turnstile import Turnstile
-from consumer_membership.types import JOIN_EPOCH, GroupProtocol, LeaveOption, Subscription
+from consumer_membership.types import JOIN_EPOCH, GroupProtocol, LeaveOption, Subscription, TopicPartition
 
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
 STOP_S = 2.0
@@ -94,7 +94,12 @@ class Session:
         self.life = Life(self._fetcher, self.mailroom.mailbox)
         self._book = OffsetBook(self._fetcher, stores_by_itself=config.enable_auto_offset_store)
         self._steps = Steps(
-            self._fetcher, self._book, self._turnstile, auto_commit=self._settings.auto_commit, post=self._port.post
+            self._fetcher,
+            self._book,
+            self._turnstile,
+            auto_commit=self._settings.auto_commit,
+            await_commits=self._await_commits,
+            post=self._port.post,
         )
         self.partitions = DataPlane(
             self._fetcher,
@@ -319,6 +324,13 @@ class Session:
     def _take_commit(self, completed: CommitCompleted) -> bool:
         self._book.committed(completed.offsets, completed.errors)
         return self._open_commits.take(completed)
+
+    def _await_commits(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Wait for commits of these partitions that are on their way; the offsets of those that are not answered."""
+        asked_of = self._open_commits.asked_of
+        if asked_of(partitions):
+            self.mailroom.wait(lambda: self.life.is_ending or not asked_of(partitions), GRACE_S)
+        return asked_of(partitions)
 
     def _commit_by_hand(self) -> None:
         """Commit what was consumed of partitions that the application assigned itself, before it gives them up."""

@@ -38,11 +38,13 @@ class Steps:
         turnstile: Turnstile,
         *,
         auto_commit: bool,
+        await_commits: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
         post: Callable[[StepFinished], None],
     ) -> None:
+        """`await_commits`: waits for commits of these partitions that are on their way; what is still unanswered."""
         self.listener = RebalanceListener()
         #: What the running on_assign is about and where it starts; the application may assign and pause these itself.
-        self.arriving: Mapping[TopicPartition, int] | None = None
+        self.arriving: dict[TopicPartition, int] | None = None
         #: What the running on_revoke or on_lost is about.
         self.leaving: frozenset[TopicPartition] | None = None
         #: Whether the running callback is on_lost: another member may own the partitions already.
@@ -57,6 +59,7 @@ class Steps:
         self._book = book
         self._turnstile = turnstile
         self._auto_commit = auto_commit
+        self._await_commits = await_commits
         self._post = post
         self._reported: Offsets = {}
 
@@ -131,9 +134,14 @@ class Steps:
         arriving = frozenset(step.offsets)
         if arriving:
             self._count()
-        self.arriving, self.is_handled = step.offsets, False
+        with self._turnstile:
+            # Committed by whom, and when: what was fetched for this very assignment knows better.
+            self._book.forget(arriving - self._fetcher.assigned)
+        starts = dict(step.offsets)
+        self.arriving, self.is_handled = starts, False
         try:
             self._call(self.listener.on_assign, arriving)
+            self.settle_starts()
         except BaseException:
             self._unassign(arriving)
             raise
@@ -142,12 +150,24 @@ class Steps:
         with self._turnstile:
             self._fetcher.thaw(frozenset(self._fetcher.frozen))
             if not self.is_handled:
-                self._fetcher.add_for_group(step.offsets)
+                self._fetcher.add_for_group(starts)
         return {}
 
     def _count(self) -> None:
         self.rebalances += 1
         self.rebalanced_at = monotonic()
+
+    def settle_starts(self) -> None:
+        """Have arriving partitions start where the application committed them meanwhile, inside its on_assign.
+
+        confluent-kafka starts them there: it fetches the committed offsets after the callback, and not before it.
+        Nobody else can commit them meanwhile, the coordinator refuses it; a commit that is not answered in time is
+        taken for good, because that is where the application wants to start. Not to be called with the turnstile.
+        """
+        arriving = self.arriving
+        if arriving:
+            asked = self._await_commits(arriving.keys())
+            arriving.update({**self._book.committed_of(arriving), **asked})
 
     def _unassign(self, partitions: frozenset[TopicPartition]) -> None:
         with self._turnstile:

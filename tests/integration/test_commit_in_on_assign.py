@@ -1,0 +1,120 @@
+"""What is committed inside on_assign, beside confluent-kafka: where the partitions start, under both protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from time import monotonic
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 30.0
+#: Either consumer: the calls are the same.
+AnyConsumer = Any
+
+PROTOCOLS = {
+    "consumer": {"group.protocol": "consumer"},
+    "eager": {"group.protocol": "classic"},
+    "cooperative": {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"},
+}
+
+
+Assign = Callable[[list[Partition]], object]
+Habit = Callable[[AnyConsumer, list[Partition], Assign], None]
+
+
+def at(offset: int, partitions: list[Partition]) -> list[Partition]:
+    """The same at this offset."""
+    return [Partition(one.topic, one.partition, offset) for one in partitions]
+
+
+def commit_and_wait(consumer: AnyConsumer, partitions: list[Partition], _: Assign) -> None:
+    """Synchronously."""
+    consumer.commit(offsets=at(7, partitions), asynchronous=False)
+
+
+def commit_and_go_on(consumer: AnyConsumer, partitions: list[Partition], _: Assign) -> None:
+    """Asynchronously."""
+    consumer.commit(offsets=at(7, partitions))
+
+
+def commit_one(consumer: AnyConsumer, partitions: list[Partition], _: Assign) -> None:
+    """One of the two."""
+    consumer.commit(offsets=at(7, partitions[:1]), asynchronous=False)
+
+
+def commit_then_assign(consumer: AnyConsumer, partitions: list[Partition], assign: Assign) -> None:
+    """And say nothing of offsets."""
+    consumer.commit(offsets=at(7, partitions))
+    assign(partitions)
+
+
+def commit_then_assign_elsewhere(consumer: AnyConsumer, partitions: list[Partition], assign: Assign) -> None:
+    """What is assigned wins."""
+    consumer.commit(offsets=at(7, partitions), asynchronous=False)
+    assign(at(9, partitions))
+
+
+def assign_then_commit(consumer: AnyConsumer, partitions: list[Partition], assign: Assign) -> None:
+    """Too late."""
+    assign(partitions)
+    consumer.commit(offsets=at(7, partitions), asynchronous=False)
+
+
+HABITS: dict[Habit, dict[int, int]] = {
+    commit_and_wait: {0: 7, 1: 7},
+    commit_and_go_on: {0: 7, 1: 7},
+    commit_one: {0: 7, 1: 0},
+    commit_then_assign: {0: 7, 1: 7},
+    commit_then_assign_elsewhere: {0: 9, 1: 9},
+    assign_then_commit: {0: 0, 1: 0},
+}
+
+
+def starts(kind: Callable[..., AnyConsumer], config: dict[str, Any], topic: str, habit: Habit) -> tuple[object, object]:
+    """The first offset of each partition, and what `assignment()` shows."""
+    found: dict[int, int] = {}
+    is_eager = config.get("group.protocol") == "classic" and "partition.assignment.strategy" not in config
+    with closing(kind({**config, "group.id": unique("group")})) as consumer:
+
+        def on_assign(given: AnyConsumer, partitions: list[Partition]) -> None:
+            # As confluent-kafka wants it under the protocol.
+            assign = given.assign if is_eager else given.incremental_assign
+            habit(given, sorted(partitions, key=lambda one: one.partition), assign)
+
+        consumer.subscribe([topic], on_assign=on_assign)
+        give_up_at = monotonic() + PATIENCE_S
+        while len(found) < 2:
+            assert monotonic() < give_up_at, found
+            message = consumer.poll(0.1)
+            if message is not None:
+                assert message.error() is None
+                found.setdefault(message.partition(), message.offset())
+        shown = sorted((one.partition, one.offset) for one in consumer.assignment())
+    return dict(sorted(found.items())), shown
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("habit", HABITS)
+def test_partitions_start_where_confluent_kafka_s_do(kafka: Broker, protocol: str, habit: Habit) -> None:
+    """Whatever on_assign commits and assigns, in whatever order."""
+    topic = create_topic(kafka.bootstrap_servers, unique("topic"), 2)
+    produce(kafka.bootstrap_servers, topic, 40)
+    config = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        **PROTOCOLS[protocol],
+    }
+    theirs, ours = (starts(kind, config, topic, habit) for kind in (confluent_kafka.Consumer, Consumer))
+    assert ours == theirs
+    assert ours[0] == HABITS[habit]
