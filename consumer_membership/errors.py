@@ -69,7 +69,15 @@ class CommitError(MembershipError):
 
 
 class FencedError(MembershipError):
-    """Whoever writes was replaced; nothing was written. The text names the partition, and who wrote last."""
+    """Whoever writes was replaced; nothing was written. The text names the partition, and who wrote last.
+
+    `is_final`: a later attempt of the same member wrote, or a later run of its pipeline, so that it has no place to
+    come back to. Where that is not known, the group says whether the member has one.
+    """
+
+    def __init__(self, message: str, *, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.is_final = is_final
 
 
 class SinkError(MembershipError):

@@ -14,7 +14,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.clients.pending import PendingCommit
 from consumer_membership.errors import CommitError, FatalGroupError, FencedError, SinkError, TransportError
-from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.spark.batches import Batch
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import OffsetRange, SinkContext
@@ -35,6 +35,12 @@ REPLACED = frozenset(
         KafkaError.ILLEGAL_GENERATION,
     }
 )
+#: What a commit is refused with of a member that has no place: by the coordinator, or by the member, which knows.
+_UNCONFIRMED = REPLACED | {KafkaError._ASSIGNMENT_LOST}  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+#: For the group's word on a member that a sink refused: two heartbeats, 15 s apart at most by a broker's own bounds.
+_WORD_S = 60.0
+#: Between two looks for that word.
+_LOOK_S = 0.05
 #: Between two calls of a sink that raised.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
@@ -84,24 +90,42 @@ class Handover:
         self.records = 0
         self.batches = 0
 
-    def give(self, held: Held) -> None:
+    def give(self, held: Held) -> bool:
         """Have the sink take these records, and begin to commit them.
 
         The commit before is settled first: a sink is called by a member of which all that it did before is known.
 
+        False: the batch is given up, for the member was out of its group while it had it (its process stood still, its
+        session ended), and whoever has the partitions now has the records, too. The member loses what it has with its
+        next poll, and joins again.
+
         Raises:
             SinkError: the sink raised, as often as it may.
-            FencedError: the member was replaced; or the sink says so.
+            FencedError: the member was replaced; or the sink says so of one that has never been out of its group.
+            TransportError: nobody says whether the member has its place.
         """
         # The epoch at which they were fetched.
         epoch = self._consumer.membership().member_epoch
         self.settle()
         began_at = time.time()
         if held.ranges:
-            self._call(held, epoch, began_at)
+            try:
+                self._call(held, epoch, began_at)
+            except FencedError as fenced:
+                if fenced.is_final or not self._is_out_of_the_group(fenced):
+                    raise
+                _log.warning(
+                    "Task %s: was out of its group for a while, and joins again; what it held is given up, for whoever "
+                    "owns the partitions now: %s",
+                    self._instance,
+                    _said(held.ranges),
+                )
+                _log.debug("Task %s: given up for this: %s", self._instance, fenced)
+                return False
             self.records += sum(one.records for one in held.ranges)
             self.batches += 1
         self._begin_commit(held, began_at)
+        return True
 
     def prepare(self) -> None:
         """Have the sink do what it has to before anything is fetched; what it raises comes out of here."""
@@ -155,6 +179,33 @@ class Handover:
                 f"the sink raised {type(raised).__name__}: {raised} ({tried} of {self._plan.sink_attempts} calls); "
                 f"not committed: {_said(held.ranges)}"
             ) from raised
+
+    def _is_out_of_the_group(self, fenced: FencedError) -> bool:
+        """Whether the member has no place in the group for now, and may come back; False: it has one, or never will.
+
+        By its heartbeats, which are overdue where a process stood still. Not by a commit: a sink that commits the
+        offsets itself may have moved them. The first answer may be one to a heartbeat of long ago.
+
+        Raises:
+            TransportError: the coordinator does not answer.
+        """
+        asked_at = time.monotonic()
+        heard: set[float] = set()
+        while len(heard) <= 1:
+            view = self._consumer.membership()
+            if view.state is MemberState.FATAL:
+                return False
+            if view.state in SILENT:
+                return True
+            if view.last_heartbeat_at is not None and view.last_heartbeat_at > asked_at:
+                heard.add(view.last_heartbeat_at)
+            if time.monotonic() - asked_at > _WORD_S:
+                raise TransportError(
+                    f"the sink refused a batch, and for {_WORD_S:g} s nobody has said whether the member has its place "
+                    f"in the group; not committed. {fenced}"
+                ) from fenced
+            time.sleep(_LOOK_S)
+        return False
 
     def _fence(self, one: OffsetRange, epoch: int) -> Fence:
         return Fence(
@@ -278,7 +329,7 @@ class _Asked:
             self._consumer.commit(offsets=before, asynchronous=False)
         except (CommitError, FatalGroupError) as refused:
             words = f"the coordinator does not confirm the member: {refused}; nothing was written"
-            if isinstance(refused, FatalGroupError) or refused.code in REPLACED:
+            if isinstance(refused, FatalGroupError) or refused.code in _UNCONFIRMED:
                 raise FencedError(words) from refused
             # Nobody has said that it was replaced: the next attempt may do better, and the run goes on.
             raise TransportError(words) from refused

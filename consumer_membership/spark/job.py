@@ -135,8 +135,9 @@ class MemberJob:
         """Until the job's end: look whether somebody else has taken its members over."""
         while not self._ended.is_set():
             self._server.wait_for_change(_LOOK_S, self._ended.is_set)
-            if not self._is_cancelled and any(_is_from_outside(failure) for failure in self._server.failures()):
-                _log.warning("Run %s: another run has taken its members over; it ends", self.plan.run)
+            from_outside = next(filter(_is_from_outside, self._server.failures()), None)
+            if not self._is_cancelled and from_outside is not None:
+                _log.warning("Run %s: its place is another's; it ends: %s", self.plan.run, from_outside.text)
                 self._is_cancelled = True
                 self._context.cancelJobGroup(self.plan.run)
         self._submitter.join()
@@ -197,6 +198,10 @@ def driver_of(spark: SparkSession) -> SparkContext:
 
 
 def _is_from_outside(failure: Failure) -> bool:
+    """Whether a member has lost its place for good, and not to a later attempt of this run's own.
+
+    A member that was out of its group for a while, and whose partitions its own run has, joins again and fails nothing.
+    """
     return failure.kind == FencedError.__name__ and failure.was_latest
 
 

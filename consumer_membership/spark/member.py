@@ -177,8 +177,10 @@ class TaskMember:
         return False
 
     def _give(self, held: Held) -> None:
+        if not self._handover.give(held):
+            # Everything is lost with the next poll, and is asked for anew when it comes again.
+            return
         self._reached |= held.finished
-        self._handover.give(held)
         self._positions.update({one.place: one.next_offset for one in held.ranges})
         if held.finished:
             # What comes after the end is not part of this run, and need not be fetched.

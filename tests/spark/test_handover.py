@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka import Message
@@ -13,14 +15,15 @@ from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import FencedError, TransportError
 from consumer_membership.membership.effects import AssignPartitions
+from consumer_membership.membership.states import MemberState
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import SinkContext
-from consumer_membership.spark.handover import CONFIRMED_S, Handover, Held
+from consumer_membership.spark.handover import _LOOK_S, CONFIRMED_S, Handover, Held
 from consumer_membership.spark.plan import MemberPlan, Wishes, member_config, planned
 from consumer_membership.spark.ranges import ranges_of, runs_of
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.clients.conftest import PARTITIONS, RECORDS, filled
-from tests.clients.scripted import ScriptedConsumer
+from tests.clients.scripted import ScriptedConsumer, Thread
 from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.mock_cluster import MockCluster
@@ -110,7 +113,6 @@ def test_records_are_given_although_the_view_does_not_show_their_partition(
         (BrokerError(code=14, name="COORDINATOR_LOAD_IN_PROGRESS"), TransportError),
         (BrokerError(code=113, name="STALE_MEMBER_EPOCH"), TransportError),
         (BrokerError(code=82, name="FENCED_INSTANCE_ID"), FencedError),
-        (BrokerError(code=25, name="UNKNOWN_MEMBER_ID"), FencedError),
     ],
     ids=lambda given: given.name if isinstance(given, BrokerError) else given.__name__,
 )
@@ -123,9 +125,108 @@ def test_only_a_coordinator_that_says_so_fences(
     consumer.member.assign(STARTS)
     records = everything(consumer)
     consumer.member.commit_error = error
+    if raised is FencedError:
+        consumer.member.in_state(MemberState.FATAL)
     with pytest.raises(raised, match=r"the coordinator does not confirm the member: .*; nothing was written"):
         handover.give(held(plan, records))
     assert (sink.given, consumer.member.committed) == ([], {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "error",
+    [BrokerError(code=25, name="UNKNOWN_MEMBER_ID"), BrokerError(code=-142, name="_ASSIGNMENT_LOST")],
+    ids=lambda error: error.name,
+)
+@pytest.mark.parametrize("state", [MemberState.FENCED, MemberState.STALE])
+def test_batch_of_a_member_that_was_away_is_given_up(
+    plan: MemberPlan, consumer: ScriptedConsumer, error: BrokerError, state: MemberState
+) -> None:
+    """Its process stood still and its session ended: nothing is written, nothing is committed, and nothing fails."""
+    sink = Noting()
+    handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
+    consumer.member.assign(STARTS)
+    records = everything(consumer)
+    consumer.member.commit_error = error
+    consumer.member.in_state(state)
+    assert not handover.give(held(plan, records))
+    assert (sink.given, consumer.member.committed, handover.records) == ([], {}, 0)
+
+
+def beaten(consumer: ScriptedConsumer) -> None:
+    """The coordinator answered a heartbeat just now."""
+    consumer.member.view = replace(consumer.member.view, last_heartbeat_at=time.monotonic())
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """A sink that somebody else has written to, while this member's process stood still."""
+
+    then: Callable[[], object]
+    is_final: bool = False
+
+    def __call__(self, _: list[Message], __: SinkContext) -> None:
+        """Raise, and have time go on."""
+        self.then()
+        raise FencedError("somebody else wrote last", is_final=self.is_final)
+
+
+def given_to(plan: MemberPlan, consumer: ScriptedConsumer, sink: object) -> bool:
+    """What becomes of a batch of a member in its group that is given to this sink."""
+    handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
+    consumer.member.assign(STARTS)
+    records = everything(consumer)
+    beaten(consumer)
+    return handover.give(held(plan, records))
+
+
+@pytest.mark.slow
+def test_batch_that_a_sink_refuses_a_member_that_was_away_is_given_up(
+    plan: MemberPlan, consumer: ScriptedConsumer
+) -> None:
+    """Its own run has the partition by now: nothing fails."""
+    assert not given_to(plan, consumer, Fenced(lambda: consumer.member.in_state(MemberState.FENCED)))
+    assert consumer.member.committed == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("state", "is_final"), [(MemberState.FENCED, True), (MemberState.FATAL, False)])
+def test_refusal_of_a_sink_fails_whom_another_has_replaced(
+    plan: MemberPlan, consumer: ScriptedConsumer, state: MemberState, *, is_final: bool
+) -> None:
+    """The fence says so, or the group."""
+    with pytest.raises(FencedError, match="somebody else wrote last"):
+        given_to(plan, consumer, Fenced(lambda: consumer.member.in_state(state), is_final=is_final))
+
+
+@pytest.mark.slow
+def test_refusal_of_a_sink_fails_who_was_never_away(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
+    """The fences are of other times: the group was deleted. To try again would be to try for ever."""
+    over, threads = threading.Event(), list[Thread]()
+
+    def beat() -> None:
+        while not over.wait(_LOOK_S):
+            beaten(consumer)
+
+    with pytest.raises(FencedError, match="somebody else wrote last"):
+        given_to(plan, consumer, Fenced(lambda: threads.append(Thread(beat))))
+    over.set()
+    threads[0].outcome()
+
+
+@pytest.mark.slow
+def test_answer_of_long_ago_is_not_the_groups_word(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
+    """A heartbeat that was sent before the process stood still is answered when it goes on; the next one is refused."""
+    threads: list[Thread] = []
+
+    def wake() -> None:
+        threading.Event().wait(_LOOK_S * 10)
+        beaten(consumer)
+        threading.Event().wait(_LOOK_S * 10)
+        consumer.member.in_state(MemberState.FENCED)
+
+    assert not given_to(plan, consumer, Fenced(lambda: threads.append(Thread(wake))))
+    threads[0].outcome()
 
 
 # ---- a real coordinator behind a cable that is pulled ----------------------------------------------------------------

@@ -3,7 +3,9 @@
 A sink keeps the fence of who wrote a partition last beside the data, published together with it. The next batch is
 held against it:
 
-- the stored rank is higher: whoever holds the batch was replaced, and nothing of it is written;
+- the stored rank is higher: whoever holds the batch was replaced, and nothing of it is written. By a later attempt of
+  the same member, or by a later run of its pipeline, it was replaced for good. Another member of its own run, or of
+  another pipeline in the group, had the partition while it was away: it can come back;
 - the stored offset lies behind the batch's first: an attempt died after it had written and before Kafka heard of it,
   so these records are there already and are left out;
 - otherwise the batch is written, and its fence stored.
@@ -19,7 +21,7 @@ from typing import TypeAlias
 
 from consumer_membership.errors import FencedError
 from consumer_membership.spark.context import OffsetRange, SinkContext
-from consumer_membership.spark.fence import Fence
+from consumer_membership.spark.fence import Fence, run_of
 
 #: A topic and a partition of it.
 Place: TypeAlias = tuple[str, int]
@@ -104,5 +106,15 @@ def _fenced(context: SinkContext, mine: Fence, last: StoredFence, remedy: str) -
         f"group {mine.group!r}, {mine.topic}-{mine.partition}: {context.instance_id!r} (epoch {mine.epoch}, attempt"
         f" {mine.attempt}) was replaced: {last.writer!r} (epoch {last.epoch}, attempt {last.attempt}) wrote last, up to"
         f" offset {last.next_offset}. Nothing of this batch was written ({said(context)}). If nobody replaced it but"
-        f" the group was deleted and its epochs began anew, {remedy}"
+        f" the group was deleted and its epochs began anew, {remedy}",
+        is_final=_is_final(context, last),
     )
+
+
+def _is_final(context: SinkContext, last: StoredFence) -> bool:
+    """Whether the place in the group that this attempt has is another's for good."""
+    if last.attempt <= context.attempt:
+        return False
+    is_of_a_later_run = run_of(last.attempt) > run_of(context.attempt)
+    pipeline = last.writer.rpartition("-")[0]
+    return last.writer == context.instance_id or (is_of_a_later_run and pipeline == context.pipeline)

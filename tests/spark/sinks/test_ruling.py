@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_membership.errors import FencedError
+from consumer_membership.spark.fence import attempt_number
 from consumer_membership.spark.sinks.ruling import UNWRITTEN, Place, StoredFence, rule
 from tests.spark.sinks.builders import GROUP, TOPIC, context
 
@@ -52,6 +53,39 @@ def test_replaced_writer_is_told_by_whom_and_what_to_do(epoch: int, attempt: int
     assert "Nothing of this batch was written (orders-1 offsets 0 to 2, orders-0 offsets 10 to 19)" in text
     assert text.endswith(f"its epochs began anew, {REMEDY}")
     assert GROUP in text
+
+
+RUN = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("writer", "run", "task", "epoch", "is_final"),
+    [
+        # Another member of this run, which had the partition while this one was away.
+        ("pipe-1", RUN, 9, 6, False),
+        # A later attempt of this very task.
+        ("pipe-0", RUN, 9, 6, True),
+        ("pipe-0", RUN, 9, 5, True),
+        # A later run of the pipeline, which may have fewer members.
+        ("pipe-0", RUN + 1, 0, 6, True),
+        ("pipe-1", RUN + 1, 0, 6, True),
+        # An earlier run that has not ended everywhere yet.
+        ("pipe-1", RUN - 1, 9, 6, False),
+        # Another pipeline of the group, whose name begins like this one's.
+        ("pipe-b-1", RUN + 1, 0, 6, False),
+        # This attempt itself, in a group that began anew.
+        ("pipe-0", RUN, 3, 6, False),
+    ],
+)
+def test_only_a_later_attempt_or_run_has_the_place_for_good(
+    writer: str, run: int, task: int, epoch: int, *, is_final: bool
+) -> None:
+    """Whoever was overtaken by the others of its own run can come back, and the run goes on."""
+    last = StoredFence(next_offset=12, epoch=epoch, attempt=attempt_number(run, task), writer=writer)
+    mine = context({0: range(10, 20)}, epoch=5, attempt=attempt_number(RUN, 3))
+    with pytest.raises(FencedError) as caught:
+        rule(mine, {(TOPIC, 0): last}, remedy=REMEDY)
+    assert caught.value.is_final is is_final
 
 
 ranks = st.tuples(st.integers(0, 3), st.integers(0, 3))

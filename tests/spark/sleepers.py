@@ -1,0 +1,368 @@
+"""Tasks whose processes stand still for longer than their session, and wake: a frozen machine, a stopped worker.
+
+    python -m tests.spark.sleepers [--sink parquet postgres kafka] [--way run drain member_task] [--asleep 1 2]
+                                   [--sessions 1 2 3] [--protocol consumer classic]
+
+It goes through every combination of these, on a broker and a session of its own whose tasks have one attempt each, and
+prints a line for each: 0 lost, 0 twice, nobody replaced. One of the two members, or both, are stopped (SIGSTOP)
+wherever they are at that moment, for so many sessions; meanwhile the others have their partitions, and more records
+come.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psycopg
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import Message
+from pyarrow import dataset  # type: ignore[import-untyped]  # ships no types
+from pyspark.sql import SparkSession
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker, start
+from consumer_membership.errors import GroupError
+from consumer_membership.spark import (
+    KafkaSink,
+    OutRecord,
+    ParquetSink,
+    PostgresSink,
+    SinkContext,
+    drain,
+    member_task,
+    run,
+)
+from consumer_membership.types import OffsetAndMetadata
+from tests.integration.conftest import SHORT_SESSIONS
+from tests.spark.clusters import PATIENCE_S, session_of, until
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.postgres import postgres
+
+SINKS = ("parquet", "postgres", "kafka")
+WAYS = ("run", "drain", "member_task")
+PARTITIONS, RECORDS, BATCH = 4, 6000, 40
+#: As the broker has it (`SHORT_SESSIONS`).
+SESSION_S = 6.0
+#: Of each batch: long enough for a stop to find most members inside their sinks, and never all.
+PAUSE_S = 0.03
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What is to happen."""
+
+    sink: str
+    way: str
+    asleep: int = 1
+    sessions: float = 1.0
+    protocol: str = "consumer"
+
+    def __str__(self) -> str:
+        return f"{self.way}, {self.sink}, {self.asleep} of 2 for {self.sessions:g} sessions, {self.protocol}"
+
+
+class Target(Protocol):
+    """Where records go, and what is there in the end."""
+
+    sink: Callable[..., None]
+
+    def written(self) -> Counter[Place]:
+        """How often each record is there, by partition and offset."""
+        ...
+
+
+@dataclass(frozen=True)
+class Marked:
+    """Gives its batches to another sink, after a moment; in which attempts and processes stands in a folder."""
+
+    sink: Callable[..., None]
+    folder: Path
+
+    @property
+    def commits_offsets(self) -> bool:
+        """As the other sink's."""
+        return bool(getattr(self.sink, "commits_offsets", False))
+
+    def prepare(self, instance: int, instance_id: str) -> None:
+        """As the other sink's."""
+        prepare = getattr(self.sink, "prepare", None)
+        if prepare is not None:
+            prepare(instance, instance_id)
+
+    def close(self) -> None:
+        """As the other sink's."""
+        close = getattr(self.sink, "close", None)
+        if close is not None:
+            close()
+
+    def __call__(self, batch: list[Message], context: SinkContext) -> None:
+        """Say who is at work, and write."""
+        with (self.folder / f"{context.instance}.{context.attempt}.{os.getpid()}").open("a") as file:
+            file.write(".")
+        threading.Event().wait(PAUSE_S)
+        self.sink(batch, context)
+
+    def attempts(self) -> list[int]:
+        """The instances of the attempts that were given anything, in order."""
+        return sorted(int(file.name.split(".")[0]) for file in self.folder.iterdir())
+
+    def pids(self, batches: int) -> dict[int, int]:
+        """The processes that were given so many batches, by instance."""
+        files = [file for file in self.folder.iterdir() if file.stat().st_size >= batches]
+        return {int(instance): int(pid) for instance, _, pid in (file.name.split(".") for file in files)}
+
+
+# ---- targets ---------------------------------------------------------------------------------------------------------
+
+
+class Files:
+    """A folder of Parquet files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "files"
+        self.sink: Callable[..., None] = ParquetSink(self._folder)
+
+    def written(self) -> Counter[Place]:
+        """By the columns."""
+        found = dataset.dataset(self._folder, format="parquet").to_table()
+        return Counter(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+
+
+class Table:
+    """A table in PostgreSQL."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+        self._name = unique("t").replace("-", "_")
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute(f"CREATE TABLE {self._name} (part int, record_offset bigint)")
+        self.sink: Callable[..., None] = PostgresSink.rows(
+            conninfo, self._name, ["part", "record_offset"], lambda m: (m.partition(), m.offset())
+        )
+
+    def written(self) -> Counter[Place]:
+        """By the rows."""
+        with psycopg.connect(self._conninfo) as connection:
+            rows = connection.execute(f"SELECT part, record_offset FROM {self._name}")  # noqa: S608 - a test's table
+            return Counter((int(part), int(offset)) for part, offset in rows)
+
+
+class Topic:
+    """A topic, written in transactions."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._servers = broker.bootstrap_servers
+        out = self._name = create_topic(self._servers, unique("out"), 1)
+        self.sink: Callable[..., None] = KafkaSink(
+            {"bootstrap.servers": self._servers},
+            lambda m: [OutRecord(topic=out, value=f"{m.partition()}:{m.offset()}")],
+        )
+
+    def written(self) -> Counter[Place]:
+        """By what a reader of committed records finds, up to the end."""
+        found: Counter[Place] = Counter()
+        consumer = RawConsumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": unique("reader"),
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        consumer.subscribe([self._name])
+        try:
+            while True:
+                message = consumer.poll(PATIENCE_S)
+                assert message is not None, "no answer from the topic"
+                if message.error() is not None:
+                    return found
+                partition, offset = (message.value() or b"").decode().split(":")
+                found[int(partition), int(offset)] += 1
+        finally:
+            consumer.close()
+
+
+def target_of(course: Course, broker: Broker, conninfo: str, folder: Path) -> Target:
+    """A new one."""
+    match course.sink:
+        case "parquet":
+            return Files(folder)
+        case "postgres":
+            return Table(conninfo)
+        case _:
+            return Topic(broker)
+
+
+# ---- the work --------------------------------------------------------------------------------------------------------
+
+
+class Work:
+    """Two members on Spark, in one of the three ways, while the test stops and wakes their processes."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, course: Course, sink: Marked) -> None:
+        self.servers = broker.bootstrap_servers
+        self.topic = create_topic(self.servers, unique("spark"), PARTITIONS)
+        self.group = unique("group")
+        self._records = 0
+        self.more()
+        self._admin = GroupAdmin({"bootstrap.servers": self.servers})
+        self._spark = spark
+        self._course = course
+        self._sink = sink
+        self._config: dict[str, object] = {"bootstrap.servers": self.servers, "group.protocol": course.protocol}
+        if course.protocol == "classic":
+            self._config |= {"session.timeout.ms": int(SESSION_S * 1000), "heartbeat.interval.ms": 500}
+        self._is_over = threading.Event()
+
+    def more(self) -> None:
+        """More records."""
+        produce(self.servers, self.topic, RECORDS)
+        self._records += RECORDS
+
+    def expected(self) -> Counter[Place]:
+        """Each record once: of a bounded way those that were there when it began."""
+        records = self._records if self._course.way == "run" else RECORDS
+        each = range(records // PARTITIONS)
+        return Counter(itertools.product(range(PARTITIONS), each))
+
+    def do(self) -> None:
+        """The work, to its end: of a run when it is told so."""
+        asked = (self._config, [self.topic], self.group, self._sink)
+        match self._course.way:
+            case "run":
+                with run(self._spark, *asked, 2, batch_size=BATCH, show_progress=False) as handle:
+                    while handle.is_running and not self._is_over.wait(0.1):
+                        handle.wait(0.0)
+                    assert handle.stop(PATIENCE_S) is not None
+            case "drain":
+                drain(self._spark, *asked, 2, batch_size=BATCH, show_progress=False, timeout_s=PATIENCE_S)
+            case _:
+                config, topics, group, sink = asked
+                task = member_task(config, topics, sink, group=group, batch_size=BATCH)
+                self._spark.range(2).repartition(2).foreachPartition(task)
+
+    def end(self) -> None:
+        """Have a run end."""
+        self._is_over.set()
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether everything is committed."""
+        said = self._admin.committed(self.group).values()
+        return sum(at.offset for at in said if isinstance(at, OffsetAndMetadata)) >= sum(self.expected().values())
+
+    def members(self) -> set[str]:
+        """The instance ids in the group."""
+        try:
+            return {member.instance_id or "" for member in self._admin.describe(self.group).group.members}
+        except GroupError:
+            return set()
+
+
+@contextmanager
+def asleep(pids: Sequence[int]) -> Iterator[None]:
+    """These processes stand still within the block."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def slept(spark: SparkSession, broker: Broker, conninfo: str, folder: Path, course: Course) -> str:
+    """Go through a course to its end; what is wrong with what was written, "" for nothing."""
+    marks = folder / "marks"
+    marks.mkdir()
+    target = target_of(course, broker, conninfo, folder)
+    sink = Marked(target.sink, marks)
+    work = Work(spark, broker, course, sink)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(work.do)
+        try:
+            until(lambda: done.done() or len(sink.pids(3)) == 2)
+            sleepers = {instance: pid for instance, pid in sink.pids(3).items() if instance < course.asleep}
+            assert len(sleepers) == course.asleep, f"the work ended before anybody slept: {outcome(done)}"
+            began = time.monotonic()
+            with asleep(list(sleepers.values())):
+                away = {f"{work.group}-{instance}" for instance in sleepers}
+                until(lambda: not away & work.members())
+                work.more()
+                until(lambda: time.monotonic() - began >= course.sessions * SESSION_S)
+            if course.way == "run":
+                until(lambda: done.done() or work.is_committed)
+        finally:
+            work.end()
+        done.result(PATIENCE_S)
+    return judged(work.expected(), target.written(), sink.attempts())
+
+
+def judged(expected: Counter[Place], written: Counter[Place], attempts: Sequence[int]) -> str:
+    """What is wrong; "" for nothing."""
+    lost, twice = expected - written, written - expected
+    wrong = [f"{sum(lost.values())} lost"] if lost else []
+    wrong += [f"{sum(twice.values())} twice"] if twice else []
+    wrong += [f"attempts of the instances {attempts}"] if list(attempts) != [0, 1] else []
+    return ", ".join(wrong)
+
+
+def outcome(done: Future[None]) -> str:
+    """In words."""
+    return repr(done.exception()) if done.done() else "it goes on"
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+
+
+def main(words: Sequence[str]) -> int:
+    """Go through the combinations; 1 if anything was lost, written twice, or failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.sleepers")
+    parser.add_argument("--sink", nargs="+", choices=SINKS, default=SINKS)
+    parser.add_argument("--way", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--asleep", nargs="+", type=int, choices=(1, 2), default=(1, 2))
+    parser.add_argument("--sessions", nargs="+", type=float, default=(1.0, 2.0, 3.0))
+    parser.add_argument("--protocol", nargs="+", choices=("consumer", "classic"), default=("consumer",))
+    asked = parser.parse_args(words)
+    combinations = itertools.product(asked.sink, asked.way, asked.asleep, asked.sessions, asked.protocol)
+    failures = 0
+    with ExitStack() as stack:
+        broker = stack.enter_context(start(properties=SHORT_SESSIONS))
+        conninfo = stack.enter_context(postgres()) if "postgres" in asked.sink else ""
+        spark = session_of("local[2]", {})
+        stack.callback(spark.stop)
+        for sink, way, count, sessions, protocol in combinations:
+            course = Course(sink=sink, way=way, asleep=count, sessions=sessions, protocol=protocol)
+            began = time.monotonic()
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    wrong = slept(spark, broker, conninfo, Path(folder), course)
+                except Exception as failed:  # noqa: BLE001 - the next combination is told of all the same
+                    wrong = f"{type(failed).__name__}: {failed}"
+            failures += bool(wrong)
+            print(
+                f"{course}: {wrong or '0 lost, 0 twice, nobody replaced'} ({time.monotonic() - began:.0f} s)",
+                flush=True,
+            )
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
