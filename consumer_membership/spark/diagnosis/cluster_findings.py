@@ -12,6 +12,8 @@ from consumer_membership.types import GroupProtocol
 
 _CONSUMER = GroupProtocol.CONSUMER
 _UNKNOWN_TOPIC, _TOPIC_FORBIDDEN = "UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"
+#: librdkafka's own words for an answer that did not come.
+_NO_ANSWER = frozenset({"_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT"})
 #: What a member needs, of its topics and of its group.
 _NEEDED = ("READ", "DESCRIBE")
 _MOST_NAMED = 5
@@ -88,6 +90,8 @@ def _topic(facts: ClusterFacts, topic: TopicFacts) -> Finding:
         )
     if topic.error == _TOPIC_FORBIDDEN:
         return _missing(facts, subject, f"--topic {topic.name}", "DESCRIBE not allowed, and READ not known")
+    if topic.error in _NO_ANSWER:
+        return warning(subject, f"not known ({topic.error})", "the brokers did not answer in time", "check again")
     if topic.error:
         return error(subject, topic.error, "the brokers do not describe it", "look at the brokers' log")
     missing = tuple(one for one in _NEEDED if topic.operations is not None and one not in topic.operations)

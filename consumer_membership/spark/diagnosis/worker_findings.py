@@ -50,12 +50,15 @@ def worker_findings(facts: WorkerFacts, python: str, instances: int | None) -> I
 
 
 def _too_late(facts: WorkerFacts, python: str) -> Finding:
-    return error(
+    # No fault is proven: on a machine that is busy the same session does it a little later.
+    return warning(
         _JOB,
-        f"no end after {facts.ended_at - facts.began_at:.0f} s",
-        f"{facts.tasks} small tasks, one for each slot, did not run: no slot is free, no executor has registered, or "
-        f"the interpreter {python!r} does not start there",
-        "free the slots that other jobs hold, and look at the executors' log (stderr)",
+        f"no end after {facts.ended_at - facts.began_at:.0f} s, when {facts.at_once} of {facts.tasks} small tasks, one "
+        "for each slot, had begun",
+        "nothing is known of the tasks: machines are busy, no slot is free, no executor has registered yet, or the "
+        f"interpreter {python!r} does not start there",
+        "check again with a longer timeout_s; free the slots that other jobs hold, and look at the executors' log "
+        "(stderr)",
     )
 
 
