@@ -40,7 +40,7 @@ with Consumer(config) as consumer:
         batch = consumer.consume(min(options.batch, options.records - handled), timeout=10)
         records = [message for message in batch if message.error() is None]
         if not records:
-            print("no record for 10 s")
+            print(f"error: {batch[0].error()}" if batch else "no record for 10 s")
             break
         for message in records:
             since = consumer.owned_since(TopicPartition(message.topic(), message.partition()))

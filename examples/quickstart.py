@@ -32,6 +32,8 @@ with Consumer(config) as consumer:
             break
         if message.error() is not None:
             print(f"error: {message.error()}")
+            if message.error().fatal():
+                break
             continue
         print(f"{message.topic()}[{message.partition()}]@{message.offset()} {message.value()!r}")
 

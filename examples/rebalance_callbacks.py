@@ -56,7 +56,12 @@ with Consumer(config) as consumer:
     try:
         while time.monotonic() < end:
             message = consumer.poll(0.2)
-            if message is not None and message.error() is None:
+            if message is None:
+                continue
+            if message.error() is None:
                 counts[message.partition()][message.key()] += 1
+            elif message.error().fatal():
+                print(f"error: {message.error()}")
+                break
     except KeyboardInterrupt:
         print("leaving")

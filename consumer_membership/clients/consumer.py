@@ -90,6 +90,9 @@ class Consumer:
         """The next record or error, or None when `timeout` seconds are over (negative: wait for ever).
 
         Rebalance callbacks, commits' callbacks and librdkafka's run in here; what they raise comes out of here.
+
+        An error that ends the membership comes with the broker's code and `fatal()`, here and from `consume`: at once,
+        and then at most once a second for as long as it lasts (confluent-kafka says it once, and its code is `_FATAL`).
         """
         try:
             # Without a lock: `popleft` is one step of the interpreter, and whoever has something to say fills the

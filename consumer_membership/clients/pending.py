@@ -10,6 +10,7 @@ from consumer_membership.errors import CommitError
 from consumer_membership.runtime.commits import Commits
 from consumer_membership.runtime.data_plane import domain_offset
 from consumer_membership.runtime.fetcher import key_of
+from consumer_membership.runtime.notices import kafka_error
 from consumer_membership.types import TIMED_OUT_CODE, Offsets
 
 
@@ -55,5 +56,6 @@ class PendingCommit:
         errors = self._commits.end(self._commit_id)
         failure = overall_error(errors)
         if failure is not None:
-            raise CommitFailedError(f"Commit failed: {failure}", failure.code)
+            words = str(failure) if failure.message else kafka_error(failure).str()
+            raise CommitFailedError(f"Commit failed: {words}", failure.code)
         return outcome(self._wanted, errors, self._asked)

@@ -197,10 +197,14 @@ class Problem(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaiseToApplication:
-    """Tell the application. `error` is the broker's, or one of the library's own with a negative code."""
+    """Tell the application. `error` is the broker's, or one of the library's own with a negative code.
+
+    `topic` is the topic that it is about, where it is about one.
+    """
 
     problem: Problem
     error: BrokerError
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

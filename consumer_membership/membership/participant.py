@@ -134,9 +134,9 @@ class Participant(ABC, Generic[OrderT]):
         self._out.append(StateChanged(old=old, new=new, reason=reason))
         self.transitions.append(Transition(at=self._now, old=old, new=new, reason=reason))
 
-    def _raise(self, problem: Problem, error: BrokerError) -> None:
+    def _raise(self, problem: Problem, error: BrokerError, topic: str | None = None) -> None:
         self.last_error = error
-        self._out.append(RaiseToApplication(problem=problem, error=error))
+        self._out.append(RaiseToApplication(problem=problem, error=error, topic=topic))
 
     def _new_backoff(self, jitter: Jitter) -> Backoff:
         return Backoff(self.settings.retry_backoff_s, self.settings.retry_backoff_max_s, jitter)

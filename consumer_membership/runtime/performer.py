@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import assert_never
 
 from confluent_kafka import Message
@@ -30,9 +31,12 @@ from consumer_membership.runtime.mailroom import Mailroom
 from consumer_membership.runtime.notices import error_message, fatal_words
 from consumer_membership.runtime.steps import Steps
 from consumer_membership.runtime.turnstile import Turnstile
-from consumer_membership.types import FATAL_CODE, BrokerError
+from consumer_membership.types import FATAL_CODE
 
 _LOG = logging.getLogger("consumer_membership.session")
+
+#: How long a fatal error that was told is not told again, in seconds: programs log what they are told.
+TOLD_FOR_S = 1.0
 
 CommitCallback = Callable[[CommitCompleted], None]
 
@@ -56,7 +60,9 @@ class Performer:
         self._turnstile = turnstile
         self._post = post
         self._on_commit = on_commit
-        self._fatal: BrokerError | None = None
+        self._fatal: RaiseToApplication | None = None
+        #: When it was told last.
+        self._told_at = 0.0
         #: Errors that the application is to be given as messages.
         self.notices: deque[Message] = deque()
         #: Held by the call that performs something now.
@@ -94,7 +100,11 @@ class Performer:
 
     def _perform(self, effect: ApplicationEffect) -> None:
         match effect:
-            case PausePartitions() | RevokePartitions() | LosePartitions() | AssignPartitions():
+            case AssignPartitions():
+                # Whom its group gives partitions is in it: what ended an earlier membership is over.
+                self._fatal = None
+                self._steps.perform(effect)
+            case PausePartitions() | RevokePartitions() | LosePartitions():
                 self._steps.perform(effect)
             case CollectPositions():
                 with self._turnstile:
@@ -104,9 +114,7 @@ class Performer:
                 if self._on_commit is not None:
                     self._on_commit(effect)
             case RaiseToApplication():
-                self.notices.append(error_message(effect))
-                if effect.problem is Problem.FATAL:
-                    self._fatal = effect.error
+                self._tell(effect)
             case LeaveCompleted():
                 self.leaves += 1
             case _:
@@ -114,12 +122,25 @@ class Performer:
 
     # ---- the end of the membership ----
 
+    def _tell(self, notice: RaiseToApplication) -> None:
+        self.notices.append(error_message(notice))
+        if notice.problem is Problem.FATAL:
+            self._fatal, self._told_at = notice, monotonic()
+
+    def tell_again(self) -> None:
+        """Tell the error that ended the membership once more if that is a while ago.
+
+        librdkafka tells it once. A program that overlooked it, or took it for one that passes, would wait for ever.
+        """
+        if self._fatal is not None and not self.notices and monotonic() - self._told_at >= TOLD_FOR_S:
+            self._tell(self._fatal)
+
     def refuse_if_fatal(self, what: str) -> None:
         """Raise if the member was refused for good."""
         if self._fatal is not None:
-            raise FatalGroupError(f"{what}: {fatal_words(self._fatal)}", FATAL_CODE)
+            raise FatalGroupError(f"{what}: {fatal_words(self._fatal.error)}", FATAL_CODE)
 
     def forgive(self) -> None:
         """Forget a fatal error whose cause was the subscription: another one takes its place."""
-        if self._fatal is not None and self._fatal.code in SUBSCRIPTION_ERRORS:
+        if self._fatal is not None and self._fatal.error.code in SUBSCRIPTION_ERRORS:
             self._fatal = None

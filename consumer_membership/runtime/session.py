@@ -192,7 +192,10 @@ class Session:
     # ---- polling ----
 
     def poll(self, timeout_s: float) -> Message | None:
-        """The next record or error, None when the time is over (negative: never)."""
+        """The next record or error, None when the time is over (negative: never).
+
+        An error that ended the membership is told at once, and again once a second.
+        """
         self.life.check()
         try:
             deadline = float("inf") if timeout_s < 0 else monotonic() + timeout_s
@@ -247,6 +250,8 @@ class Session:
         else:
             self._frozen_at = None
         view = self._port.view
+        if view.state is MemberState.FATAL:
+            self._performer.tell_again()
         if self.partitions.is_subscribed and view is not self._announced and view.state in _WAITS_FOR_POLL:
             self._announced = view
             self._post_to_thread(Polled())

@@ -215,8 +215,10 @@ class ReaderMember:
                 return
             error = None if event is None else event.error()
             if error is not None:
+                # One that ended the membership comes once a second; once is enough.
+                if self._complaint is None or self._complaint.str() != error.str():
+                    _log.info("The reader of group %s: %s", self._group, error.str())
                 self._complaint = error
-                _log.info("The reader of group %s: %s", self._group, error.str())
 
 
 def _owned(view: MembershipView) -> dict[Partition, int]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, ThrottleEvent
+from confluent_kafka import KafkaError, KafkaException, Message, ThrottleEvent
 from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership import ConfigurationError, Consumer, FatalGroupError
-from consumer_membership.membership.effects import Problem, RaiseToApplication
+from consumer_membership.membership.effects import LosePartitions, Problem, RaiseToApplication
 from consumer_membership.membership.events import Subscribed
 from consumer_membership.membership.states import MemberState
+from consumer_membership.runtime import performer
 from consumer_membership.types import POLL_TIMEOUT_CODE, BrokerError, TopicPartition
 from tests.clients.application import Called, drain, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
@@ -24,6 +26,7 @@ GROUP_FULL = BrokerError(
     message="The group is full.",
     remedy="raise group.consumer.max.size on the brokers",
 )
+PATTERN = BrokerError(code=128, name="INVALID_REGULAR_EXPRESSION", message="missing )")
 
 
 def error_of(consumer: Consumer) -> KafkaError:
@@ -42,13 +45,135 @@ def fatal(consumer: ScriptedConsumer, error: BrokerError) -> None:
 
 
 def test_fatal_error_has_the_brokers_code_and_the_remedy(consumers: ConsumerFactory, topic: str) -> None:
-    """C19, S01: one message, fatal, with the broker's own code instead of `_FATAL`; then poll has nothing to say."""
+    """C19, S01: a message, fatal, with the broker's own code instead of `_FATAL`."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, GROUP_FULL)
     error = error_of(consumer)
     assert (error.code(), error.fatal()) == (KafkaError.GROUP_MAX_SIZE_REACHED, True)
     assert error.str() == "GROUP_MAX_SIZE_REACHED: The group is full; raise group.consumer.max.size on the brokers"
-    assert consumer.poll(0) is None
+
+
+@pytest.mark.parametrize("problem", Problem)
+def test_message_with_an_error_is_true_and_has_librdkafkas_fields(
+    consumers: ConsumerFactory, topic: str, problem: Problem
+) -> None:
+    """`if not message: continue` is the commonest loop there is: an error that is false would be dropped by it."""
+    consumer = subscribed(consumers, topic, [])
+    consumer.member.order(RaiseToApplication(problem=problem, error=GROUP_FULL))
+    message = consumer.poll(PATIENCE_S)
+    assert message
+    error = message.error()
+    assert error is not None
+    assert message.value() == error.str().encode()
+    assert len(message) == len(error.str())
+    assert (message.topic(), message.partition(), message.offset(), message.key()) == (None, 0, None, None)
+    assert (message.timestamp(), message.headers(), message.leader_epoch()) == ((0, -1), None, None)
+
+
+def test_refused_topic_is_the_messages_topic(consumers: ConsumerFactory, topic: str) -> None:
+    """As librdkafka's."""
+    consumer = subscribed(consumers, topic, [])
+    error = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED")
+    consumer.member.order(RaiseToApplication(problem=Problem.REFUSED, error=error, topic="closed"))
+    message = consumer.poll(PATIENCE_S)
+    assert message is not None
+    assert message.topic() == "closed"
+
+
+@dataclass
+class Clock:
+    """A clock that the test moves."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which an error is told again."""
+    clock = Clock()
+    monkeypatch.setattr(performer, "monotonic", clock)
+    return clock
+
+
+def codes(messages: list[Message]) -> list[int | None]:
+    """What each of them is: an error's code, None for a record."""
+    return [None if (error := message.error()) is None else error.code() for message in messages]
+
+
+def test_fatal_error_is_told_again_once_a_second(consumers: ConsumerFactory, topic: str, clock: Clock) -> None:
+    """A program that overlooked it would wait for ever; one that logs what it is told must not fill its disk."""
+    consumer = subscribed(consumers, topic, [])
+    fatal(consumer, GROUP_FULL)
+    assert error_of(consumer).code() == 81
+    assert (consumer.poll(0), consumer.consume(10, 0)) == (None, [])
+    clock.now += 1
+    assert error_of(consumer).code() == 81
+    assert (consumer.poll(0), consumer.consume(10, 0)) == (None, [])
+    clock.now += 1
+    assert codes(consumer.consume(10, PATIENCE_S)) == [81]
+    assert (consumer.poll(0), consumer.consume(10, 0)) == (None, [])
+
+
+def test_poll_and_consume_that_wait_are_told_again(consumers: ConsumerFactory, topic: str) -> None:
+    """Whoever waits without end waits for a second at most."""
+    consumer = subscribed(consumers, topic, [])
+    fatal(consumer, GROUP_FULL)
+    error_of(consumer)
+    message = consumer.poll(-1)
+    assert message is not None
+    assert codes([message, *consumer.consume(10, -1)]) == [81, 81]
+
+
+def test_losses_of_a_fatal_member_come_before_the_error_again(
+    consumers: ConsumerFactory, topic: str, clock: Clock
+) -> None:
+    """The second poll calls on_lost; no record of what was lost is given out by any of them."""
+    calls: Called = []
+    consumer = subscribed(consumers, topic, calls)
+    consumer.member.assign({TopicPartition(topic, 0): 0})
+    record(consumer)
+    fatal(consumer, GROUP_FULL)
+    consumer.member.order(LosePartitions(attempt=2))
+    assert error_of(consumer).code() == 81
+    assert calls[1:] == []
+    clock.now += 1
+    assert codes(consumer.consume(10, PATIENCE_S)) == [81]
+    assert calls[1:] == [("lost", [0])]
+    assert consumer.consume(10, 0) == []
+
+
+def test_records_assigned_by_hand_come_between_the_errors(consumers: ConsumerFactory, topic: str, clock: Clock) -> None:
+    """What the application assigned itself is not the group's: it goes on, and nothing of it is lost."""
+    consumer = subscribed(consumers, topic, [])
+    fatal(consumer, GROUP_FULL)
+    assert error_of(consumer).code() == 81
+    consumer.incremental_assign([Wanted(topic, 0, 0)])
+    got = [record(consumer)]
+    clock.now += 1
+    while None in codes(batch := consumer.consume(1, PATIENCE_S)):
+        got += batch
+    assert codes(batch) == [81]
+    assert consumer.consume(RECORDS - len(got), PATIENCE_S)[-1].offset() == RECORDS - 1
+
+
+def test_program_that_looks_at_the_message_first_sees_the_end(consumers: ConsumerFactory, topic: str) -> None:
+    """The idioms that programs use: `if not message`, then the error; `fatal()` ends the loop."""
+    consumer = subscribed(consumers, topic, [])
+    consumer.member.assign({TopicPartition(topic, 0): 48})
+    fatal(consumer, GROUP_FULL)
+    while True:
+        message = consumer.poll(1.0)
+        if not message:
+            continue
+        error = message.error()
+        if error is None or error.code() == KafkaError._PARTITION_EOF:
+            continue
+        assert error.fatal()
+        assert error.code() != KafkaError._FATAL
+        break
 
 
 def test_after_a_fatal_error_commit_and_subscribe_name_the_cause(consumers: ConsumerFactory, topic: str) -> None:
@@ -67,12 +192,35 @@ def test_after_a_fatal_error_commit_and_subscribe_name_the_cause(consumers: Cons
 def test_new_subscription_takes_the_place_of_a_refused_pattern(consumers: ConsumerFactory, topic: str) -> None:
     """An invalid regular expression is final for that subscription only."""
     consumer = subscribed(consumers, topic, [])
-    fatal(consumer, BrokerError(code=128, name="INVALID_REGULAR_EXPRESSION", message="missing )"))
+    fatal(consumer, PATTERN)
     assert error_of(consumer).code() == KafkaError.INVALID_REGULAR_EXPRESSION
     consumer.subscribe([topic])
     assert len(consumer.member.of(Subscribed)) == 2
     with pytest.raises(KafkaException, match="No offset stored"):
         consumer.commit(asynchronous=False)
+
+
+def test_subscription_that_is_forgiven_is_not_told_again(consumers: ConsumerFactory, topic: str, clock: Clock) -> None:
+    """The next subscription is not the one that was refused."""
+    consumer = subscribed(consumers, topic, [])
+    fatal(consumer, PATTERN)
+    assert error_of(consumer).code() == KafkaError.INVALID_REGULAR_EXPRESSION
+    consumer.subscribe([topic])
+    clock.now += 1
+    assert consumer.poll(0) is None
+
+
+def test_refusal_that_is_heard_after_the_next_subscription_does_not_stay(
+    consumers: ConsumerFactory, topic: str
+) -> None:
+    """A program may subscribe anew before it is told: the member that has its partitions commits."""
+    consumer = subscribed(consumers, topic, [])
+    fatal(consumer, PATTERN)
+    consumer.subscribe([topic])
+    assert error_of(consumer).code() == KafkaError.INVALID_REGULAR_EXPRESSION
+    consumer.member.assign({TopicPartition(topic, 0): 49})
+    record(consumer)
+    assert consumer.commit(asynchronous=False)
 
 
 def test_refusal_that_is_not_final_is_a_message(consumers: ConsumerFactory, topic: str) -> None:

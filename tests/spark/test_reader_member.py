@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError
 
 from consumer_membership.errors import CommitError, FencedError
+from consumer_membership.membership.effects import LosePartitions, Problem, RaiseToApplication
+from consumer_membership.membership.events import StepFinished
 from consumer_membership.spark import reader_member
 from consumer_membership.spark.reader_member import ReaderMember
 from consumer_membership.types import BrokerError
@@ -58,3 +61,20 @@ def test_other_refusals_are_the_commits(mock_cluster: MockCluster, monkeypatch: 
     refusal = refused_with(mock_cluster, monkeypatch, KafkaError.GROUP_AUTHORIZATION_FAILED)
     assert isinstance(refusal, CommitError)
     assert refusal.code == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
+def test_error_that_comes_again_and_again_is_logged_once(
+    mock_cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fatal one does, once a second, for as long as the read takes to notice."""
+    monkeypatch.setattr(reader_member, "Consumer", ScriptedConsumer)
+    reader = ReaderMember({"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}, [TOPIC], "g", "i")
+    assert isinstance(reader.consumer, ScriptedConsumer)
+    fenced = RaiseToApplication(problem=Problem.FATAL, error=BrokerError(code=82, name="FENCED_INSTANCE_ID"))
+    reader.consumer.member.order(fenced, fenced, fenced, LosePartitions(attempt=1))
+    with caplog.at_level(logging.INFO, "consumer_membership"):
+        reader._thread.start()
+        reader.consumer.member.wait_for(StepFinished)
+        reader.close()
+    told = [line.getMessage() for line in caplog.records if "FENCED_INSTANCE_ID" in line.getMessage()]
+    assert len(told) == 1

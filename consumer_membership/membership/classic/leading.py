@@ -138,7 +138,7 @@ class Leading(ClassicLifecycle):
     def _tell_refused(self, event: TopicsDescribed) -> None:
         """A topic that may not be described is assigned to nobody: the application is told once."""
         for topic in sorted((event.refused.keys() & self.topics) - self._refused):
-            self._raise(Problem.REFUSED, event.refused[topic])
+            self._raise(Problem.REFUSED, event.refused[topic], topic)
         self._refused = frozenset(event.refused)
 
     def _is_covered(self, topics: Topics) -> bool:

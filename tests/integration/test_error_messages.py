@@ -1,0 +1,385 @@
+"""What both clients say when something is wrong, field by field, on the same broker: messages, callbacks, exceptions.
+
+Each row of the tables has confluent-kafka's answer and, where ours differs on purpose, ours. `pytest -s` prints them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AclOperation, ResourceType
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from consumer_membership import Consumer, FatalGroupError
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.pool import BrokerPool
+from tests.integration.conftest import NEWEST, SHORT_SESSIONS
+from tests.integration.test_refusals import AUTHORIZER, forbid
+from tests.integration.worker import PATIENCE_S, Worker
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+#: Either consumer: the calls are the same, and nothing here is checked by types.
+AnyConsumer = Any
+RAW, OURS = confluent_kafka.Consumer, Consumer
+KINDS = {"confluent-kafka": RAW, "ours": OURS}
+
+LIMITS = {"group.max.size": "2", "group.consumer.max.size": "2"}
+PARTITIONS = 2
+
+
+@dataclass(kw_only=True)
+class Scene:
+    """A topic, a group of its own, and the one client that is to be told of an error."""
+
+    broker: Broker
+    kind: Callable[..., AnyConsumer]
+    protocol: str
+    others: ExitStack
+    topic: str = ""
+    group: str = ""
+    commits: list[tuple[KafkaError | None, list[TopicPartition]]]
+
+    def subject(self, **config: object) -> AnyConsumer:
+        """The client, subscribed; its callbacks are noted."""
+        settings: dict[str, object] = {
+            "bootstrap.servers": self.broker.bootstrap_servers,
+            "group.id": self.group,
+            "group.protocol": self.protocol,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+            "on_commit": lambda error, partitions: self.commits.append((error, partitions)),
+        }
+        settings |= {key.replace("_", "."): value for key, value in config.items()}
+        consumer = self.kind(settings)
+        self.others.callback(consumer.close)
+        consumer.subscribe([self.topic])
+        return consumer
+
+    def other(self, **config: object) -> Worker:
+        """Another member of the group: one of ours, in a thread."""
+        worker = Worker(self.broker.bootstrap_servers, self.group, [self.topic], group_protocol=self.protocol, **config)
+        return self.others.enter_context(worker)
+
+
+Provocation = Callable[[Scene], AnyConsumer]
+
+
+def settled(consumer: AnyConsumer) -> AnyConsumer:
+    """The same, as soon as it has its partitions."""
+    until(lambda: consumer.poll(0.05) is not None or len(consumer.assignment()) == PARTITIONS)
+    return consumer
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait, within bounds."""
+    Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.02), stop=stop_after_delay(PATIENCE_S))(is_so)
+
+
+def ends(scene: Scene) -> AnyConsumer:
+    """Its partitions have ends, at once."""
+    return scene.subject(enable_partition_eof=True)
+
+
+def too_slow(scene: Scene) -> AnyConsumer:
+    """It does not poll until it is out of its group."""
+    interval = {"session_timeout_ms": 1000, "heartbeat_interval_ms": 200} if scene.protocol == "classic" else {}
+    consumer = settled(scene.subject(max_poll_interval_ms=1000, **interval))
+    admin = GroupAdmin({"bootstrap.servers": scene.broker.bootstrap_servers})
+    until(lambda: not admin.describe(scene.group, with_offsets=False).group.members)
+    return consumer
+
+
+def full(scene: Scene) -> AnyConsumer:
+    """The group has as many members as the broker allows."""
+    members = [scene.other() for _ in range(2)]
+    for member in members:
+        member.settled(1)
+    return scene.subject()
+
+
+def fenced(scene: Scene) -> AnyConsumer:
+    """Another member takes its instance id."""
+    consumer = settled(scene.subject(group_instance_id="i"))
+    scene.other(group_instance_id="i")
+    return consumer
+
+
+def held(scene: Scene) -> AnyConsumer:
+    """Another member has its instance id."""
+    scene.other(group_instance_id="i").settled(PARTITIONS)
+    policy = {"group_instance_id_conflict_policy": "fail"} if scene.kind is OURS else {}
+    return scene.subject(group_instance_id="i", **policy)
+
+
+def without_offset(scene: Scene) -> AnyConsumer:
+    """Nothing is committed, and that is an error."""
+    return scene.subject(auto_offset_reset="error")
+
+
+def forbidden_group(scene: Scene) -> AnyConsumer:
+    """It may not read the group."""
+    forbid(scene.broker.bootstrap_servers, ResourceType.GROUP, scene.group, AclOperation.READ)
+    return scene.subject()
+
+
+def forbidden_topic(scene: Scene) -> AnyConsumer:
+    """It may not see the topic."""
+    forbid(scene.broker.bootstrap_servers, ResourceType.TOPIC, scene.topic, AclOperation.DESCRIBE)
+    return scene.subject()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What a message with an error says. Equal in all: it is true, its value is the error's words, and nothing else."""
+
+    code: int
+    fatal: bool = False
+    retriable: bool = False
+    names_topic: bool = False
+    partition: int = 0
+    offset: int | None = None
+
+    @classmethod
+    def by(cls, message: Message, topic: str) -> Said:
+        """What this message says."""
+        error = message.error()
+        assert error is not None
+        assert message, "a message with an error is true"
+        assert message.value() == error.str().encode()
+        assert len(message) == len(error.str().encode())
+        assert (message.key(), message.headers(), message.latency()) == (None, None, None)
+        assert message.timestamp() == (confluent_kafka.TIMESTAMP_NOT_AVAILABLE, -1)
+        assert message.topic() in (None, topic)
+        assert isinstance(message.partition(), int)
+        return cls(
+            code=error.code(),
+            fatal=error.fatal(),
+            retriable=error.retriable(),
+            names_topic=message.topic() == topic,
+            partition=min(message.partition() or 0, 0),  # which partition is chance
+            offset=message.offset(),
+        )
+
+
+E = KafkaError
+_FATAL = Said(code=E._FATAL)
+_EOF = Said(code=E._PARTITION_EOF, names_topic=True, offset=0)
+_LATE = Said(code=E._MAX_POLL_EXCEEDED)
+_NO_OFFSET = Said(code=E._AUTO_OFFSET_RESET, names_topic=True)
+_FULL = Said(code=E.GROUP_MAX_SIZE_REACHED)
+_FENCED = Said(code=E.FENCED_INSTANCE_ID, fatal=True)
+_HELD = Said(code=E.UNRELEASED_INSTANCE_ID, fatal=True)
+_NO_GROUP = Said(code=E.GROUP_AUTHORIZATION_FAILED)
+_NO_TOPIC = Said(code=E.TOPIC_AUTHORIZATION_FAILED, names_topic=True)
+#: librdkafka's has the error's code as its offset, and does not say which topic.
+_NO_TOPIC_848 = Said(code=E.TOPIC_AUTHORIZATION_FAILED, offset=29)
+
+#: What happens, under which protocol; what confluent-kafka's first message says, and what ours does.
+MESSAGES: dict[str, tuple[Provocation, str, Said, Said]] = {
+    "end of partition, classic": (ends, "classic", _EOF, _EOF),
+    "end of partition, consumer": (ends, "consumer", _EOF, _EOF),
+    "max.poll.interval.ms, classic": (too_slow, "classic", _LATE, _LATE),
+    "max.poll.interval.ms, consumer": (too_slow, "consumer", _LATE, _LATE),
+    "auto.offset.reset=error, classic": (without_offset, "classic", _NO_OFFSET, _NO_OFFSET),
+    "auto.offset.reset=error, consumer": (without_offset, "consumer", _NO_OFFSET, _NO_OFFSET),
+    "group forbidden, classic": (forbidden_group, "classic", _NO_GROUP, _NO_GROUP),
+    "group forbidden, consumer": (forbidden_group, "consumer", _NO_GROUP, _NO_GROUP),
+    "topic forbidden, classic": (forbidden_topic, "classic", _NO_TOPIC, _NO_TOPIC),
+    "topic forbidden, consumer": (forbidden_topic, "consumer", _NO_TOPIC_848, replace(_NO_TOPIC_848, offset=None)),
+    "group full, classic": (full, "classic", _FULL, replace(_FULL, fatal=True)),
+    "group full, consumer": (full, "consumer", _FATAL, replace(_FULL, fatal=True)),
+    "instance fenced, classic": (fenced, "classic", _FATAL, _FENCED),
+    "instance fenced, consumer": (fenced, "consumer", _FATAL, _FENCED),
+    "instance held, consumer": (held, "consumer", _FATAL, _HELD),
+}
+
+
+@pytest.fixture(scope="module")
+def table_broker(broker_pool: BrokerPool) -> Broker:
+    """A broker on which all of it can happen."""
+    return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS | AUTHORIZER | LIMITS)
+
+
+@contextmanager
+def scene(broker: Broker, kind: str, protocol: str, records: int = 0) -> Iterator[Scene]:
+    """A new topic and group; every member is closed at the end."""
+    with ExitStack() as others:
+        made = Scene(broker=broker, kind=KINDS[kind], protocol=protocol, others=others, commits=[])
+        made.topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
+        made.group = unique("group")
+        if records:
+            produce(broker.bootstrap_servers, made.topic, records)
+        yield made
+
+
+def by_poll(consumer: AnyConsumer) -> Message:
+    """The next error, as the commonest loop gets it."""
+    deadline = threading.Event()
+    timer = threading.Timer(PATIENCE_S, deadline.set)
+    timer.start()
+    try:
+        while not deadline.is_set():
+            message = consumer.poll(0.2)
+            if not message:
+                continue
+            if message.error():
+                assert isinstance(message, Message)
+                return message
+    finally:
+        timer.cancel()
+    raise AssertionError("no error came")
+
+
+def by_consume(consumer: AnyConsumer) -> Message:
+    """The next error, out of `consume`."""
+    found: list[Message] = []
+
+    def is_found() -> bool:
+        found.extend(message for message in consumer.consume(1, 0.2) if message.error())
+        return bool(found)
+
+    until(is_found)
+    return found[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", MESSAGES)
+def test_message_says_what_the_table_says(table_broker: Broker, what: str, kind: str) -> None:
+    """Fields of the first message with an error; `code() == _FATAL` is librdkafka's, `fatal()` is ours."""
+    provoke, protocol, theirs, ours = MESSAGES[what]
+    with scene(table_broker, kind, protocol) as at:
+        message = by_poll(provoke(at))
+        print(f"{what} | {kind} | {Said.by(message, at.topic)} | {message.error()}")
+        assert Said.by(message, at.topic) == (ours if at.kind is OURS else theirs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_error_of_consume_is_that_of_poll(table_broker: Broker, protocol: str, kind: str) -> None:
+    """`consume` gives it as a message among the others."""
+    with scene(table_broker, kind, protocol) as at:
+        message = by_consume(fenced(at))
+        assert Said.by(message, at.topic) == (_FENCED if at.kind is OURS else _FATAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a call does: the code that it raises, or None; and what `on_commit` is told."""
+
+    code: int | None = None
+    fatal: bool = False
+    #: Whether it is a `FatalGroupError` beside the `KafkaException`.
+    ends: bool = False
+    on_commit: tuple[int, ...] = ()
+
+
+_RAISES, _FATALLY = Outcome(code=E._FATAL), Outcome(code=E._FATAL, fatal=True, ends=True)
+_FINE, _STATE = Outcome(), Outcome(code=E._STATE)
+
+#: What a call of a fenced member does: confluent-kafka's, and ours.
+CALLS: dict[str, tuple[Callable[[AnyConsumer, list[TopicPartition]], object], Outcome, Outcome]] = {
+    "commit, synchronous": (lambda c, at: c.commit(offsets=at, asynchronous=False), _RAISES, _FATALLY),
+    "commit of what is consumed": (lambda c, _: c.commit(asynchronous=False), _RAISES, _FATALLY),
+    # Told by the next polls there, at once here.
+    "commit, asynchronous": (lambda c, at: c.commit(offsets=at), Outcome(on_commit=(E._FATAL,)), _FATALLY),
+    "subscribe": (lambda c, at: c.subscribe([at[0].topic]), _RAISES, _FATALLY),
+    "unsubscribe": (lambda c, _: c.unsubscribe(), _RAISES, _FINE),
+    "committed": (lambda c, at: c.committed(at, PATIENCE_S), _FINE, _FINE),
+    "position": (lambda c, at: c.position(at), _FINE, _FINE),
+    "seek": (lambda c, at: c.seek(at[0]), _STATE, _STATE),
+    "pause": (lambda c, at: c.pause(at), _FINE, _FINE),
+    "close": (lambda c, _: c.close(), _FINE, _FINE),
+}
+
+
+def outcome(at: Scene, call: Callable[[], object], polls: Callable[[], object] | None) -> Outcome:
+    """What came of it; `polls` where it is told by polls."""
+    at.commits.clear()
+    try:
+        call()
+    except KafkaException as raised:
+        return Outcome(
+            code=raised.args[0].code(), fatal=raised.args[0].fatal(), ends=isinstance(raised, FatalGroupError)
+        )
+    if polls is not None:
+        until(lambda: polls() is None and bool(at.commits))
+    return Outcome(on_commit=tuple(error.code() for error, _ in at.commits if error is not None))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_calls_of_a_fenced_member_do_what_the_table_says(table_broker: Broker, protocol: str, kind: str) -> None:
+    """Codes and classes of exceptions after the fatal error; every `FatalGroupError` is a `KafkaException`."""
+    with scene(table_broker, kind, protocol) as at:
+        consumer = fenced(at)
+        by_poll(consumer)
+        consumer.poll(0)  # the loss
+        partitions = [TopicPartition(at.topic, 0, 0)]
+        for what, (call, theirs, ours) in CALLS.items():
+            expected = ours if at.kind is OURS else theirs
+            polls = partial(consumer.poll, 0.05) if expected.on_commit else None
+            did = outcome(at, partial(call, consumer, partitions), polls)
+            print(f"{what} | {kind} {protocol} | {did}")
+            assert did == expected, what
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_fatal_error_is_told_once_there_and_again_here(table_broker: Broker, protocol: str) -> None:
+    """A program that overlooked it idles for ever with confluent-kafka; ours is told again by each poll that waits."""
+    with scene(table_broker, "confluent-kafka", protocol) as there:
+        consumer = fenced(there)
+        by_poll(consumer)
+        assert consumer.poll(1.5) is None
+        assert consumer.consume(10, 1.5) == []
+    with scene(table_broker, "ours", protocol) as here:
+        consumer = fenced(here)
+        first = by_poll(consumer)
+        again = [consumer.poll(-1), *consumer.consume(10, -1)]
+        assert [message.error().str() for message in again] == [first.error().str()] * 2  # type: ignore[union-attr]  # by_poll
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_commit_that_is_refused_says_so_in_the_same_way(table_broker: Broker, protocol: str, kind: str) -> None:
+    """`on_commit` and the exception have the broker's code; each partition has it, too."""
+    with scene(table_broker, kind, protocol, records=2) as at:
+        consumer = settled(at.subject(enable_auto_commit=False))
+        too_long = [TopicPartition(at.topic, 0, 1, metadata="x" * 9000)]
+        consumer.commit(offsets=too_long)
+        until(lambda: consumer.poll(0.05) is None and bool(at.commits))
+        error, (partition,) = at.commits[0]
+        assert error is not None
+        assert partition.error is not None
+        for told in (error, partition.error):
+            assert (told.code(), told.fatal(), told.retriable()) == (E.OFFSET_METADATA_TOO_LARGE, False, False)
+            assert told.str() == "Broker: Offset metadata string too large"
+        with pytest.raises(KafkaException) as raised:
+            consumer.commit(offsets=too_long, asynchronous=False)
+        assert raised.value.args[0].code() == E.OFFSET_METADATA_TOO_LARGE
+        assert raised.value.args[0].str() == "Commit failed: Broker: Offset metadata string too large"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_error_cb_is_told_of_brokers_that_are_not_there(kind: str) -> None:
+    """Informational, never fatal, and not a message."""
+    told: list[KafkaError] = []
+    consumer = KINDS[kind](
+        {"bootstrap.servers": "127.0.0.1:1", "group.id": "any", "log_level": 0, "error_cb": told.append}
+    )
+    consumer.subscribe(["any"])
+    until(
+        lambda: consumer.poll(0.1) is None and {error.code() for error in told} == {E._TRANSPORT, E._ALL_BROKERS_DOWN}
+    )
+    assert not any(error.fatal() or error.retriable() for error in told)
+    consumer.close()
