@@ -1,6 +1,6 @@
 """kio's answers to a classic member as facts of the domain, and what each error code means for it.
 
-Four tables (protocol rules 4.7), one for each request that may be refused; a code that they lack, known to kio or not,
+Five tables (protocol rules 4.7), one for each request that may be refused; a code that they lack, known to kio or not,
 is FATAL ("unexpected error" in Java's client), and no code other than 0 becomes a success.
 """
 
@@ -85,6 +85,15 @@ _HEARTBEAT: Mapping[int, ClassicVerdict] = MappingProxyType(
     }
 )
 
+_LEAVE: Mapping[int, ClassicVerdict] = MappingProxyType(
+    {
+        _E.coordinator_load_in_progress: ClassicVerdict.RETRY,
+        _E.coordinator_not_available: ClassicVerdict.REDISCOVER,
+        _E.not_coordinator: ClassicVerdict.REDISCOVER,
+        _E.unknown_member_id: ClassicVerdict.REJOIN,
+    }
+)
+
 #: OffsetCommit, where it says something of the membership; the first counts where partitions differ.
 _COMMIT: Mapping[int, ClassicVerdict] = MappingProxyType(
     {
@@ -110,6 +119,11 @@ def sync_verdict(code: int) -> ClassicVerdict:
 def heartbeat_verdict(code: int) -> ClassicVerdict:
     """What a Heartbeat's error code means; FATAL unless the table says otherwise."""
     return _HEARTBEAT.get(code, ClassicVerdict.FATAL)
+
+
+def leave_verdict(code: int) -> ClassicVerdict:
+    """What a LeaveGroup's error code means for who has its ghost removed; FATAL unless the table says otherwise."""
+    return _LEAVE.get(code, ClassicVerdict.FATAL)
 
 
 def commit_membership(codes: frozenset[int]) -> ClassicVerdict | None:
@@ -259,7 +273,8 @@ def leave_group(entity: LeaveGroupResponse, group_id: str, effect: SendClassicLe
     """The answer to this LeaveGroup: the whole request's error, or this member's."""
     removed = group_answers.removals(entity, group_id, (leaver(effect),))
     error = removed if isinstance(removed, BrokerError) else removed[0]
-    return ClassicLeft(request_id=effect.request_id, error=error)
+    verdict = ClassicVerdict.FATAL if error is None else leave_verdict(error.code)
+    return ClassicLeft(request_id=effect.request_id, error=error, verdict=verdict)
 
 
 def _commit_error(error: BrokerError, group_id: str, instance_id: str | None) -> BrokerError:

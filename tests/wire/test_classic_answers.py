@@ -225,6 +225,20 @@ def test_leave_has_the_members_own_result() -> None:
         assert error.code == code
 
 
+def test_removal_of_a_ghost_is_about_its_instance_id() -> None:
+    """Without a member id the coordinator's answer is found by the instance id; codes mean what the table says."""
+    order = leave_order(member_id="", instance_id="i")
+    assert classic_answers.leave_group(leave_answer(("ghost", "i", 0)), "g", order) == ClassicLeft(request_id=10)
+    assert classic_answers.leave_group(leave_answer(("", "i", 25)), "g", order).verdict is REJOIN
+    assert {code: classic_answers.leave_verdict(code) for code in (14, 15, 16, 25, 30, 35, -1)} == {
+        14: RETRY,
+        15: REDISCOVER,
+        16: REDISCOVER,
+        25: REJOIN,
+        **dict.fromkeys((30, 35, -1), ClassicVerdict.FATAL),
+    }
+
+
 def commit_order(*partitions: TopicPartition) -> CommitOffsets:
     """A commit's order."""
     offsets = {partition: OffsetAndMetadata(offset=7) for partition in partitions}

@@ -12,6 +12,7 @@ from consumer_membership.membership.classic.subscription import NO_GENERATION
 from consumer_membership.membership.instance import removed_for_good
 from consumer_membership.types import (
     FATAL_CODE,
+    GROUP_FULL_CODE,
     NO_MEMBER_ID,
     UNKNOWN_MEMBER_CODE,
     BrokerError,
@@ -39,6 +40,7 @@ class ClassicAnswers(Leading):
         self.last_heartbeat_at = self._now
         self.heartbeats.gathered(self._now)
         self.generation, self.member_id = event.generation, event.member_id
+        self.place.joined()
         if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
             words = f"the group chose the assignor {event.protocol_name!r}, which this member does not have"
             self._resign("the group chose an assignor that the member does not have")
@@ -57,8 +59,30 @@ class ClassicAnswers(Leading):
         elif event.verdict is _V.MEMBER_ID_REQUIRED and self.state is _S.JOINING:
             # It has one, or is given none: no coordinator does that, and to obey at once would be a storm.
             self._obey(_V.RETRY, event.error)
+        elif self.state is _S.JOINING and self._may_have_a_place(event.error):
+            delay_s = 0.0 if self.place.asks_for_room else self._backoff.next_delay()
+            self._join(f"rebalance failed due to {event.error.name}", delay_s=delay_s)
         elif self.state is _S.JOINING:
             self._obey(event.verdict, event.error)
+
+    def _may_have_a_place(self, error: BrokerError) -> bool:
+        """Whether a full group that refuses this static member may count it already, under an older member id."""
+        if error.code != GROUP_FULL_CODE or not self.place.may_have_one(error, self._now):
+            return False
+        self.last_error = error
+        return True
+
+    def _on_room_answered(self, event: ex.ClassicLeft) -> None:
+        """The removal of this instance's ghost was answered: join anew, or end."""
+        ends = self.place.answered(event.verdict, event.error, self._now)
+        self._out += self.place.notes
+        self.place.notes.clear()
+        if ends is not None:
+            self._fail(ends)
+            return
+        self._join("room was made", delay_s=0.0 if event.error is None else self._backoff.next_delay())
+        if event.error is not None and event.verdict is _V.REDISCOVER:
+            self._lose_coordinator(event.error.name)
 
     def _on_sync_answered(self, event: ex.SyncAnswered) -> None:
         if event.request_id != self._exchange or self.state is not _S.SYNCING:
@@ -97,7 +121,13 @@ class ClassicAnswers(Leading):
             self._lose_coordinator(event.reason)
         elif event.request_id == self._exchange and self.state is _S.UNSUBSCRIBING:
             self._exchange = None
+        elif event.request_id == self.place.request:
+            self.place.forget()
+            self._join(f"no answer: {event.reason}", delay_s=self._backoff.next_delay())
+            self._lose_coordinator(event.reason)
         elif event.request_id == self._exchange:
+            if self.member_id == NO_MEMBER_ID:
+                self.place.unanswered()
             self._join(f"no answer: {event.reason}", delay_s=self._backoff.next_delay())
             self._lose_coordinator(event.reason)
 
@@ -105,6 +135,8 @@ class ClassicAnswers(Leading):
         if event.request_id == self._leave_request:
             said = "confirmed the leave" if event.error is None else f"answered the leave with {event.error.name}"
             self._left(f"the coordinator {said}")
+        elif event.request_id == self.place.request and self.state is _S.JOINING:
+            self._on_room_answered(event)
 
     # ---- heartbeats and verdicts ----
 

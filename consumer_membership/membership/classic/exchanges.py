@@ -98,7 +98,10 @@ class SendClassicHeartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendClassicLeave:
-    """Send a LeaveGroup for this member alone, on the connection of its heartbeats and commits."""
+    """Send a LeaveGroup for this member alone, on the connection of its heartbeats and commits.
+
+    Without a `member_id` it means whoever has the instance id.
+    """
 
     request_id: int
     member_id: str
@@ -201,10 +204,15 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicLeft:
-    """A LeaveGroup's answer; `error` None: the member is out. It is not sent again either way (rules 4.8)."""
+    """A LeaveGroup's answer; `error` None: the member is out.
+
+    A member's own is not sent again either way (rules 4.8); `verdict` is for who has its ghost removed: RETRY,
+    REDISCOVER, REJOIN (the coordinator knows no such member) or FATAL (it refuses).
+    """
 
     request_id: int
     error: BrokerError | None = None
+    verdict: ClassicVerdict = ClassicVerdict.FATAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from consumer_membership.membership.classic.exchanges import ClassicEffect, Send
 from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
 from consumer_membership.membership.classic.leadership import LeaderEffect
 from consumer_membership.membership.classic.pattern import SubscribedPatterns
+from consumer_membership.membership.classic.place import MAKES_ROOM, Place
 from consumer_membership.membership.classic.settings import ClassicSettings
 from consumer_membership.membership.classic.states import HEARTBEATS, SHOWN, VALID_TRANSITIONS, ClassicState
 from consumer_membership.membership.classic.subscription import NO_GENERATION
@@ -75,6 +76,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
         #: Why the member has to join again, as the broker's log gets to know it; None: it has not.
         self.rejoins_because: str | None = None
         self._backoff = self._new_backoff(jitter)
+        self.place = Place(settings.instance_id, classic.session_timeout_s)
         self.patterns = SubscribedPatterns(classic.refresh_interval_s, self._new_backoff(jitter))
         self.heartbeats = ClassicHeartbeats(
             classic.heartbeat_interval_s,
@@ -174,6 +176,8 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
         self._fatal = None
         self.rejoins_because = self.rejoins_because or reason
         if self.state is not _S.JOINING:
+            # Who comes back from a fence or a missed poll may be the older of two holders of an instance id.
+            self.place.begin(is_newest=self.state in (_S.UNSUBSCRIBED, _S.FATAL))
             self._transition(_S.JOINING, reason)
 
     def _prepare(self, reason: str) -> None:
@@ -212,6 +216,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
 
     def _forget_requests(self) -> None:
         self._exchange = None
+        self.place.forget()
         self.heartbeats.forget()
 
     def _rejoin_after_fence(self) -> None:
@@ -262,6 +267,18 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
             self._leave_by = self._now + LEAVE_ANSWER_S
         elif self._now >= self._gives_up_leaving_at:
             self._left("no coordinator could be found to leave from; the session's end removes the member")
+
+    def _make_room(self) -> None:
+        """Have the ghost of this instance removed, whose place the full group has no other for."""
+        self.place.request = self._next_request_id()
+        self._out.append(
+            SendClassicLeave(
+                request_id=self.place.request,
+                member_id=NO_MEMBER_ID,
+                instance_id=self.settings.instance_id,
+                reason=MAKES_ROOM,
+            )
+        )
 
     def _send_leave(self, reason: str) -> int:
         leave = SendClassicLeave(

@@ -174,7 +174,9 @@ class ClassicMember(ClassicAnswers):
     def _join_if_due(self) -> None:
         if self._exchange is not None or not self.coordinator.is_known or self._now < self._join_not_before:
             return
-        if not self.patterns.is_resolved:
+        if self.place.asks_for_room:
+            self._make_room()
+        if self.place.request is not None or not self.patterns.is_resolved:
             return
         words = []
         for assignor in self.classic.assignors:
@@ -261,7 +263,8 @@ class ClassicMember(ClassicAnswers):
         if self.state in IN_GROUP:
             moments += [self._leader_s_deadline(), self.patterns.due_at]
         is_resolved = self.patterns.is_resolved
-        if self.state is _S.JOINING and self._exchange is None and self.coordinator.is_known and is_resolved:
+        is_free = self._exchange is None and self.place.request is None
+        if self.state is _S.JOINING and is_free and self.coordinator.is_known and is_resolved:
             moments.append(self._join_not_before)
         if self._may_heartbeat:
             moments.append(self.heartbeats.session_ends_at)

@@ -29,7 +29,7 @@ def view_of(member: ClassicMember) -> MembershipView:
         pending_revocation=member.pending_revocation,
         waits_for=waits_for,
         waits_since=waits_since,
-        waits_until=None,
+        waits_until=member.place.waits_until(),
         coordinator=member.coordinator.address,
         heartbeat_interval_s=member.classic.heartbeat_interval_s,
         session_timeout_s=member.classic.session_timeout_s if is_static else None,
@@ -45,6 +45,8 @@ def _words(member: ClassicMember) -> tuple[str | None, Instant | None]:
     if not member.patterns.is_resolved and member.state in (_S.PREPARING, _S.JOINING, _S.STABLE):
         return "the list of topics, to see which ones match the pattern", member.patterns.waits_since
     match member.state:
+        case _S.JOINING if (full := member.place.words()) is not None:
+            return full, member.place.waits_since or member.since
         case _S.JOINING:
             words = "the group's other members to join, or the rebalance timeout"
         case _S.SYNCING if member.is_leader:

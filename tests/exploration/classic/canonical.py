@@ -106,6 +106,8 @@ def _place_static(process: ClassicProcess, now: float) -> None:
     confirmed_at = member.heartbeats.confirmed_at
     is_recent = confirmed_at is not None and now - confirmed_at < member.classic.session_timeout_s
     member.heartbeats.confirmed_at = 0.0 if is_recent and member.settings.is_static else None
+    if not member.settings.is_static:
+        member.place._is_newest = False
 
 
 def _place_heartbeats(heartbeats: ClassicHeartbeats, now: float) -> None:

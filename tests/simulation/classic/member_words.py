@@ -13,6 +13,7 @@ from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatAnswered,
     ClassicHeartbeatRejected,
     ClassicLeft,
+    ClassicVerdict,
     ExchangeFailed,
     JoinAnswered,
     JoinRejected,
@@ -32,7 +33,13 @@ from consumer_membership.membership.events import (
     StartOffsetsFetched,
 )
 from consumer_membership.types import TRANSPORT_CODE, BrokerError
-from consumer_membership.wire.classic_answers import commit_membership, heartbeat_verdict, join_verdict, sync_verdict
+from consumer_membership.wire.classic_answers import (
+    commit_membership,
+    heartbeat_verdict,
+    join_verdict,
+    leave_verdict,
+    sync_verdict,
+)
 from consumer_membership.wire.verdicts import FetchVerdict, broker_error, commit_verdict, fetch_verdict
 from tests.simulation.classic.exchanges import (
     PROTOCOL_TYPE,
@@ -123,7 +130,7 @@ def event_of(order: Order, answer: Answer) -> Event:
             return ClassicHeartbeatAnswered(request_id=order.request_id)
         case SendClassicLeave(), LeaveResults():
             (error,) = answer.codes
-            return ClassicLeft(request_id=order.request_id, error=broker_error(error) if error else None)
+            return _left(order, broker_error(error) if error else None)
         case CommitOffsets(), CommitResults():
             return _committed(order, answer)
         case FetchCommitted(), Fetched():
@@ -159,7 +166,7 @@ def _rejected(order: Order, answer: Refused, member_id: str = "") -> Event:
             verdict = heartbeat_verdict(answer.code)
             return ClassicHeartbeatRejected(request_id=order.request_id, verdict=verdict, error=error)
         case SendClassicLeave():
-            return ClassicLeft(request_id=order.request_id, error=error)
+            return _left(order, error)
         case CommitOffsets():
             return _committed(order, CommitResults(codes=dict.fromkeys(order.offsets, answer.code)))
         case FetchCommitted():
@@ -186,3 +193,8 @@ def failure_of(order: Order, reason: str) -> Event:
             return StartOffsetsFailed(attempt=order.attempt, error=error, retriable=True, rediscover=True)
         case _:
             assert_never(order)
+
+
+def _left(order: SendClassicLeave, error: BrokerError | None) -> ClassicLeft:
+    verdict = ClassicVerdict.FATAL if error is None else leave_verdict(error.code)
+    return ClassicLeft(request_id=order.request_id, error=error, verdict=verdict)

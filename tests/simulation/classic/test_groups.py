@@ -6,6 +6,7 @@ import pytest
 
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.types import LeaveOption
+from tests.simulation.classic.rules import ClassicRules
 from tests.simulation.classic.world import ClassicProcess, ClassicWorld, Faults
 
 ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
@@ -74,6 +75,23 @@ def test_static_member_that_restarts_keeps_its_partitions_and_nobody_rebalances(
     assert world.settle(3.0) < 1.0
     assert again.fetchable == had
     assert [len(member.calls) for member in (members[0], members[2])] == calls
+
+
+@all_assignors
+def test_static_member_that_restarts_in_a_full_group_is_back_before_its_session_ends(assignor: str) -> None:
+    """KIP-389 counts its ghost, which is removed; nobody else loses anything or is refused."""
+    world = ClassicWorld(rules=ClassicRules(initial_rebalance_delay_s=0.2, max_size=3))
+    world.coordinator.create_topic("a", 6)
+    members = [world.start("a", assignor=assignor, instance_id=f"i{n}") for n in range(3)]
+    world.settle(10.0)
+    members[1].kill()
+    again = world.start("a", assignor=assignor, instance_id="i1")
+    assert world.settle(8.0) < members[1].member.classic.session_timeout_s
+    assert (again.member.state, shares([members[0], again, members[2]])) == (ClassicState.STABLE, [2, 2, 2])
+    assert [call for one in (members[0], members[2]) for call, _ in one.calls if call == "lose"] == []
+    stranger = world.start("a", assignor=assignor, instance_id="i9")
+    world.run(5.0)
+    assert stranger.member.state is ClassicState.FATAL
 
 
 def test_former_static_holder_that_lives_is_fenced_for_good() -> None:

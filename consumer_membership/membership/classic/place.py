@@ -1,0 +1,115 @@
+"""The place that a static member has already in a full classic group, under the member id of its former process.
+
+A coordinator counts before it looks at the instance id (KIP-389), so that a full group refuses the process that comes
+back, on every version: its own ghost is in its way. The newest process with an instance id has it in a classic group
+anyway, so it has the ghost removed (LeaveGroup with the instance id alone, KIP-345) and joins anew. The group
+rebalances for that, as it would at the end of the ghost's session.
+
+| the coordinator says to the removal | then |
+|---|---|
+| done | join at once; a stranger that was quicker is the end |
+| UNKNOWN_MEMBER_ID | nobody has this instance id: the group is full of others, which is the end |
+| that it cannot now, or nothing | join again after a pause, and ask again where the group is still full |
+| another refusal | join again and again, until the ghost's session is over |
+
+Only a process that the application just made is the newest. One that was in the group, and is out of it, may be the
+older of two: to it a full group is the end.
+"""
+
+from __future__ import annotations
+
+from consumer_membership.membership.classic.exchanges import ClassicVerdict
+from consumer_membership.membership.effects import Warned
+from consumer_membership.membership.instance import GRACE_S
+from consumer_membership.types import BrokerError, Instant
+
+#: What the broker's log gets to know.
+MAKES_ROOM = "the process with this instance id was started anew, and the group is full"
+
+
+class Place:
+    """What a static member does where the group is full; a dynamic one asks for nothing.
+
+    `request` is the number of the removal that is under way, `refused` the error of the join that it is for.
+    """
+
+    def __init__(self, instance_id: str | None, session_timeout_s: float) -> None:
+        self._instance_id = instance_id
+        self._patience_s = session_timeout_s + GRACE_S
+        self._is_newest = False
+        self._has_made_room = False
+        self._may_not_make_room = False
+        self.request: int | None = None
+        self.refused: BrokerError | None = None
+        #: Since when the end of the ghost's session is waited for.
+        self.waits_since: Instant | None = None
+        self.notes: list[Warned] = []
+
+    # ---- the way into the group ----
+
+    def begin(self, *, is_newest: bool) -> None:
+        """A join begins; `is_newest`: because the application asked for it, not because of a fence or a missed poll.
+
+        Who was never let in stays the newest, whatever interrupted it.
+        """
+        self._is_newest |= is_newest
+        self._has_made_room = self._may_not_make_room = False
+        self.forget()
+
+    def unanswered(self) -> None:
+        """A join without a member id got no answer: the coordinator may have made a member of it."""
+        self._is_newest = True
+
+    def joined(self) -> None:
+        """The coordinator let the member in: from now on it may be replaced by a newer one."""
+        self._is_newest = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is asked or waited for any more."""
+        self.request = self.refused = self.waits_since = None
+
+    # ---- a full group ----
+
+    def may_have_one(self, error: BrokerError, now: Instant) -> bool:
+        """GROUP_MAX_SIZE_REACHED: whether this instance may have a place, so that the refusal is not the end."""
+        if self._instance_id is None or not self._is_newest or self._has_made_room:
+            return False
+        self.refused = error
+        return self.waits_since is None or now < self.waits_since + self._patience_s
+
+    @property
+    def asks_for_room(self) -> bool:
+        """Whether the ghost's removal is to be asked for now."""
+        return self.refused is not None and self.request is None and not self._may_not_make_room
+
+    def waits_until(self) -> Instant | None:
+        """The latest moment at which the ghost's session ends."""
+        return None if self.waits_since is None else self.waits_since + self._patience_s
+
+    def words(self) -> str | None:
+        """What is waited for; None: nothing."""
+        if self.request is not None:
+            return f"the place that group.instance.id '{self._instance_id}' has in the full group to be given up"
+        if self.waits_since is not None:
+            return f"the former session of group.instance.id '{self._instance_id}' to end, which fills the full group"
+        return None
+
+    # ---- the answer ----
+
+    def answered(self, verdict: ClassicVerdict, error: BrokerError | None, now: Instant) -> BrokerError | None:
+        """The removal's answer is there; returns what ends the membership. `notes` has what is to be said."""
+        refused, self.request, self.refused = self.refused, None, None
+        if error is None:
+            self._has_made_room, self.waits_since = True, None
+            self._note("its former process was removed from the group, which rebalances")
+        elif verdict is ClassicVerdict.REJOIN:
+            return refused
+        elif verdict is ClassicVerdict.FATAL:
+            self._may_not_make_room, self.waits_since = True, now
+            self._note(f"it cannot be given up ({error}), and its session may take {self._patience_s:.0f} s to end")
+        return None
+
+    def _note(self, then: str) -> None:
+        said = f"The group is full, and group.instance.id '{self._instance_id}' has a place in it: {then}"
+        self.notes.append(Warned(words=said))

@@ -1,0 +1,122 @@
+"""A static member that comes back to a full classic group, beside raw confluent-kafka (KIP-345, KIP-389)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import KafkaError
+
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.membership.states import MemberState
+from tests.integration.conftest import COOPERATIVE, EAGER, NEWEST, OLDEST, SHORT_SESSIONS
+from tests.integration.worker import Worker
+from tests.support.kafka import create_topic, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+FULL = KafkaError.GROUP_MAX_SIZE_REACHED
+#: Longer than any test, so that the ghost is not gone by itself.
+LONG_MS = 60_000
+_CRASHES = """
+import json, sys
+from confluent_kafka import Consumer
+consumer = Consumer(json.loads(sys.argv[1]))
+consumer.subscribe([sys.argv[2]], on_assign=lambda _, partitions: print(len(partitions), flush=True))
+while True:
+    consumer.poll(0.1)
+"""
+
+
+@pytest.fixture(params=[NEWEST, OLDEST])
+def small(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+    """A broker whose groups take two members."""
+    return broker_pool.shared(request.param, properties=SHORT_SESSIONS | {"group.max.size": "2"})
+
+
+def raw(broker: Broker, group: str, session_ms: int) -> dict[str, object]:
+    """Raw confluent-kafka's configuration of the static member a."""
+    return {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": group,
+        "group.instance.id": "a",
+        "group.protocol": "classic",
+        "partition.assignment.strategy": "range",
+        "session.timeout.ms": session_ms,
+        "heartbeat.interval.ms": 500,
+    }
+
+
+def crashed(broker: Broker, group: str, topic: str, session_ms: int = LONG_MS) -> None:
+    """Leave a static member behind that was killed while it held partitions."""
+    words = [sys.executable, "-c", _CRASHES, json.dumps(raw(broker, group, session_ms)), topic]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() in (b"", b"0"):
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def static(broker: Broker, group: str, topic: str, instance_id: str = "a", **config: object) -> Worker:
+    """A static member in a thread."""
+    given = {**EAGER, "session_timeout_ms": LONG_MS, **config}
+    return Worker(broker.bootstrap_servers, group, [topic], group_instance_id=instance_id, **given)
+
+
+def test_replacement_of_a_crashed_member_has_its_place_in_a_full_group(small: Broker) -> None:
+    """Its ghost is removed, long before its session is over; strangers are refused, and the other member goes on."""
+    topic, group = create_topic(small.bootstrap_servers, unique("topic"), 4), unique("group")
+    with static(small, group, topic, "stays") as stays:
+        stays.settled(4)
+        crashed(small, group, topic)
+        with static(small, group, topic, "stranger") as stranger:
+            stranger.wait(lambda w: bool(w.notes.errors), "the fatal error")
+            assert (stranger.notes.errors[0].code(), stranger.notes.errors[0].fatal()) == (FULL, True)
+        with static(small, group, topic) as again:
+            again.settled(2)
+            stays.settled(2)
+            assert (again.notes.errors, stays.notes.errors, stays.notes.named("lost")) == ([], [], [])
+
+
+@pytest.mark.parametrize("mode", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+def test_newest_holder_wins_in_a_full_group_too(small: Broker, mode: dict[str, object]) -> None:
+    """The former one lives, and ends; it does not come back."""
+    topic, group = create_topic(small.bootstrap_servers, unique("topic"), 4), unique("group")
+    with static(small, group, topic, "stays", **mode) as stays, static(small, group, topic, **mode) as former:
+        stays.settled(2)
+        former.settled(2)
+        with static(small, group, topic, **mode) as newest:
+            former.wait(lambda w: w.state is MemberState.FATAL and bool(w.notes.errors), "its end")
+            assert former.notes.errors[0].code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNKNOWN_MEMBER_ID)
+            newest.settled(2)
+            stays.settled(2)
+            assert newest.notes.errors == stays.notes.errors == []
+
+
+def test_librdkafka_s_replacement_is_refused_until_the_ghost_s_session_is_over(small: Broker) -> None:
+    """What ours is compared with: it tells the refusal each time, as an error that is not fatal, and tries again."""
+    topic, group = create_topic(small.bootstrap_servers, unique("topic"), 4), unique("group")
+    with static(small, group, topic, "stays") as stays:
+        stays.settled(4)
+        crashed(small, group, topic, session_ms=4000)
+        replacement = RawConsumer(raw(small, group, session_ms=4000))
+        told: list[tuple[int, bool]] = []
+
+        def has_partitions() -> bool:
+            message = replacement.poll(0)
+            error = None if message is None else message.error()
+            told.extend([] if error is None else [(error.code(), error.fatal())])
+            return len(replacement.assignment()) == 2
+
+        try:
+            replacement.subscribe([topic])
+            stays.wait(lambda _: has_partitions(), "its partitions")
+        finally:
+            replacement.close()
+        assert set(told) == {(FULL, False)}
