@@ -22,6 +22,11 @@ def variable_of(key: str) -> str:
     return PREFIX + key.replace(".", "_").upper()
 
 
+def is_from_environment(key: str, value: str) -> bool:
+    """Whether the environment gives a key this value."""
+    return os.environ.get(variable_of(key)) == value
+
+
 def _key_of(variable: str) -> str:
     dotted = variable.removeprefix(PREFIX).lower().replace("_", ".")
     return _UNDERSCORED.get(dotted, dotted)

@@ -30,7 +30,7 @@ from consumer_membership.runtime.duty import Duty, caller, is_running
 from consumer_membership.runtime.fetcher import Fetcher
 from consumer_membership.runtime.handle import HandleCallbacks, Handles
 from consumer_membership.runtime.handle_watch import HandleWatch
-from consumer_membership.runtime.life import Life
+from consumer_membership.runtime.life import Life, place_of
 from consumer_membership.runtime.lines import RoomLog, lines_of
 from consumer_membership.runtime.listener import RebalanceListener
 from consumer_membership.runtime.mailroom import Mailroom
@@ -92,6 +92,7 @@ class Session:
         self._watch = HandleWatch(lambda: self._fetcher.has_broker, self._heard_at)
         self._open_commits = OpenCommits(self._post_to_thread, connection.socket_timeout_s)
         self.life = Life(self._fetcher, self.mailroom.mailbox)
+        self._place = place_of(self._settings, connection)
         self._book = OffsetBook(self._fetcher, stores_by_itself=config.enable_auto_offset_store)
         self._steps = Steps(
             self._fetcher,
@@ -176,6 +177,8 @@ class Session:
         for pattern in subscription.patterns:
             if pattern.note:
                 self._log.warning("[Consumer groupId=%s] %s", self._settings.group_id, pattern.note)
+        if self._place is not None and self.life.take_place(self._place):
+            self._log.warning("%s", self._place.warning())
         with self._turnstile:
             self._fetcher.warm(subscription.topics)
         self._steps.listener = listener
