@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.arguments import check_config, check_session, check_sink, check_time
 from consumer_membership.spark.diagnosis.cluster import ClusterFacts, cluster_facts
 from consumer_membership.spark.diagnosis.cluster_findings import cluster_findings
 from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity, diagnosis, error, ok
@@ -64,10 +65,12 @@ def check(
         timeout_s: Seconds.
 
     Raises:
-        ConfigurationError: the session is stopped, or `timeout_s` is none.
+        ConfigurationError: this is no session, or a stopped one; `timeout_s` is no time, `config` no configuration.
     """
-    if not timeout_s > 0:
-        raise ConfigurationError("timeout_s", timeout_s, "give seconds, more than 0")
+    check_session(spark)
+    check_time("timeout_s", timeout_s)
+    if config is not None:
+        check_config(config)
     deadline = time.monotonic() + timeout_s
     context = context_of(spark)
     sent, findings = _sink(sink)
@@ -104,6 +107,7 @@ def _sink(sink: object | None) -> tuple[bytes, list[Finding]]:
         remedy = "give a function or an object with __call__: sink(batch, context)"
         return b"", [error("sink", f"is a {kind}", "it is called with each batch", remedy)]
     try:
+        check_sink(sink)
         sent = pickled(sink)
     except ConfigurationError as refused:
         return b"", [_refused(refused)]

@@ -15,6 +15,17 @@ from typing import TYPE_CHECKING, Literal
 
 from consumer_membership.config import ConsumerConfig, OffsetReset
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.arguments import (
+    check_columns,
+    check_config,
+    check_count,
+    check_group,
+    check_session,
+    check_text,
+    check_time,
+    check_until,
+    topic_names,
+)
 from consumer_membership.spark.batches import COLUMNS, schema, spark_schema
 from consumer_membership.spark.plan import Partition
 from consumer_membership.spark.range_reader import TASK_CONFIG, RangeReader
@@ -86,13 +97,18 @@ def read_group(
         GroupError: the coordinator refused the member, or a right is missing.
         TransportError: no broker answered, or the group gave this member no partition in time.
     """
-    _check(config, topics, group, until, tasks)
-    if not timeout_s > 0:
-        raise ConfigurationError("timeout_s", timeout_s, "give seconds, more than 0")
+    check_session(spark)
+    named = topic_names(topics)
+    _check(config, group)
+    check_until(until)
+    if tasks is not None:
+        check_count("tasks", tasks, "give the number of tasks, 1 or more; or leave it out")
+    check_text("pipeline", pipeline, "the name before -reader")
+    check_time("timeout_s", timeout_s)
     wanted_columns = _known(columns)
     given = {"auto.offset.reset": "earliest", **config}
     reset = ConsumerConfig.from_mapping({**given, "group.id": group}).with_servers().auto_offset_reset
-    member = ReaderMember(given, list(dict.fromkeys(topics)), group, f"{pipeline or group}-reader")
+    member = ReaderMember(given, list(named), group, f"{pipeline or group}-reader")
     try:
         owned = member.join(timeout_s)
         taken_at = owned if until == "now" else {place: at for place, at in owned.items() if place in until}
@@ -176,33 +192,20 @@ class GroupRead:
             self.close()
 
 
-def _check(
-    config: Mapping[str, object],
-    topics: Sequence[str],
-    group: str,
-    until: str | Mapping[Partition, int],
-    tasks: int | None,
-) -> None:
+def _check(config: Mapping[str, object], group: str) -> None:
     """Refuse what cannot work, before anything is opened."""
+    check_config(config)
+    check_group(group)
     for key, remedy in _OWNED.items():
         if key in config:
             raise ConfigurationError(key, config[key], remedy)
     if config.get("group.id", group) != group:
         raise ConfigurationError("group.id", config["group.id"], f"the group is {group!r}; give one name only")
-    if not group:
-        raise ConfigurationError("group", group, "name the group")
-    if isinstance(topics, str) or not topics or any(topic.startswith("^") for topic in topics):
-        raise ConfigurationError("topics", topics, "give a list of the names of topics; patterns are not taken here")
-    if isinstance(until, str) and until != "now":
-        raise ConfigurationError("until", until, 'give "now", or the end offset of each partition by (topic, number)')
-    if tasks is not None and tasks < 1:
-        raise ConfigurationError("tasks", tasks, "give the number of tasks, 1 or more; or leave it out")
 
 
 def _known(columns: Sequence[str]) -> tuple[str, ...]:
     schema()  # without pyarrow no task would work
-    if isinstance(columns, str) or not columns or not set(columns) <= set(COLUMNS) or len(set(columns)) < len(columns):
-        raise ConfigurationError("columns", columns, f"give a list of some of {', '.join(COLUMNS)}, each once")
+    check_columns(columns, COLUMNS)
     return tuple(columns)
 
 

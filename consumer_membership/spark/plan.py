@@ -9,6 +9,14 @@ from typing import TypedDict
 
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.arguments import (
+    check_config,
+    check_count,
+    check_group,
+    check_text,
+    is_number,
+    topic_names,
+)
 from consumer_membership.spark.context import BatchFormat
 
 #: A partition, by topic and number.
@@ -16,6 +24,8 @@ Partition = tuple[str, int]
 
 #: As max.poll.interval.ms at most: librdkafka takes no more than a day.
 _LONGEST_SINK_S = 86_400.0
+#: A task has to look after its driver meanwhile.
+_LONGEST_WAIT_S = 60.0
 
 #: Keys that a member in a task has from its plan, and what to do about each.
 _OWNED = {
@@ -113,15 +123,8 @@ def planned(
         ConfigurationError: a key or a parameter that cannot work; the text names it, its value, and what to do.
     """
     _check_config(config, group)
-    named = _topics(topics)
-    if wishes.instances is not None:
-        _positive("instances", wishes.instances, "give the number of tasks, 1 or more")
-    _positive("batch_size", wishes.batch_size, "give a number of records, 1 or more")
-    _positive("sink_attempts", wishes.sink_attempts, "give the number of calls for one batch, 1 or more")
-    if not 0 < wishes.batch_wait_s <= 60:  # noqa: PLR2004 - a task has to look after its driver meanwhile
-        raise ConfigurationError("batch_wait_s", wishes.batch_wait_s, "give seconds, more than 0 and at most 60")
-    if not 1 <= wishes.sink_timeout_s <= _LONGEST_SINK_S:
-        raise ConfigurationError("sink_timeout_s", wishes.sink_timeout_s, "give seconds, from 1 to 86400 (a day)")
+    named = topic_names(topics)
+    _check_wishes(wishes)
     plan = MemberPlan(
         config=dict(config),
         topics=named,
@@ -182,8 +185,8 @@ def attempt_of(client_id: str) -> int | None:
 
 
 def _check_config(config: Mapping[str, object], group: str) -> None:
-    if not group:
-        raise ConfigurationError("group", group, "name the group")
+    check_config(config)
+    check_group(group)
     for key, remedy in _OWNED.items():
         if key in config:
             raise ConfigurationError(key, config[key], remedy)
@@ -192,16 +195,16 @@ def _check_config(config: Mapping[str, object], group: str) -> None:
         raise ConfigurationError("group.id", given, f"the group is {group!r}; give one name only")
 
 
-def _topics(topics: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(topics, str):
-        raise ConfigurationError("topics", topics, "give a list of topics")
-    named = tuple(dict.fromkeys(topics))
-    if not named:
-        raise ConfigurationError("topics", topics, "name at least one topic")
-    for topic in named:
-        if topic.startswith("^"):
-            raise ConfigurationError("topics", topic, "patterns are not taken here; name the topics")
-    return named
+def _check_wishes(wishes: Wishes) -> None:
+    check_text("pipeline", wishes.pipeline, "the name before the members' instance ids")
+    if wishes.instances is not None:
+        check_count("instances", wishes.instances, "give the number of tasks, 1 or more")
+    check_count("batch_size", wishes.batch_size, "give a number of records, 1 or more")
+    check_count("sink_attempts", wishes.sink_attempts, "give the number of calls for one batch, 1 or more")
+    if not is_number(wishes.batch_wait_s) or not 0 < wishes.batch_wait_s <= _LONGEST_WAIT_S:
+        raise ConfigurationError("batch_wait_s", wishes.batch_wait_s, "give seconds, more than 0 and at most 60")
+    if not is_number(wishes.sink_timeout_s) or not 1 <= wishes.sink_timeout_s <= _LONGEST_SINK_S:
+        raise ConfigurationError("sink_timeout_s", wishes.sink_timeout_s, "give seconds, from 1 to 86400 (a day)")
 
 
 def _format(given: BatchFormat | str) -> BatchFormat:
@@ -209,8 +212,3 @@ def _format(given: BatchFormat | str) -> BatchFormat:
         return BatchFormat(given)
     except ValueError:
         raise ConfigurationError("batch_format", given, f"give one of {', '.join(BatchFormat)}") from None
-
-
-def _positive(name: str, value: object, remedy: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigurationError(name, value, remedy)

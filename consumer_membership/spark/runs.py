@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.errors import ConfigurationError, DrainError
+from consumer_membership.spark.arguments import check_session, check_sink, check_text, check_time, check_until
 from consumer_membership.spark.assignment_interval import AssigningAtOnce
 from consumer_membership.spark.bounds import tally_in
 from consumer_membership.spark.display import Display
@@ -174,7 +175,7 @@ def run(
             pickled, a session of Spark Connect.
         TransportError: no broker answers.
     """
-    plan = planned(config, topics, group, Wishes(instances=instances, **options))
+    plan = _checked(spark, sink, control_host, planned(config, topics, group, Wishes(instances=instances, **options)))
     _refuse_speculation(spark, is_allowed=allow_speculation)
     # Asked here, and not by each task: whether the topics exist.
     ends_now(plan)
@@ -220,7 +221,10 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     """
     # Whoever waits for the end of a drain waits for its last batch.
     wishes: Options = {"batch_wait_s": _DRAIN_WAIT_S, **options}
-    plan = planned(config, topics, group, Wishes(instances=instances, **wishes))
+    plan = _checked(spark, sink, control_host, planned(config, topics, group, Wishes(instances=instances, **wishes)))
+    check_until(until)
+    if timeout_s is not None:
+        check_time("timeout_s", timeout_s)
     _refuse_speculation(spark, is_allowed=allow_speculation)
     altered = AssigningAtOnce(plan) if assign_at_once else None
     plan = bounded(plan, _chosen(ends_now(plan), until))
@@ -270,10 +274,8 @@ def _ends(plan: MemberPlan) -> Mapping[Partition, int]:
 
 
 def _chosen(ends: Mapping[Partition, int], until: str | Mapping[Partition, int]) -> Mapping[Partition, int]:
-    if until == "now":
-        return ends
     if isinstance(until, str):
-        raise ConfigurationError("until", until, "give 'now', or an end offset for each partition, by (topic, number)")
+        return ends
     for partition, end in until.items():
         if partition not in ends:
             raise ConfigurationError("until", partition, "there is no such partition in these topics")
@@ -317,6 +319,20 @@ def _drained(plan: MemberPlan, before: Committed, after: Committed, seconds: flo
             )
         )
     return DrainResult(partitions=tuple(partitions), seconds=seconds)
+
+
+def _checked(spark: SparkSession, sink: object, control_host: str | None, plan: MemberPlan) -> MemberPlan:
+    """The plan, if everything that goes with it is what it should be.
+
+    Raises:
+        ConfigurationError: something is not.
+    """
+    check_session(spark)
+    check_sink(sink)
+    if plan.instances is None:
+        raise ConfigurationError("instances", None, "give the number of tasks, 1 or more")
+    check_text("control_host", control_host, "the driver's address as executors reach it")
+    return plan
 
 
 def _refuse_speculation(spark: SparkSession, *, is_allowed: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar, Unpack
 from confluent_kafka import Message
 
 from consumer_membership.errors import ConfigurationError, SinkError
+from consumer_membership.spark.arguments import check_config, check_sink
 from consumer_membership.spark.context import SinkContext
 from consumer_membership.spark.control import ControlLink
 from consumer_membership.spark.ends import ends_now
@@ -59,11 +60,13 @@ def member_task(
         ConfigurationError: a key or a parameter that cannot work, a function that cannot be pickled.
         TransportError: the brokers do not say where the topics end.
     """
+    check_config(config)
     named = group or config.get("group.id")
     if not isinstance(named, str):
         raise ConfigurationError("group.id", named, "name the group, in the configuration or as group=")
     if until not in (None, "now"):
         raise ConfigurationError("until", until, "give 'now' or None")
+    check_sink(function, "function")
     plan = planned(config, topics, named, Wishes(instances=instances, **options))
     sink = pickled(function, "function")
     if until is not None:

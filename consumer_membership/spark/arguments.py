@@ -1,0 +1,174 @@
+"""What callers give, of whatever type: refused on the driver, by name, before a broker is asked or a job begins.
+
+A value of the wrong type would show minutes later, in the words of whoever stumbled over it in a task.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeGuard
+
+from consumer_membership.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SESSION = "give the SparkSession in which the job is to run: SparkSession.builder.getOrCreate()"
+_SINK = "give a function or an object with __call__: {name}(batch, context)"
+
+
+def check_session(spark: SparkSession) -> None:
+    """Return if this is a session that is not stopped; one of Spark Connect is one, too.
+
+    Raises:
+        ConfigurationError: it is something else, or stopped.
+    """
+    # By what is used of it: a session is a class of its own with Spark Connect, and of its own again at some hosts.
+    if not hasattr(getattr(spark, "conf", None), "get"):
+        raise ConfigurationError("spark", _kind(spark), _SESSION)
+    try:
+        context = spark.sparkContext
+    except AttributeError:  # Spark Connect's own error is one, too
+        return
+    if getattr(context, "_jsc", context) is None:  # nothing else tells
+        raise ConfigurationError("spark", "a stopped session", f"it cannot run a job; {_SESSION}")
+
+
+def check_config(config: object) -> None:
+    """Return if these are keys with values; the values are the configuration's to check.
+
+    Raises:
+        ConfigurationError: they are not.
+    """
+    if not isinstance(config, Mapping):
+        remedy = 'give a dict as for Consumer, {"bootstrap.servers": "...", ...}'
+        raise ConfigurationError("config", _kind(config), remedy)
+    for key in config:
+        if not isinstance(key, str):
+            raise ConfigurationError("config", key, "keys are texts, as in {'bootstrap.servers': '...'}")
+
+
+def topic_names(topics: object) -> tuple[str, ...]:
+    """The topics, each once.
+
+    Raises:
+        ConfigurationError: it is no list of names, or an empty one.
+    """
+    if isinstance(topics, str):
+        raise ConfigurationError("topics", topics, "give a list of topics")
+    if isinstance(topics, bytes | Mapping) or not isinstance(topics, Iterable):
+        raise ConfigurationError("topics", _kind(topics), "give a list of topics")
+    named = tuple(topics)
+    for topic in named:
+        if not isinstance(topic, str) or not topic:
+            raise ConfigurationError("topics", topic, "the name of a topic is a text, and not an empty one")
+        if topic.startswith("^"):
+            raise ConfigurationError("topics", topic, "patterns are not taken here; name the topics")
+    if not named:
+        raise ConfigurationError("topics", named, "name at least one topic")
+    return tuple(dict.fromkeys(named))
+
+
+def check_group(group: object) -> None:
+    """Return if this is a name of a group.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if not isinstance(group, str) or not group:
+        raise ConfigurationError("group", group, "name the group")
+
+
+def check_text(name: str, value: object, what: str) -> None:
+    """Return if this is a text, or None where nothing is asked for; `what` says what it is to be.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigurationError(name, value, f"give {what} as a text, or leave it out")
+
+
+def check_count(name: str, value: object, remedy: str) -> None:
+    """Return if this is a whole number, 1 or more.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(name, value, remedy)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether one can count with it."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_time(name: str, seconds: object) -> None:
+    """Return if these are seconds, more than 0.
+
+    Raises:
+        ConfigurationError: they are not.
+    """
+    if not is_number(seconds) or not seconds > 0:
+        raise ConfigurationError(name, seconds, "give seconds, more than 0")
+
+
+def check_until(until: object) -> None:
+    """Return if this is "now", or an end for each of some partitions.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if isinstance(until, str) and until == "now":
+        return
+    remedy = "give 'now', or an end offset for each partition, by (topic, number)"
+    if not isinstance(until, Mapping):
+        raise ConfigurationError("until", until, remedy)
+    for partition, end in until.items():
+        if not isinstance(end, int) or isinstance(end, bool):
+            raise ConfigurationError("until", {partition: end}, remedy)
+
+
+def check_sink(sink: object, name: str = "sink") -> None:
+    """Return if this can be called with a batch and its context.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
+    remedy = _SINK.format(name=name)
+    if not callable(sink):
+        raise ConfigurationError(name, _kind(sink), remedy)
+    try:
+        # Of what is really called: what a decorator wraps may take something else.
+        signature = inspect.signature(sink, follow_wrapped=False)
+    except ValueError:  # of some functions in C nobody knows
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as refused:
+        advice = f"; make an object of the class {sink.__name__} first" if isinstance(sink, type) else ""
+        raise ConfigurationError(
+            name,
+            getattr(sink, "__qualname__", type(sink).__qualname__),
+            f"{remedy}; it takes {signature} and cannot be called so: {refused}{advice}",
+        ) from None
+
+
+def check_columns(columns: object, known: Collection[str]) -> None:
+    """Return if these are some of the known ones, each once.
+
+    Raises:
+        ConfigurationError: they are not.
+    """
+    if isinstance(columns, Collection) and not isinstance(columns, str):
+        named = list(columns)
+        if named and all(one in known for one in named) and len(set(named)) == len(named):
+            return
+    raise ConfigurationError("columns", columns, f"give a list of some of {', '.join(known)}, each once")
+
+
+def _kind(value: object) -> str | None:
+    """What of a value of the wrong type may be shown: whatever it is, there may be a password in it."""
+    return None if value is None else type(value).__qualname__

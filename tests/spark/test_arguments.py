@@ -1,0 +1,237 @@
+"""Whatever a caller gives is refused on the driver, by name: no broker is asked, and no job begins."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import Message
+
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark import (
+    ParquetSink,
+    SinkContext,
+    check,
+    drain,
+    foreach_partition,
+    member_task,
+    read_group,
+    run,
+)
+from consumer_membership.spark.arguments import check_sink
+
+#: Where nobody listens: whoever asks fails with another error.
+CONFIG: Mapping[str, object] = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+class Conf:
+    """A session's, with nothing in it."""
+
+    def get(self, _: str, default: str | None = None) -> str | None:
+        """The default."""
+        return default
+
+
+#: As much of a session as is looked at before a job.
+SESSION = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=object()))
+STOPPED = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=None))
+
+
+def write(_batch: list[Message], _context: SinkContext) -> None:
+    """A sink."""
+
+
+def each(_: Iterator[Message]) -> None:
+    """What was written for foreachPartition."""
+
+
+GIVEN: Mapping[str, object] = {
+    "spark": SESSION,
+    "config": CONFIG,
+    "topics": ["orders"],
+    "group": "billing",
+    "sink": write,
+}
+
+WRONG_FOR_ALL: list[tuple[str, object]] = [
+    ("spark", None),
+    ("spark", {"bootstrap.servers": "secret"}),
+    ("spark", STOPPED),
+    ("config", None),
+    ("config", "bootstrap.servers=secret"),
+    ("config", {5: 1}),
+    ("topics", None),
+    ("topics", 5),
+    ("topics", "orders"),
+    ("topics", b"orders"),
+    ("topics", {"orders": 1}),
+    ("topics", [5]),
+    ("topics", [""]),
+    ("topics", []),
+    ("topics", ["^orders"]),
+    ("group", None),
+    ("group", 5),
+    ("group", ""),
+    ("pipeline", 5),
+    ("pipeline", ""),
+]
+WRONG_FOR_RUNS: list[tuple[str, object]] = [
+    *WRONG_FOR_ALL,
+    ("sink", None),
+    ("sink", "postgresql://user:secret@host"),
+    ("sink", each),
+    ("sink", ParquetSink),
+    ("instances", "2"),
+    ("instances", None),
+    ("instances", 2.0),
+    ("control_host", 5),
+    ("batch_wait_s", "1"),
+    ("sink_timeout_s", None),
+    ("batch_size", "many"),
+]
+WRONG_FOR_DRAINS: list[tuple[str, object]] = [
+    *WRONG_FOR_RUNS,
+    ("timeout_s", "5"),
+    ("timeout_s", 0),
+    ("timeout_s", True),
+    ("timeout_s", float("nan")),
+    ("until", None),
+    ("until", 5),
+    ("until", "later"),
+    ("until", {("orders", 0): "5"}),
+]
+WRONG_FOR_READS: list[tuple[str, object]] = [
+    *WRONG_FOR_ALL,
+    ("timeout_s", None),
+    ("tasks", "4"),
+    ("tasks", 0),
+    ("until", None),
+    ("until", {("orders", 0): None}),
+    ("columns", "key"),
+    ("columns", None),
+    ("columns", [["key"]]),
+]
+WRONG_FOR_CHECKS: list[tuple[str, object]] = [
+    ("spark", None),
+    ("spark", STOPPED),
+    ("config", "bootstrap.servers=secret"),
+    ("timeout_s", "5"),
+]
+WRONG_FOR_TASKS: list[tuple[str, object]] = [
+    *[(name, value) for name, value in WRONG_FOR_ALL if name not in ("spark", "group")],
+    ("function", None),
+    ("function", each),
+    ("instances", "2"),
+    ("until", 5),
+]
+
+
+def refused(call: Callable[..., object], given: Mapping[str, object], name: str, value: object) -> None:
+    """The call is refused for this parameter, whose value is not shown where it may be a secret."""
+    with pytest.raises(ConfigurationError) as caught:
+        call(**{**given, name: value})
+    assert caught.value.key == name
+    assert caught.value.remedy
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_FOR_RUNS)
+def test_run_refuses(name: str, value: object) -> None:
+    """Wrong types, and values that cannot be."""
+    refused(run, GIVEN, name, value)
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_FOR_DRAINS)
+def test_drain_refuses(name: str, value: object) -> None:
+    """Wrong types, and values that cannot be."""
+    refused(drain, GIVEN, name, value)
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_FOR_READS)
+def test_read_group_refuses(name: str, value: object) -> None:
+    """Wrong types, and values that cannot be."""
+    refused(read_group, {name: given for name, given in GIVEN.items() if name != "sink"}, name, value)
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_FOR_CHECKS)
+def test_check_refuses(name: str, value: object) -> None:
+    """What it could find nothing out with; the rest are its findings."""
+    refused(check, GIVEN, name, value)
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_FOR_TASKS)
+def test_member_task_refuses(name: str, value: object) -> None:
+    """Wrong types, and values that cannot be."""
+    given = {"config": CONFIG, "topics": ["orders"], "group": "billing", "function": write}
+    refused(member_task, given, name, value)
+
+
+# ---- sinks -----------------------------------------------------------------------------------------------------------
+
+
+def wrapped(function: Callable[[list[Message]], None]) -> Callable[[list[Message], SinkContext], None]:
+    """A decorator whose function takes the context away."""
+
+    @functools.wraps(function)
+    def sink(batch: list[Message], _: SinkContext) -> None:
+        function(batch)
+
+    return sink
+
+
+@wrapped
+def decorated(batch: list[Message]) -> None:
+    """A sink by its decorator."""
+
+
+class Loose:
+    """An object that takes whatever comes."""
+
+    def __call__(self, *args: object, **kwargs: object) -> None:
+        """Nothing."""
+
+
+class Keyed:
+    """An object with more parameters than a sink has."""
+
+    def __call__(self, batch: object, context: object, *, level: int = 1) -> None:
+        """Nothing."""
+
+    def write(self, batch: object, context: object) -> None:
+        """Nothing."""
+
+
+def levelled(_level: int, _batch: list[Message], _context: SinkContext) -> None:
+    """What is a sink with its first argument given."""
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        write,
+        decorated,
+        Loose(),
+        Keyed(),
+        Keyed().write,
+        functools.partial(levelled, 3),
+        foreach_partition(each),
+        print,
+        max,
+    ],
+)
+def test_whatever_can_be_called_with_a_batch_and_its_context_is_a_sink(sink: object) -> None:
+    """Where nobody knows what it takes, it is tried."""
+    check_sink(sink)
+
+
+def test_sink_that_takes_something_else_is_told_what_it_is_called_with() -> None:
+    """Each task would say so instead, after a job has begun; a class is mostly meant as an object of it."""
+    with pytest.raises(
+        ConfigurationError, match=r"sink\(batch, context\); it takes \(_: .*too many positional"
+    ) as caught:
+        check_sink(each)
+    assert caught.value.value == "each"
+    with pytest.raises(ConfigurationError, match="make an object of the class ParquetSink first"):
+        check_sink(ParquetSink)
