@@ -138,7 +138,8 @@ class Consumer:
         They are POSIX extended regular expressions and need not reach the end of a name: `^orders-` is all that begins
         so. What only RE2/J reads (`(?...)`) goes to the broker, which matches whole names. With group.protocol=consumer
         all patterns are RE2/J and go there as they are written, as librdkafka's do: `^orders-` is then a name.
-        Replaces an earlier subscription and its callbacks. Callbacks get this consumer and the partitions in question,
+        Replaces an earlier subscription and its callbacks: of topics that are named no more nothing comes from now on,
+        whenever the group takes their partitions. Callbacks get this consumer and the partitions in question,
         on the thread that polls or closes; `on_revoke` stands in where there is no `on_lost`.
         """
         session = self._use()
@@ -147,7 +148,10 @@ class Consumer:
 
     @at_the_door
     def unsubscribe(self, *, membership: Membership = "default") -> None:
-        """Leave the group, as `close` does; the revocation callback is served by the next polls, or by close."""
+        """Leave the group, as `close` does: nothing more comes of what was subscribed.
+
+        The revocation callback is served by the next polls, or by close.
+        """
         self._use().unsubscribe(arguments.leave_option(membership))
 
     @at_the_door

@@ -25,7 +25,7 @@ from consumer_membership.runtime.open_commits import GRACE_S
 from consumer_membership.runtime.refusals import StateError, UnansweredError
 from consumer_membership.runtime.steps import Steps
 from consumer_membership.runtime.turnstile import Turnstile
-from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, TopicPartition
+from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, Subscription, TopicPartition
 
 T = TypeVar("T")
 WantedT = TypeVar("WantedT", bound=Wanted)
@@ -57,8 +57,42 @@ class DataPlane:
         self._announce = announce
         self._commit_by_hand = commit_by_hand
         self._fetch_committed = fetch_committed
-        #: Whether the application asked for topics: partitions then come from the group.
-        self.is_subscribed = False
+        #: What the application asked for, so that partitions come from the group; empty: nothing.
+        self._subscription = Subscription()
+        #: Whether an earlier subscription was given up, and the group has not taken everything yet.
+        self._is_leaving = False
+
+    # ---- subscribing ----
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether the application asked for topics: partitions then come from the group."""
+        return bool(self._subscription)
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Hand out what is of these topics only, and have them looked up; an empty one: nothing, the member leaves.
+
+        What the group gave for an earlier subscription stays assigned until it takes it, and nothing more of it comes
+        (KAFKA-19356): where that one was given up as a whole, nothing at all until the member has left.
+        """
+        with self._turnstile:
+            self._fetcher.warm(subscription.topics)
+            self._subscription = subscription
+            self._is_leaving |= not subscription
+            self._keep_to_subscription()
+
+    def left(self) -> None:
+        """The member has left, and the group has taken everything: what it gives from now on is of a new membership."""
+        with self._turnstile:
+            self._is_leaving = False
+            self._keep_to_subscription()
+
+    def _keep_to_subscription(self) -> None:
+        if self._is_leaving or not self._subscription:
+            self._fetcher.keep_to(frozenset())
+        else:
+            # Which topics a pattern means is the group's to say.
+            self._fetcher.keep_to(None if self._subscription.patterns else self._subscription.topics)
 
     # ---- assigning ----
 

@@ -55,9 +55,13 @@ class Fetcher:
         #: Partitions that the group gave, and those that the application assigned itself.
         self.held: set[TopicPartition] = set()
         self.by_hand: set[TopicPartition] = set()
-        #: Held back by the application, and held back because their revocation is under way.
+        #: Held back by the application, because their revocation is under way, and because it is still to come: they
+        #: are the group's and of a subscription that was given up.
         self.paused: set[TopicPartition] = set()
         self.frozen: set[TopicPartition] = set()
+        self.given_up: set[TopicPartition] = set()
+        #: The topics of which the group's partitions are handed out; None: of all.
+        self._topics: frozenset[str] | None = None
         #: The offset that `assignment()` shows of a partition.
         self._shown: dict[TopicPartition, int] = {}
         #: Where a partition starts: as long as that record waits, nothing of the partition was delivered.
@@ -102,9 +106,13 @@ class Fetcher:
     @property
     def can_deliver(self) -> bool:
         """Whether a record may come from the handle."""
-        if not self.paused and not self.frozen:  # nearly always, and asked for in every slice
+        if not self.paused and not self.frozen and not self.given_up:  # nearly always, and asked for in every slice
             return bool(self.held or self.by_hand)
-        return not self.assigned <= (self.paused | self.frozen)
+        return not self.assigned <= self._held_back
+
+    @property
+    def _held_back(self) -> set[TopicPartition]:
+        return self.paused | self.frozen | self.given_up
 
     def fetch(self, limit: int, timeout_s: float) -> list[Message]:
         """At most `limit` records from the handle itself, gathered for at most this time."""
@@ -153,10 +161,12 @@ class Fetcher:
         """Assign these as well, by hand or as those which the group gave."""
         self.handle.incremental_assign(partitions)
         self._look_up_new(partitions)
-        for partition in map(key_of, partitions):
+        added = {key_of(partition) for partition in partitions}
+        for partition in added:
             (self.held if partition in of_group else self.by_hand).add(partition)
         self._begin(partitions)
-        self._hold_back(self.paused & {key_of(partition) for partition in partitions})
+        self.given_up |= self._unwanted(added)
+        self._hold_back(self._held_back & added)
 
     def add_for_group(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Assign what the group gave, from these offsets; what is fetched already goes on."""
@@ -169,7 +179,9 @@ class Fetcher:
         self.held |= offsets.keys()
         self.by_hand -= offsets.keys()
         self.show_as_stored(offsets)
-        self._hold_back(self.paused & new.keys())
+        unwanted = self._unwanted(offsets.keys()) - self.given_up
+        self.given_up |= unwanted
+        self._hold_back((self.paused & new.keys()) | (unwanted - self.paused))
 
     def show_as_stored(self, partitions: Iterable[TopicPartition]) -> None:
         """Have `assignment()` show these as starting where the group left off."""
@@ -210,12 +222,13 @@ class Fetcher:
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
         self.deliveries.drop(partitions)
-        held_back = (self.paused | self.frozen) & set(partitions)
+        held_back = self._held_back & set(partitions)
         if held_back:
             # Else librdkafka would hold the partition back when it comes again.
             self.handle.resume(wanted(held_back))
         self.paused.difference_update(partitions)
         self.frozen.difference_update(partitions)
+        self.given_up.difference_update(partitions)
         for partition in partitions:
             for memory in (self._shown, self._starts, self._logical, self._before_seek, self._nudged):
                 memory.pop(partition, None)
@@ -226,13 +239,13 @@ class Fetcher:
         """Hold back these until they are resumed; what is neither assigned nor `arriving` is passed over."""
         new = set(partitions) & (self.assigned | set(arriving)) - self.paused
         self.paused |= new
-        self._hold_back(new & self.assigned - self.frozen)
+        self._hold_back(new & self.assigned - self.frozen - self.given_up)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Let these go on, with what was kept of them first."""
         again = set(partitions) & self.paused
         self.paused -= again
-        self._let_go(again & self.assigned - self.frozen)
+        self._let_go(again & self.assigned - self.frozen - self.given_up)
 
     def freeze(self, partitions: Collection[TopicPartition]) -> None:
         """Hold back exactly these for their revocation; what was frozen for an earlier one goes on."""
@@ -240,13 +253,30 @@ class Fetcher:
         self.thaw(self.frozen - new)
         added = new - self.frozen
         self.frozen |= added
-        self._hold_back(added - self.paused)
+        self._hold_back(added - self.paused - self.given_up)
 
     def thaw(self, partitions: Collection[TopicPartition]) -> None:
         """Let these go on: their revocation does not take place."""
         again = set(partitions) & self.frozen
         self.frozen -= again
-        self._let_go(again - self.paused)
+        self._let_go(again - self.paused - self.given_up)
+
+    def keep_to(self, topics: frozenset[str] | None) -> None:
+        """Hand out nothing of what the group gave, or still gives, but for partitions of these topics (None: all).
+
+        The rest is held back until the group takes it: what was handed out last is still what is committed of it.
+        """
+        self._topics = topics
+        unwanted = self._unwanted(self.held)
+        again, new = self.given_up - unwanted, unwanted - self.given_up
+        self.given_up = unwanted
+        self._hold_back(new - self.paused - self.frozen)
+        self._let_go(again - self.paused - self.frozen)
+
+    def _unwanted(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        if self._topics is None:
+            return set()
+        return {partition for partition in self.held.intersection(partitions) if partition.topic not in self._topics}
 
     def _hold_back(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:
@@ -313,8 +343,8 @@ class Fetcher:
             starts.append(Wanted(*partition, self._logical[partition] if offset is None else offset))
         handle = self._make_handle()
         handle.incremental_assign(starts)
-        if self.paused or self.frozen:
-            handle.pause(wanted(self.paused | self.frozen))
+        if self._held_back:
+            handle.pause(wanted(self._held_back))
         former, self.handle = self.handle, handle
         self.warm(self._warm.copy())
         former.close()

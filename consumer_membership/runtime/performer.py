@@ -53,6 +53,7 @@ class Performer:
         *,
         post: Callable[[PositionsReported], None],
         on_commit: CommitCallback | None,
+        on_left: Callable[[], None],
     ) -> None:
         self._mailroom = mailroom
         self._steps = steps
@@ -60,6 +61,7 @@ class Performer:
         self._turnstile = turnstile
         self._post = post
         self._on_commit = on_commit
+        self._on_left = on_left
         self._fatal: RaiseToApplication | None = None
         #: When it was told last.
         self._told_at = 0.0
@@ -117,6 +119,7 @@ class Performer:
                 self._tell(effect)
             case LeaveCompleted():
                 self.leaves += 1
+                self._on_left()
             case _:
                 assert_never(effect)
 

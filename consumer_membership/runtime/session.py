@@ -113,7 +113,13 @@ class Session:
             fetch_committed=self._port.fetch_committed,
         )
         self._performer = Performer(
-            self.mailroom, self._steps, self._book, self._turnstile, post=self._port.post, on_commit=on_commit
+            self.mailroom,
+            self._steps,
+            self._book,
+            self._turnstile,
+            post=self._port.post,
+            on_commit=on_commit,
+            on_left=self.partitions.left,
         )
         self.commits = Commits(
             self._open_commits, self._book, self._steps, self._turnstile, self.life, self.mailroom, self._performer
@@ -179,17 +185,15 @@ class Session:
                 self._log.warning("[Consumer groupId=%s] %s", self._settings.group_id, pattern.note)
         if self._place is not None and self.life.take_place(self._place):
             self._log.warning("%s", self._place.warning())
-        with self._turnstile:
-            self._fetcher.warm(subscription.topics)
+        self.partitions.subscribe(subscription)
         self._steps.listener = listener
-        self.partitions.is_subscribed = True
         self._port.post(Subscribed(subscription=subscription))
         self._announced = None
 
     def unsubscribe(self, option: LeaveOption) -> None:
-        """Leave the group; on_revoke is called by the next polls, or by close."""
+        """Leave the group, and hand out nothing more of it; on_revoke is called by the next polls, or by close."""
         self.life.check()
-        self.partitions.is_subscribed = False
+        self.partitions.subscribe(Subscription())
         self._port.post(LeaveRequested(option=option))
 
     # ---- polling ----

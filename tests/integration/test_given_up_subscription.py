@@ -1,0 +1,212 @@
+"""Unsubscribed, or subscribed to something else, with records in the buffer: beside confluent-kafka on a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 30.0
+RECORDS = 5000
+READ = 100
+Calls = list[tuple[str, int]]
+Records = list[tuple[str, int]]
+#: Either consumer: the calls are the same.
+AnyConsumer = Any
+
+PROTOCOLS = {
+    "consumer": {"group.protocol": "consumer"},
+    "eager": {"group.protocol": "classic"},
+    "cooperative": {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"},
+}
+
+
+@dataclass(slots=True)
+class Life:
+    """One consumer of one partition, and what it saw."""
+
+    consumer: AnyConsumer
+    calls: Calls = field(default_factory=list)
+    records: Records = field(default_factory=list)
+
+    def subscribe(self, *topics: str) -> None:
+        """Ask for these."""
+        self.consumer.subscribe(
+            list(topics), **{f"on_{name}": partial(self._told, name) for name in ("assign", "revoke")}
+        )
+
+    def _told(self, name: str, _: AnyConsumer, partitions: list[Partition]) -> None:
+        if partitions:
+            self.calls.append((name, len(partitions)))
+
+    def poll_until(self, is_so: Callable[[], bool]) -> None:
+        """Poll until this holds."""
+        give_up_at = monotonic() + PATIENCE_S
+        while not is_so():
+            assert monotonic() < give_up_at, (self.calls, self.records[-3:])
+            message = self.consumer.poll(0.05)
+            if message is not None:
+                assert message.error() is None
+                self.records.append((message.topic(), message.offset()))
+
+    def consume_until(self, is_so: Callable[[], bool]) -> None:
+        """The same by batches, which may go past the buffer."""
+        give_up_at = monotonic() + PATIENCE_S
+        while not is_so():
+            assert monotonic() < give_up_at, (self.calls, self.records[-3:])
+            self.records += [(one.topic(), one.offset()) for one in self.consumer.consume(READ, 0.05)]
+
+
+class Stage:
+    """A broker with two topics of one partition each, and a group."""
+
+    def __init__(self, kafka: Broker, protocol: str) -> None:
+        self.servers = kafka.bootstrap_servers
+        self.topic, self.other = (create_topic(self.servers, unique(name), 1) for name in ("topic", "other"))
+        for name in (self.topic, self.other):
+            produce(self.servers, name, RECORDS)
+        self.config = {
+            "bootstrap.servers": self.servers,
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 600_000,
+            **PROTOCOLS[protocol],
+        }
+
+    def play(
+        self, kind: Callable[..., AnyConsumer], scene: Callable[[Life, Stage], None]
+    ) -> tuple[tuple[Calls, Records], dict[str, int]]:
+        """What a consumer of this kind saw in this scene, and what its group has committed when it has ended."""
+        group = unique("group")
+        with closing(kind({**self.config, "group.id": group})) as consumer:
+            life = Life(consumer)
+            scene(life, self)
+        return (life.calls, life.records), self.committed(group)
+
+    def committed(self, group: str) -> dict[str, int]:
+        """What a group has committed."""
+        said = GroupAdmin({"bootstrap.servers": self.servers}).committed(group)
+        names = {self.topic: "topic", self.other: "other"}
+        return {
+            names[at.topic]: found.offset
+            for at, found in said.items()
+            if isinstance(at, TopicPartition) and isinstance(found, OffsetAndMetadata)
+        }
+
+
+def read_some(life: Life, stage: Stage) -> None:
+    """Take a hundred records; many more wait in the buffer."""
+    life.subscribe(stage.topic)
+    life.poll_until(lambda: len(life.records) == READ)
+
+
+def unsubscribed(life: Life, stage: Stage) -> None:
+    """By `poll` until the revocation, and longer."""
+    read_some(life, stage)
+    life.consumer.unsubscribe()
+    life.poll_until(lambda: ("revoke", 1) in life.calls)
+    assert life.consumer.poll(0.3) is None
+
+
+def unsubscribed_in_batches(life: Life, stage: Stage) -> None:
+    """By `consume`."""
+    read_some(life, stage)
+    life.consumer.unsubscribe()
+    life.consume_until(lambda: ("revoke", 1) in life.calls)
+    assert life.consumer.consume(READ, 0.3) == []
+
+
+def unsubscribed_and_closed(life: Life, stage: Stage) -> None:
+    """Without another poll."""
+    read_some(life, stage)
+    life.consumer.unsubscribe()
+
+
+def resubscribed(life: Life, stage: Stage) -> None:
+    """To the same topic, once the old membership is over: from the record after the last one."""
+    unsubscribed(life, stage)
+    life.subscribe(stage.topic)
+    life.poll_until(lambda: len(life.records) == 2 * READ)
+
+
+SCENES: dict[Callable[[Life, Stage], None], dict[str, int]] = {
+    unsubscribed: {"topic": READ},
+    unsubscribed_in_batches: {"topic": READ},
+    unsubscribed_and_closed: {"topic": READ},
+    resubscribed: {"topic": 2 * READ},
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("scene", SCENES)
+def test_nothing_more_comes_and_offsets_are_confluent_kafka_s(
+    kafka: Broker, protocol: str, scene: Callable[[Life, Stage], None]
+) -> None:
+    """Not one record of what was given up; what was handed out last is what is committed, and the next start."""
+    stage = Stage(kafka, protocol)
+    theirs, ours = (stage.play(kind, scene) for kind in (confluent_kafka.Consumer, Consumer))
+    assert ours == theirs
+    assert ours[1] == SCENES[scene]
+
+
+# ---- another subscription at once -----------------------------------------------------------------------------------
+
+
+def resubscribed_at_once(life: Life, stage: Stage) -> None:
+    """To the same topic, without a poll in between."""
+    read_some(life, stage)
+    life.consumer.unsubscribe()
+    life.subscribe(stage.topic)
+    life.poll_until(lambda: len(life.records) == 2 * READ)
+
+
+def replaced(life: Life, stage: Stage, *, leaves: bool) -> None:
+    """By the other topic."""
+    read_some(life, stage)
+    if leaves:
+        life.consumer.unsubscribe()
+    life.subscribe(stage.other)
+    life.poll_until(lambda: len(life.records) == 2 * READ)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_same_topic_goes_on_after_the_last_record(kafka: Broker, protocol: str) -> None:
+    """With the old membership given up and the new one made; confluent-kafka never joins again (consumer protocol)."""
+    stage = Stage(kafka, protocol)
+    (calls, records), committed = stage.play(Consumer, resubscribed_at_once)
+    assert (calls[:3], committed) == ([("assign", 1), ("revoke", 1), ("assign", 1)], {"topic": 2 * READ})
+    assert records == [(stage.topic, offset) for offset in range(2 * READ)]
+    if protocol != "consumer":
+        assert stage.play(confluent_kafka.Consumer, resubscribed_at_once) == ((calls, records), committed)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("leaves", [True, False], ids=["unsubscribed", "not unsubscribed"])
+def test_other_topic_takes_the_place_at_once(kafka: Broker, protocol: str, *, leaves: bool) -> None:
+    """KAFKA-19356: records of what is subscribed no more do not come, whenever the group takes its partitions.
+
+    confluent-kafka does so with the eager strategies; with the others, and without unsubscribe, it goes on with the
+    old topic until the rebalance.
+    """
+    stage = Stage(kafka, protocol)
+    scene = partial(replaced, leaves=leaves)
+    (calls, records), committed = stage.play(Consumer, scene)
+    assert calls[:3] == [("assign", 1), ("revoke", 1), ("assign", 1)]
+    assert records == [(name, offset) for name in (stage.topic, stage.other) for offset in range(READ)]
+    assert committed == {"topic": READ, "other": READ}
+    if protocol == "eager":
+        assert stage.play(confluent_kafka.Consumer, scene) == ((calls, records), committed)
