@@ -2,6 +2,7 @@
 
     MembershipError
     ├── ConfigurationError       the caller's: a key, a value or a use that cannot work
+    │   └── ArgumentTypeError    the same, of the wrong type (a TypeError, too)
     ├── UseError                 the caller's: a call that this object cannot take now (closed, forked, pickled)
     ├── AssignmentError          the caller's own assignor: a result that cannot be sent to the group
     ├── UnsupportedProtocolError the broker does not offer what the configuration asks for
@@ -34,6 +35,10 @@ class ConfigurationError(MembershipError):
         self.key = key
         self.value = value
         self.remedy = remedy
+
+
+class ArgumentTypeError(ConfigurationError, TypeError):
+    """A key or an argument of the wrong type; the text names it, the value and what to give."""
 
 
 class UseError(MembershipError):

@@ -633,6 +633,27 @@ def test_what_is_no_token_is_refused_without_naming_it(returned: object, words: 
     assert len(callback.calls) == 2
 
 
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (("hunter2\ud800", NOW + 100), "the token has a character"),
+        (("hunter2", NOW + 100, "hunter2\ud800"), "the principal cannot be sent: it is not UTF-8"),
+        (("hunter2", NOW + 100, "hunter2\0"), "the principal cannot be sent: it has a NUL character"),
+        (("hunter2", NOW + 100, "me", {"a\ud800": "x"}), "extension 'a\\ud800' needs a name"),
+        (("hunter2", NOW + 100, "me", {"a": "hunter2\0"}), "extension 'a' needs a value"),
+    ],
+)
+def test_text_that_c_cannot_take_does_not_get_there(returned: object, words: str) -> None:
+    """The name of such an extension is a segmentation fault in confluent-kafka."""
+    tokens, _, _ = shared(returned)
+    with pytest.raises(AuthenticationError) as caught:
+        tokens.token()
+    assert words in str(caught.value)
+    assert "hunter2" not in f"{caught.value!r}"
+    assert tokens(None) == ()
+    assert words in tokens.last_failure
+
+
 def test_token_does_not_change_with_what_was_returned() -> None:
     """An application may use its dict again."""
     extensions = {"a": "b"}

@@ -41,8 +41,6 @@ def _refuse_group(given: Mapping[str, object]) -> None:
     if group is None or not str(group):
         remedy = "Failed to create consumer: group.id must be set; give it in the configuration or in the environment "
         raise ConfigurationError("group.id", group, f"{remedy}variable {variable_of('group.id')}")
-    if "\0" in str(group):
-        raise ConfigurationError("group.id", group, "a group id cannot hold a NUL character; remove it")
     if str(given.get("group.protocol")).lower() == "consumer":
         for key, remedy in NOT_OF_THE_CONSUMER_PROTOCOL.items():
             if key in given:

@@ -7,10 +7,15 @@ be given this way, those that only librdkafka knows too; what the program itself
 from __future__ import annotations
 
 import os
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
+
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.text import speakable
 
 PREFIX = "CONSUMER_MEMBERSHIP_"
 #: The one textual key of librdkafka that has an underscore of its own.
@@ -32,6 +37,26 @@ def _key_of(variable: str) -> str:
     return _UNDERSCORED.get(dotted, dotted)
 
 
+@contextmanager
+def naming_variables(in_program: Container[str]) -> Iterator[None]:
+    """A refusal in here names the environment variable, where its key came from one and not from the program."""
+    try:
+        yield
+    except ConfigurationError as refused:
+        variable = next((name for name in _variables() if speakable(_key_of(name)) == refused.key), None)
+        if refused.key in in_program or variable is None:
+            raise
+        origin = (
+            f"it comes from the environment variable {speakable(variable)}; change it, or unset it: each one that "
+            f"begins with {PREFIX} is taken for a key"
+        )
+        raise type(refused)(refused.key, refused.value, f"{refused.remedy} ({origin})") from refused
+
+
+def _variables() -> Iterator[str]:
+    return (name for name in os.environ if name.startswith(PREFIX) and len(name) > len(PREFIX))
+
+
 class DottedEnvironment(PydanticBaseSettingsSource):
     """The environment variables with the prefix, under their dotted names."""
 
@@ -42,8 +67,4 @@ class DottedEnvironment(PydanticBaseSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         """All of them at once: keys that no field knows are librdkafka's to judge."""
-        return {
-            _key_of(name): value
-            for name, value in os.environ.items()
-            if name.startswith(PREFIX) and len(name) > len(PREFIX)
-        }
+        return {_key_of(name): os.environ[name] for name in _variables()}

@@ -19,7 +19,7 @@ from consumer_membership.config.contradictions import (
     shown,
 )
 from consumer_membership.config.endpoints import parse_endpoints
-from consumer_membership.config.environment import DottedEnvironment, variable_of
+from consumer_membership.config.environment import DottedEnvironment, naming_variables, variable_of
 from consumer_membership.config.protocol import protocol_settings
 from consumer_membership.config.refusals import KEPT_FROM_THE_FETCHER
 from consumer_membership.config.security import sasl_settings, tls_settings, with_shared_tokens
@@ -33,9 +33,11 @@ from consumer_membership.config.settings import (
     SubscriptionSettings,
 )
 from consumer_membership.config.strategies import DEFAULT, remote_assignor
+from consumer_membership.config.texts import checked_keys, refuse_texts
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.text import excerpt
 from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 #: librdkafka's meaning of auto.commit.interval.ms=0 is "not by time"; the member's schedule takes a day for it.
@@ -160,17 +162,16 @@ class ConsumerConfig(BaseSettings):
         Raises:
             ConfigurationError: with the key, its value (`***` for a secret) and the remedy.
         """
-        try:
-            return cls(**config)  # type: ignore[arg-type]  # pydantic reads the values, whatever they are
-        except ValidationError as refused:
-            first = refused.errors(include_url=False, include_context=False)[0]
-            key = str(first["loc"][0])
-            remedy = first["msg"].removeprefix("Value error, ")
-            if key not in config:
-                remedy += f" (it comes from the environment variable {variable_of(key)})"
-            raise ConfigurationError(
-                key, shown(key, config.get(key, os.environ.get(variable_of(key)))), remedy
-            ) from None
+        given = checked_keys(config)
+        with naming_variables(given):
+            try:
+                return cls(**given)  # type: ignore[arg-type]  # pydantic reads the values, whatever they are
+            except ValidationError as refused:
+                first = refused.errors(include_url=False, include_context=False)[0]
+                key = str(first["loc"][0])
+                value = shown(key, given.get(key, os.environ.get(variable_of(key))))
+                value = excerpt(value) if isinstance(value, str) else value
+                raise ConfigurationError(key, value, first["msg"].removeprefix("Value error, ")) from None
 
     @classmethod
     def settings_customise_sources(
@@ -187,7 +188,8 @@ class ConsumerConfig(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _refuse_what_cannot_be_honoured(cls, data: dict[str, Any]) -> dict[str, Any]:
-        given = {str(key): value for key, value in data.items() if value is not None}
+        given = {key: value for key, value in checked_keys(data).items() if value is not None}
+        refuse_texts(given)
         refuse_contradictions(given)
         shared = with_shared_tokens(given)
         return {**shared, "given": shared}

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from consumer_membership.text import LONGEST_ID_PREFIX, excerpt, problem_of
+
 #: A description of the group names each holder, and each claim reads one: more is a mistake in the bounds.
 LARGEST_POOL = 10_000
 
@@ -20,7 +22,8 @@ def parse_pool(value: object) -> tuple[str, ...]:
     """The ids in their order.
 
     Raises:
-        ValueError: it names no id, one twice, or more than `LARGEST_POOL`; or a range runs backwards.
+        ValueError: it names no id, one twice, one that cannot be, or more than `LARGEST_POOL`; or a range runs
+            backwards.
     """
     names = _COMMA.split(value) if isinstance(value, str) else _names(value)
     ids: list[str] = []
@@ -28,6 +31,9 @@ def parse_pool(value: object) -> tuple[str, ...]:
         if not name.strip():
             raise ValueError("it names an empty id; give names, or a range such as orders-{0..7}")
         for instance_id in _expanded(name.strip()):
+            problem = problem_of(instance_id, LONGEST_ID_PREFIX)
+            if problem is not None:
+                raise ValueError(f"the id {excerpt(instance_id)!a} cannot be: {problem}")
             ids.append(instance_id)
             if len(ids) > LARGEST_POOL:
                 raise ValueError(f"it names more than {LARGEST_POOL} ids; give narrower bounds")

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 
 from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol
 from consumer_membership.membership.classic.assignors import BUILT_IN
+from consumer_membership.text import excerpt, problem_of
 
 #: librdkafka's, so that a group of both agrees.
 DEFAULT = (BUILT_IN["range"], BUILT_IN["roundrobin"])
@@ -91,6 +92,9 @@ def _checked(given: object, what: str) -> Assignor:
     name, protocols = assignor.name, assignor.protocols
     if not _is_name(name):
         raise ValueError(f"the assignor {what} has the name {name!r}; give it one, text by which members agree on it")
+    problem = problem_of(name)
+    if problem is not None:
+        raise ValueError(f"the assignor {what} cannot have the name {excerpt(name)!a}: {problem}")
     if not _is_protocols(protocols):
         raise ValueError(
             f"the assignor {name} supports {protocols!r}; its protocols are a frozenset of RebalanceProtocol.EAGER, "

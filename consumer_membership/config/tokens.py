@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from typing import SupportsFloat
 
 from consumer_membership.config.settings import Token
 from consumer_membership.errors import AuthenticationError
+from consumer_membership.text import problem_of
 
 #: How much of its life a token is used for. librdkafka asks for the next one at 80 % of what was left when it got this
 #: one, and must not get the same again.
@@ -28,6 +29,8 @@ _SHORTEST, _LONGEST = 2, 4
 #: RFC 7628, section 3.1, as librdkafka checks it: visible characters, blanks and ends of lines.
 _VALUE = re.compile(r"[\t\n\r\x20-\x7e]*")
 _NAME = re.compile(r"[A-Za-z]+")
+#: What confluent-kafka refuses as it refuses every token that it cannot read.
+_NO_TOKEN: tuple[()] = ()
 #: The name under which the token itself is sent.
 _RESERVED = "auth"
 
@@ -65,7 +68,10 @@ class SharedTokens:
         self.last_failure = ""
 
     def __call__(self, config: str | None) -> object:
-        """What the callback returned or raises, unchecked: librdkafka has its own words for what is wrong."""
+        """What the callback returned or raises, unchecked: librdkafka has its own words for what is wrong.
+
+        But for text that is not UTF-8: confluent-kafka would not survive it in the name of an extension.
+        """
         with self._lock:
             kept = self._good()
             if kept is not None:
@@ -79,6 +85,8 @@ class SharedTokens:
                 self._keep(returned)
             except AuthenticationError as error:
                 self.last_failure = str(error)
+                if not all(problem_of(text, None) is None for text in _texts_in(returned)):
+                    return _NO_TOKEN
             return returned
 
     def token(self) -> Token:
@@ -134,9 +142,20 @@ def _token_of(returned: object, now: float) -> Token:
     value, expiry, *more = returned
     if more and not isinstance(more[0], str):
         raise _wrong(f"the principal is of the type {type(more[0]).__name__}")
+    problem = problem_of(more[0], None, is_secret=True) if more else None
+    if problem is not None:
+        raise _wrong(f"the principal cannot be sent: {problem}")
     return Token(
         value=_value(value), expires_at=_expiry(expiry, now), extensions=_extensions(more[1] if more[1:] else {})
     )
+
+
+def _texts_in(returned: object) -> Iterator[str]:
+    """All text in what a callback returned."""
+    parts = list(returned) if isinstance(returned, tuple) else []
+    for part in parts:
+        parts += [*part, *part.values()] if isinstance(part, dict) else []
+    return (part for part in parts if isinstance(part, str))
 
 
 def _value(given: object) -> str:

@@ -1,0 +1,229 @@
+"""Keys and values that Kafka or librdkafka could not take are refused by name, from the program and the environment."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer_membership.config import ConsumerConfig
+from consumer_membership.config.keys import KEYS, guess
+from consumer_membership.errors import ArgumentTypeError, ConfigurationError
+from consumer_membership.membership.classic.assignors import RangeAssignor
+from tests.test_text import ANY_TEXT, is_taken_by_c
+
+LEAST: dict[str, object] = {"bootstrap.servers": "broker:9092", "group.id": "orders"}
+PREFIX = "CONSUMER_MEMBERSHIP_"
+
+
+def refused(config: dict[str, object]) -> ConfigurationError:
+    """The refusal of the least configuration with these keys on top."""
+    with pytest.raises(ConfigurationError) as caught:
+        ConsumerConfig.from_mapping({**LEAST, **config})
+    return caught.value
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "a\0b"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "group.id",
+        "group.instance.id",
+        "group.instance.id.pool",
+        "group.remote.assignor",
+        "group.protocol",
+        "client.id",
+        "client.rack",
+        "bootstrap.servers",
+        "partition.assignment.strategy",
+        "sasl.username",
+        "topic.blacklist",
+        "ssl.ca.location",
+        "enable.auto.commit",
+        "no.such.key",
+    ],
+)
+def test_value_that_c_cannot_take_is_refused_by_its_key(key: str, text: str) -> None:
+    """The value is shown with escapes."""
+    error = refused({key: text})
+    assert error.key == key
+    assert ascii(text)[1:-1] in str(error)
+
+
+@pytest.mark.parametrize("key", ["sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret", "ssl.key.pem"])
+@pytest.mark.parametrize("text", ["pass\ud800word", "pass\0word"])
+def test_secret_is_not_shown(key: str, text: str) -> None:
+    """Neither in the words, nor in what the error holds, nor in what led to it."""
+    error: BaseException | None = refused({key: text})
+    assert error is not None
+    assert f"{key}='***': it " in str(error)
+    while error is not None:
+        assert "pass" not in f"{error!r} {vars(error)}".replace(key, "")
+        error = error.__context__
+
+
+@given(st.sampled_from(["group.id", "client.id", "group.instance.id", "client.rack"]), ANY_TEXT.filter(bool))
+def test_value_is_taken_where_c_takes_it(key: str, text: str) -> None:
+    """Nothing good is refused, nothing bad let through."""
+    if is_taken_by_c(text):
+        assert ConsumerConfig.from_mapping({**LEAST, key: text}).given[key] == text
+    else:
+        assert refused({key: text}).key == key
+
+
+@pytest.mark.parametrize(
+    ("key", "longest"),
+    [
+        ("group.id", 32_767),
+        ("client.rack", 32_767),
+        ("group.remote.assignor", 32_767),
+        # The coordinator puts a dash and a UUID behind these: it is the member's id.
+        ("client.id", 32_730),
+        ("group.instance.id", 32_730),
+    ],
+)
+def test_text_of_a_request_has_its_bound(key: str, longest: int) -> None:
+    """In bytes of UTF-8; the refusal names key, length and bound, and not all of the text."""
+    assert ConsumerConfig.from_mapping({**LEAST, key: "x" * longest}).given[key] == "x" * longest
+    error = refused({key: "é" * 20_000})
+    assert error.key == key
+    assert f"it has 40000 bytes of UTF-8, and Kafka has room for {longest}" in str(error)
+    assert len(str(error)) < 300
+
+
+@pytest.mark.parametrize("pool", [["orders-1", "a" * 32_731], f"orders-1,{'a' * 32_731}", ["a\ud800"], ["a\0"]])
+def test_pool_has_ids_that_can_be(pool: object) -> None:
+    """Each id of a pool is an instance id."""
+    error = refused({"group.instance.id.pool": pool})
+    assert "cannot be: it " in str(error)
+    assert len(error.remedy) < 300
+
+
+@pytest.mark.parametrize("name", ["mine\ud800", "mi\0ne", "m" * 32_768])
+def test_name_of_an_own_assignor_can_be_told(name: str) -> None:
+    """It goes into JoinGroup."""
+
+    class Mine(RangeAssignor):
+        pass
+
+    Mine.name = name  # type: ignore[misc, method-assign, assignment]  # a constant of the built-in one
+    error = refused({"partition.assignment.strategy": [Mine()]})
+    assert "the assignor Mine cannot have the name" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (5, 'No such configuration property: "5"; a key is text, such as "client.id", and no int'),
+        (b"client.id", 'a key is text, such as "client.id", and no bytes'),
+        (None, "and no NoneType"),
+        ("a\ud800", "it is not UTF-8"),
+        ("client.id\0x", "it has a NUL character at position 9"),
+        ("_env_file", 'No such configuration property: "_env_file"'),
+        ("Client.Id", 'No such configuration property: "Client.Id"; did you mean client.id?'),
+        ("SASL.Password", "SASL.Password='***'"),
+    ],
+)
+def test_key_that_cannot_be_is_refused(key: object, words: str) -> None:
+    """confluent-kafka crashes on some, and cuts others."""
+    config: dict[object, object] = {**LEAST, key: "x"}
+    with pytest.raises(ConfigurationError) as caught:
+        ConsumerConfig.from_mapping(config)  # type: ignore[arg-type]  # the mistake in question
+    assert words in str(caught.value)
+
+
+def test_secret_under_a_key_of_the_wrong_type_is_not_shown() -> None:
+    """`b"sasl.password"` is such a mistake, too."""
+    config: dict[object, object] = {**LEAST, b"sasl.password": "geheim"}
+    with pytest.raises(ConfigurationError) as caught:
+        ConsumerConfig.from_mapping(config)  # type: ignore[arg-type]  # the mistake in question
+    assert "geheim" not in str(caught.value)
+
+
+def test_value_without_a_text_is_a_type_error() -> None:
+    """As in confluent-kafka, with its words."""
+
+    class Mute:
+        def __str__(self) -> str:
+            raise KeyError("no words")
+
+    with pytest.raises(ArgumentTypeError, match=r"client\.id='<Mute>': expected configuration property value as type"):
+        ConsumerConfig.from_mapping({**LEAST, "client.id": Mute()})
+
+
+@pytest.mark.parametrize("config", [None, 5, "bootstrap.servers", [("group.id", "g")]])
+def test_configuration_is_a_mapping(config: object) -> None:
+    """`GroupAdmin(None)` among others."""
+    with pytest.raises(ArgumentTypeError, match="the configuration is a dict"):
+        ConsumerConfig.from_mapping(config)  # type: ignore[arg-type]  # the mistake in question
+
+
+# ---- the environment -------------------------------------------------------------------------------------------------
+
+
+def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes) -> ConfigurationError:
+    """The refusal of the least configuration where this variable is set."""
+    # As Python finds it where the system has such bytes.
+    monkeypatch.setenv(os.fsdecode(variable), os.fsdecode(value))
+    return refused({})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "key", "words"),
+    [
+        (b"CLIENT_ID", b"a\xff", "client.id", "it is not UTF-8 ('\\udcff' at position 1)"),
+        (b"GROUP_INSTANCE_ID", b"", "group.instance.id", "it must not be empty"),
+        (b"GROUP_INSTANCE_ID", b"x" * 40_000, "group.instance.id", "it has 40000 bytes of UTF-8"),
+        (b"SESSION_TIMEOUT_MS", b"soon", "session.timeout.ms", "expected an integer"),
+        (b"GROUP_PROTOCOL", b"newest", "group.protocol", "expected one of auto, consumer, classic"),
+        (b"SASL_MECHANISM", b"A B", "sasl.mechanism", "give one of PLAIN"),
+        (b"group_instance_id", b"", "group.instance.id", "it must not be empty"),
+        (b"A\xff", b"x", "a\\udcff", "it is not UTF-8"),
+    ],
+)
+def test_refusal_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes, key: str, words: str
+) -> None:
+    """And the remedy that only the environment has."""
+    error = from_environment(monkeypatch, PREFIX.encode() + variable, value)
+    shown = (PREFIX + variable.decode(errors="surrogateescape")).encode(errors="backslashreplace").decode()
+    assert error.key == key
+    assert words in str(error)
+    assert f"it comes from the environment variable {shown}; change it, or unset it" in str(error)
+
+
+def test_secret_of_the_environment_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its variable."""
+    error = from_environment(monkeypatch, b"CONSUMER_MEMBERSHIP_SASL_PASSWORD", b"geheim\xff")
+    assert "geheim" not in str(error)
+    assert "CONSUMER_MEMBERSHIP_SASL_PASSWORD" in str(error)
+
+
+def test_value_of_the_program_is_not_blamed_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the program gives wins."""
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "fine")
+    assert "environment" not in str(refused({"group.instance.id": "a\0"}))
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("home", "no key resembles it; remove it"),
+        ("group.ids", "did you mean group.id?"),
+        ("boostrap.servers", "did you mean bootstrap.servers?"),
+        ("GROUP_INSTANCE_ID", "did you mean group.instance.id?"),
+        ("log.level", "did you mean log_level?"),
+        ("group.instance.pool", "did you mean group.instance.id.pool?"),
+    ],
+)
+def test_unknown_key_is_guessed(key: str, said: str) -> None:
+    """Where one is near enough."""
+    assert guess(key) == said
+
+
+def test_every_key_of_the_configuration_can_be_guessed() -> None:
+    """The table lacks none that this package reads."""
+    read = {field.alias for field in ConsumerConfig.model_fields.values()} - {"given"}
+    assert read <= set(KEYS)
