@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from math import isnan
+from typing import SupportsFloat, TypeGuard, TypeVar
 
 from confluent_kafka import OFFSET_STORED, KafkaError, Message, TopicPartition
 
@@ -13,17 +14,23 @@ from consumer_membership.clients.faults import (
     CallbackTypeError,
     CallbackValueError,
     ConfigurationRefusedError,
+    InvalidArgumentError,
     InvalidCallError,
 )
 from consumer_membership.config import SubscriptionSettings
 from consumer_membership.membership.patterns import NotPosixError, as_written, translate
 from consumer_membership.runtime.handle import HandleCallbacks
+from consumer_membership.text import LONGEST_STRING, LONGEST_TOPIC, excerpt, problem_of
 from consumer_membership.types import LeaveOption, Subscription, TopicPattern
 
 _INVALID_ARG = KafkaError._INVALID_ARG  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
 #: librdkafka's number for "no partition" (RD_KAFKA_PARTITION_UA).
 PARTITION_UA = -1
+#: A topic of so many characters has no more bytes than it may have: nothing need be counted.
+_SURELY_SHORT = LONGEST_TOPIC // 4
+
+T = TypeVar("T")
 
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], object]
 
@@ -44,7 +51,7 @@ def sort_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Co
     given = args[0] if args else {}
     if not isinstance(given, dict):
         raise TypeError("expected configuration dict")
-    config = {str(key): value for key, value in {**given, **kwargs}.items()}
+    config: dict[str, object] = {**given, **kwargs}
     topic_config = config.pop("default.topic.config", None) or {}
     if not isinstance(topic_config, dict):
         remedy = "expected a dict; it is deprecated, put its keys beside the others"
@@ -107,11 +114,29 @@ def partition_list(given: object) -> list[TopicPartition]:
     return given
 
 
+def offset_list(given: object) -> list[TopicPartition]:
+    """A list of partitions with what is to be committed of them."""
+    partitions = partition_list(given)
+    for partition in partitions:
+        if partition.metadata:
+            _refuse_text(f"metadata of {partition.topic} [{partition.partition}]", partition.metadata, LONGEST_STRING)
+    return partitions
+
+
 def one_partition(given: object) -> TopicPartition:
     """One partition."""
     if not isinstance(given, TopicPartition):
         raise TypeError("expected cimpl.TopicPartition")
+    # The C type has refused what is not UTF-8 and what has a NUL.
+    if len(given.topic) > _SURELY_SHORT:
+        _refuse_text("topic", given.topic, LONGEST_TOPIC)
     return given
+
+
+def _refuse_text(name: str, text: str, longest: int) -> None:
+    problem = problem_of(text, longest)
+    if problem is not None:
+        raise InvalidCallError(f"{name}={excerpt(text)!a}: {problem}", _INVALID_ARG)
 
 
 def offset_after(message: object, what: str) -> TopicPartition:
@@ -137,26 +162,45 @@ def message_or_offsets(message: object, offsets: object, what: str) -> list[Topi
         raise ValueError("message and offsets are mutually exclusive")
     if message is not None:
         return [offset_after(message, what)]
-    return None if offsets is None else partition_list(offsets)
+    return None if offsets is None else offset_list(offsets)
 
 
 def subscription_of(topics: object, settings: SubscriptionSettings) -> Subscription:
     """Names and patterns (elements that begin with `^`) as one subscription; what is refused is refused here."""
     if not isinstance(topics, list):
         raise TypeError("expected list of topic unicode strings")
-    names = [str(topic) for topic in topics]
+    names = _names(topics)
     try:
         _check(names)
         patterns = frozenset(_pattern_of(name, settings) for name in names if name.startswith("^"))
+        subscription = Subscription(
+            topics=frozenset(name for name in names if not name.startswith("^")), patterns=patterns
+        )
+        _check_text(subscription.pattern or "", LONGEST_STRING)
     except ValueError as problem:
         words = f"Failed to set subscription: Local: Invalid argument or configuration ({problem})"
         raise InvalidCallError(words, _INVALID_ARG) from problem
-    return Subscription(topics=frozenset(name for name in names if not name.startswith("^")), patterns=patterns)
+    return subscription
+
+
+def _names(topics: list[object]) -> list[str]:
+    try:
+        return [str(topic) for topic in topics]
+    except Exception as error:
+        raise TypeError(f"expected list of unicode strings: the str() of a topic raised {error!r}") from error
+
+
+def _check_text(name: str, longest: int) -> None:
+    problem = problem_of(name, longest)
+    if problem is not None:
+        raise ValueError(f"{excerpt(name)!a} cannot be subscribed: {problem}")
 
 
 def _check(names: list[str]) -> None:
     if not names:
         raise ValueError("no topic is named; unsubscribe() leaves the group")
+    for name in names:
+        _check_text(name, LONGEST_STRING if name.startswith("^") else LONGEST_TOPIC)
     if "" in names:
         raise ValueError("a topic's name is empty")
     repeated = {name for name in names if names.count(name) > 1}
@@ -205,11 +249,20 @@ NOT_GIVEN = _NotGiven()
 
 def seconds(given: object) -> float:
     """A timeout: any real number."""
-    if isinstance(given, (int, float)):
-        return float(given)
-    if hasattr(given, "__float__"):
-        return float(given)
-    raise TypeError(f"must be real number, not {type(given).__name__}")
+    if not isinstance(given, SupportsFloat):
+        raise TypeError(f"must be real number, not {type(given).__name__}")
+    found = float(given)
+    if isnan(found):
+        raise InvalidArgumentError("timeout", given, "it is no number; give seconds, or -1 to wait for ever")
+    return found
+
+
+def sendable(name: str, given: T, *, is_secret: bool = False) -> T:
+    """An argument that is handed on to librdkafka, which checks its type; a text is one that it can take."""
+    problem = problem_of(given, is_secret=is_secret) if isinstance(given, str) else None
+    if problem is not None:
+        raise InvalidArgumentError(name, "***" if is_secret else excerpt(str(given)), problem)
+    return given
 
 
 def leave_option(membership: str) -> LeaveOption:

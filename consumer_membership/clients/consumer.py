@@ -23,6 +23,7 @@ from consumer_membership.clients.outcomes import found, tell
 from consumer_membership.clients.pending import PendingCommit, domain_offsets
 from consumer_membership.clients.rebalance import listener_of
 from consumer_membership.config import ConsumerConfig
+from consumer_membership.config.environment import naming_variables
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.fetcher import key_of
 from consumer_membership.runtime.member_thread import member_thread
@@ -66,12 +67,14 @@ class Consumer:
             raise RuntimeError("Consumer already initialized")
         given = arguments.sort_arguments(args, kwargs)
         on_commit = given.on_commit
-        session = Session(
-            ConsumerConfig.from_mapping(given.config),
-            callbacks=given.callbacks,
-            on_commit=None if on_commit is None else lambda completed: tell(on_commit, completed),
-            port_factory=port_factory,
-        )
+        config = ConsumerConfig.from_mapping(given.config)
+        with naming_variables(given.config):  # of what only librdkafka judges
+            session = Session(
+                config,
+                callbacks=given.callbacks,
+                on_commit=None if on_commit is None else lambda completed: tell(on_commit, completed),
+                port_factory=port_factory,
+            )
         self._session = session
         # What the hot path of `poll` reads, and nothing else.
         self._mailbox = session.mailroom.mailbox
@@ -269,8 +272,9 @@ class Consumer:
             CommitError: as `commit`; what the coordinator refuses comes out of `result()`.
         """
         session = self._use()
-        commit_id, wanted = session.commits.begin(domain_offsets(offsets))
-        asked = session.partitions.assignment() if offsets is None else offsets
+        given = None if offsets is None else arguments.offset_list(offsets)
+        commit_id, wanted = session.commits.begin(domain_offsets(given))
+        asked = session.partitions.assignment() if given is None else given
         return PendingCommit(session.commits, commit_id, wanted, asked)
 
     @at_the_door
@@ -305,9 +309,11 @@ class Consumer:
         """The cluster's metadata."""
         left = arguments.seconds(timeout)
 
+        name = None if topic is None else arguments.sendable("topic", topic)
+
         def ask(handle: Handle, seconds: float) -> ClusterMetadata:
             found: ClusterMetadata = (
-                handle.list_topics(timeout=seconds) if topic is None else handle.list_topics(topic, seconds)
+                handle.list_topics(timeout=seconds) if name is None else handle.list_topics(name, seconds)
             )
             return found
 
@@ -321,7 +327,9 @@ class Consumer:
     @at_the_door
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Set the credentials with which connections to come authenticate, and sessions are renewed (KIP-368)."""
-        self._use_handle().set_credentials(username, password)
+        session = self._use_handle()
+        user = arguments.sendable("username", username)
+        session.set_credentials(user, arguments.sendable("password", password, is_secret=True))
 
     def _use_handle(self) -> Session:
         words = "Handle has been closed"

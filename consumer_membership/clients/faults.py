@@ -24,6 +24,7 @@ from consumer_membership.errors import (
     UseError,
 )
 from consumer_membership.runtime.refusals import ClosedError, ForkedError, RefusedError, StateError, UnansweredError
+from consumer_membership.text import speakable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,12 +34,17 @@ _FATAL = KafkaError._FATAL  # noqa: SLF001
 _TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
 
 
+def _error(code: int, message: str, *, fatal: bool = False) -> KafkaError:
+    """The C type takes no text that is not UTF-8, and none with a NUL; strangers' words may have both."""
+    return KafkaError(code, speakable(message), fatal=fatal)
+
+
 class ConfigurationRefusedError(ConfigurationError, KafkaException):
     """A configuration that cannot work; `args[0]` is a KafkaError with _INVALID_ARG."""
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
         super().__init__(key, value, remedy)
-        self.args = (KafkaError(_INVALID_ARG, f"{key}={value!r}: {remedy}"),)
+        self.args = (_error(_INVALID_ARG, f"{key}={value!r}: {remedy}"),)
 
 
 class GroupIdMissingError(ConfigurationError, ValueError):
@@ -57,7 +63,7 @@ class AuthenticationRefusedError(AuthenticationError, KafkaException):
     """No credentials, or not the right ones; `args[0]` is a KafkaError with SASL_AUTHENTICATION_FAILED."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, message))
+        super().__init__(_error(KafkaError.SASL_AUTHENTICATION_FAILED, message))
 
 
 class ClosedConsumerError(ClosedError, RuntimeError):
@@ -72,11 +78,18 @@ class PicklingError(UseError, TypeError):
     """A consumer cannot be copied or sent to another process."""
 
 
+class InvalidArgumentError(UseError, ValueError):
+    """An argument that cannot work; the text names it, its value and what to give."""
+
+    def __init__(self, name: str, value: object, remedy: str) -> None:
+        super().__init__(f"{name}={value!a}: {remedy}")
+
+
 class InvalidCallError(UseError, KafkaException):
     """A call that does not fit what is going on; `args[0]` is the KafkaError."""
 
     def __init__(self, message: str, code: int) -> None:
-        super().__init__(KafkaError(code, message))
+        super().__init__(_error(code, message))
 
 
 class CommitFailedError(CommitError, KafkaException):
@@ -84,7 +97,7 @@ class CommitFailedError(CommitError, KafkaException):
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message, code)
-        self.args = (KafkaError(code, message),)
+        self.args = (_error(code, message),)
 
 
 class RequestRefusedError(GroupError, KafkaException):
@@ -92,14 +105,14 @@ class RequestRefusedError(GroupError, KafkaException):
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message, code)
-        self.args = (KafkaError(code, message),)
+        self.args = (_error(code, message),)
 
 
 class RequestTimedOutError(TransportError, KafkaException):
     """A question that nobody answered in time; `args[0]` is a KafkaError with _TIMED_OUT."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(KafkaError(_TIMED_OUT, message))
+        super().__init__(_error(_TIMED_OUT, message))
 
 
 class FatalMemberError(FatalGroupError, KafkaException):
@@ -107,7 +120,7 @@ class FatalMemberError(FatalGroupError, KafkaException):
 
     def __init__(self, message: str, code: int = _FATAL) -> None:
         super().__init__(message, code)
-        self.args = (KafkaError(code, message, fatal=True),)
+        self.args = (_error(code, message, fatal=True),)
 
 
 def fault_of(error: MembershipError) -> MembershipError:

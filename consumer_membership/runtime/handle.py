@@ -17,11 +17,17 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
 
 from consumer_membership.config.contradictions import shown
+from consumer_membership.config.keys import guess
 from consumer_membership.config.tokens import SharedTokens
 from consumer_membership.errors import AuthenticationError, ConfigurationError
 
-#: How librdkafka names a key: in quotes, or at the beginning of what OpenSSL says of it.
-_NAMED_KEY = re.compile(r'["`]([a-z][a-z0-9._]*)["`]|\b(ssl\.[a-z.]+) failed')
+#: librdkafka's words for a key that it does not know, whatever that is.
+_UNKNOWN_KEY = re.compile(r'No such configuration property: "(.*)"', re.DOTALL)
+#: How librdkafka names a key: as a property, else in quotes, or at the beginning of what OpenSSL says of it.
+_NAMED_KEYS = (
+    re.compile(r'configuration property ["`]([^"`]+)["`]', re.IGNORECASE),
+    re.compile(r'["`]([a-z][a-z0-9._]*)["`]|\b(ssl\.[a-z.]+) failed'),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +110,18 @@ def make_handle(
         words = error.str() if isinstance(error, KafkaError) else str(error)
         if isinstance(error, KafkaError) and error.code() == KafkaError.SASL_AUTHENTICATION_FAILED:
             raise AuthenticationError(_without_token(words, config.get("oauth_cb"))) from refused
-        named = _NAMED_KEY.search(words)
-        key = (named[1] or named[2]) if named is not None else "configuration"
-        raise ConfigurationError(
-            key, shown(key, config.get(key)), f"{words.strip()} (librdkafka refuses it)"
-        ) from refused
+        raise _refusal(words.strip(), config) from refused
+
+
+def _refusal(words: str, config: Mapping[str, object]) -> ConfigurationError:
+    """What librdkafka says of a configuration, by the key that it names."""
+    unknown = _UNKNOWN_KEY.search(words)
+    if unknown is not None:
+        key = unknown[1]
+        return ConfigurationError(key, shown(key, config.get(key)), f"{words} (librdkafka refuses it); {guess(key)}")
+    named = next(filter(None, (pattern.search(words) for pattern in _NAMED_KEYS)), None)
+    key = next(filter(None, named.groups())) if named is not None else "configuration"
+    return ConfigurationError(key, shown(key, config.get(key)), f"{words} (librdkafka refuses it)")
 
 
 def _without_token(words: str, tokens: object) -> str:

@@ -1,0 +1,309 @@
+"""What cannot be: refused at every door of the drop-in, as confluent-kafka does where it survives, and by name.
+
+confluent-kafka 2.16 aborts or crashes on some of these texts, so a process of its own tries each.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from consumer_membership import ConfigurationError, Consumer, MembershipError, UseError
+from consumer_membership.clients.faults import InvalidArgumentError
+from tests.clients.scripted import PATIENCE_S
+
+NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "enable.auto.offset.store": False}
+
+# ---- a process survives ----------------------------------------------------------------------------------------------
+
+#: One line for each door: the class of what is raised there, or "taken".
+TRY_ALL = """
+import sys
+import time
+
+MODULE = sys.argv[1]
+kafka = __import__(MODULE)
+NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+BAD = {"surrogate": "a\\ud800", "byte": "a\\udcff", "nul": "a\\0b"}
+CONFIG = (
+    "group.id", "group.instance.id", "group.protocol", "client.id", "client.rack", "bootstrap.servers", "debug",
+    "sasl.password", "sasl.username", "topic.blacklist", "auto.offset.reset", "partition.assignment.strategy",
+)
+DOORS = {
+    **{key: lambda text, key=key: kafka.Consumer({**NOBODY, key: text}) for key in CONFIG},
+    "a key": lambda text: kafka.Consumer({**NOBODY, text: "x"}),
+    "a keyword": lambda text: kafka.Consumer(NOBODY, **{text: "x"}),
+    "a pool": lambda text: kafka.Consumer({**NOBODY, "group.instance.id.pool": [text]}),
+    "default.topic.config": lambda text: kafka.Consumer({**NOBODY, "default.topic.config": {"a": text}}),
+    "subscribe": lambda text: consumer.subscribe([text]),
+    "subscribe a pattern": lambda text: consumer.subscribe(["^" + text]),
+    "a topic": lambda text: kafka.TopicPartition(text, 0),
+    "metadata": lambda text: kafka.TopicPartition("t", 0, 0, text),
+    "list_topics": lambda text: consumer.list_topics(text, 0.1),
+    "username": lambda text: consumer.set_sasl_credentials(text, "p"),
+    "password": lambda text: consumer.set_sasl_credentials("u", text),
+    "close": lambda text: consumer.close(membership=text),
+}
+consumer = kafka.Consumer(NOBODY)
+for kind, text in BAD.items():
+    for door, go in DOORS.items():
+        try:
+            go(text)
+        except Exception as error:
+            told = str(error)
+            told.encode()
+            print(kind, door, type(error).__mro__[0].__name__, ascii(told), sep="|", flush=True)
+        else:
+            print(kind, door, "taken", "", sep="|", flush=True)
+consumer.close()
+"""
+
+
+def python(
+    program: str, *arguments: str, environment: Mapping[bytes, bytes] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What a process of its own came to, whatever ended it."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
+
+
+def test_process_survives_every_door() -> None:
+    """Whatever the door: an error with words that can be printed, no signal, and nothing is cut without a word."""
+    ran = python(TRY_ALL, "consumer_membership")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    told = [line.split("|", 3) for line in ran.stdout.splitlines()]
+    assert len(told) == 3 * 24
+    assert [line for line in told if line[2] in ("taken", "SystemError", "InternalError", "IndexError")] == []
+    unexplained = [
+        line
+        for line in told
+        if not any(words in line[3] for words in ("not UTF-8", "NUL", "expected one of", "utf-8", "null"))
+    ]
+    assert unexplained == []
+
+
+@pytest.mark.parametrize("name", ["CLIENT_ID", "GROUP_ID", "SASL_PASSWORD", "FETCH_MIN_BYTES"])
+def test_stray_byte_in_the_environment_is_an_error_that_names_its_variable(name: str) -> None:
+    """As a shell may have it."""
+    variable = f"CONSUMER_MEMBERSHIP_{name}"
+    program = "import consumer_membership as k; k.Consumer({'bootstrap.servers': '127.0.0.1:1', 'log_level': 0})"
+    environment = {**os.environb, b"CONSUMER_MEMBERSHIP_GROUP_ID": b"g", variable.encode(): b"geheim\xff"}
+    ran = python(program, environment=environment)
+    assert ran.returncode == 1
+    last = ran.stderr.splitlines()[-1]
+    assert "it is not UTF-8" in last
+    assert f"environment variable {variable}" in last
+    assert ("geheim" in ran.stderr) == (name != "SASL_PASSWORD")
+
+
+def test_topic_that_librdkafka_crashes_on_is_refused() -> None:
+    """An assignment of a name of more than 512 bytes is a segmentation fault there, so it never gets to see one."""
+    program = """if True:
+        from consumer_membership import Consumer, KafkaException, TopicPartition
+        consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
+        for assign in (consumer.assign, consumer.incremental_assign):
+            assign([TopicPartition("x" * 512, 0, 0)])
+            consumer.poll(0.2)
+            consumer.unassign()
+            for topic in ("x" * 513, "é" * 257):
+                try:
+                    assign([TopicPartition(topic, 0, 0)])
+                except KafkaException as error:
+                    print(error.args[0].str())
+        consumer.close()"""
+    ran = python(program)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    lines = ran.stdout.splitlines()
+    assert [line.partition(": ")[2][:24] for line in lines] == [
+        "it has 513 bytes of UTF-",
+        "it has 514 bytes of UTF-",
+    ] * 2
+    assert max(map(len, lines)) < 300
+
+
+# ---- both clients ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def consumer() -> Iterator[Consumer]:
+    """Ours, without a broker."""
+    with Consumer(NOBODY) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def raw() -> Iterator[confluent_kafka.Consumer]:
+    """confluent-kafka's, without a broker."""
+    made = confluent_kafka.Consumer(NOBODY)
+    yield made
+    made.close()
+
+
+class Mute:
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise KeyError("no words")
+
+
+T = TopicPartition("t", 0, 0)
+LISTS = ("assign", "incremental_assign", "incremental_unassign", "pause", "resume", "position", "committed")
+#: Calls that confluent-kafka refuses: method, arguments, keyword arguments.
+MISTAKES: list[tuple[str, tuple[object, ...], dict[str, object]]] = [
+    *((method, (wrong,), {}) for method in LISTS for wrong in (None, "t", 5, T, ("t",), ["t"], [None], [("t", 0)], {})),
+    *((method, ([T], wrong), {}) for method in ("committed", "offsets_for_times") for wrong in ("1", None, [])),
+    *(("offsets_for_times", (wrong, 0.1), {}) for wrong in (None, "t", ["t"])),
+    *(("seek", (wrong,), {}) for wrong in (None, "t", ("t", 0), [T])),
+    *(("get_watermark_offsets", (wrong, 0.1), {}) for wrong in (None, "t", [T])),
+    *(("get_watermark_offsets", (T, wrong), {}) for wrong in (None, "1")),
+    *(("subscribe", (wrong,), {}) for wrong in (None, "t", ("t",), {"t"}, 5, [Mute()])),
+    *(("subscribe", (["t"],), {name: wrong}) for name in ("on_assign", "on_revoke", "on_lost") for wrong in (None, 5)),
+    *(("poll", (wrong,), {}) for wrong in (None, "1", [])),
+    *(("consume", wrong, {}) for wrong in (("1",), (1.5,), (None,), (-1, 0), (10**7, 0), (1, "1"), (1, None))),
+    *(("commit", (wrong,), {}) for wrong in ("t", 5, T)),
+    *(("commit", (), {"offsets": wrong}) for wrong in ("t", 5, T, ["t"], [None])),
+    ("commit", (Message(), [T]), {}),
+    ("commit", (), {"nonsense": 1}),
+    *(("store_offsets", wrong, {}) for wrong in (("t",), (None, "t"), (None, ["t"]), (), (Message(), [T]))),
+    *(("list_topics", wrong, {}) for wrong in ((5, 0.1), (["t"], 0.1), ("t", "1"), ("a\ud800", 0.1), ("a\0b", 0.1))),
+    *(("cluster_id", (wrong,), {}) for wrong in ("1", None)),
+    *(
+        ("set_sasl_credentials", wrong, {})
+        for wrong in ((None, "p"), ("u", 5), ("u", b"p"), ("u",), ("a\ud800", "p"), ("u", "a\ud800"), ("u", "a\0"))
+    ),
+    ("close", (5,), {}),
+    ("unsubscribe", (5,), {}),
+]
+
+
+def outcome_of(call: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> BaseException:
+    """What it raises."""
+    with pytest.raises((TypeError, ValueError, KafkaException)) as caught:
+        call(*args, **kwargs)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "kwargs"),
+    MISTAKES,
+    ids=[f"{method}{args!a:.60}{kwargs or ''!a:.30}" for method, args, kwargs in MISTAKES],
+)
+def test_mistake_raises_what_confluent_kafka_raises(
+    consumer: Consumer,
+    raw: confluent_kafka.Consumer,
+    method: str,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> None:
+    """TypeError, ValueError or KafkaException, the same one; never another error out of our own insides."""
+    theirs = outcome_of(getattr(raw, method), args, kwargs)
+    ours = outcome_of(getattr(consumer, method), args, kwargs)
+    kind = next(one for one in (TypeError, ValueError, KafkaException) if isinstance(theirs, one))
+    assert isinstance(ours, kind)
+    assert str(ours)
+
+
+#: What is ours alone, or would hang or crash over there: method, arguments, what is raised, and words of it.
+OURS: list[tuple[str, tuple[object, ...], type[Exception], str]] = [
+    ("begin_commit", (["x"],), TypeError, "expected cimpl.TopicPartition"),
+    ("begin_commit", ("x",), TypeError, "requires list of TopicPartition"),
+    ("begin_commit", (T,), TypeError, "requires list of TopicPartition"),
+    ("owned_since", ("t",), TypeError, "expected cimpl.TopicPartition"),
+    ("owned_since", (None,), TypeError, "expected cimpl.TopicPartition"),
+    ("poll", (float("nan"),), InvalidArgumentError, "timeout=nan: it is no number; give seconds"),
+    ("consume", (1, float("nan")), InvalidArgumentError, "timeout=nan: it is no number; give seconds"),
+    ("commit", (None, [TopicPartition("x" * 513, 0, 1)]), KafkaException, "it has 513 bytes"),
+    ("begin_commit", ([TopicPartition("x" * 513, 0, 1)],), KafkaException, "it has 513 bytes"),
+    ("commit", (None, [TopicPartition("t", 0, 1, "m" * 32_768)]), KafkaException, "metadata of t [0]='mmm"),
+    ("begin_commit", ([TopicPartition("t", 0, 1, "m" * 32_768)],), KafkaException, "it has 32768 bytes"),
+    ("store_offsets", (None, [TopicPartition("t", 0, 1, "m" * 32_768)]), KafkaException, "it has 32768 bytes"),
+    ("committed", ([TopicPartition("x" * 40_000, 0)], 1), KafkaException, "it has 40000 bytes"),
+    ("seek", (TopicPartition("x" * 513, 0, 1),), KafkaException, "it has 513 bytes"),
+    ("get_watermark_offsets", (TopicPartition("x" * 513, 0), 1), KafkaException, "it has 513 bytes"),
+    ("subscribe", (["t\ud800"],), KafkaException, "'t\\ud800' cannot be subscribed: it is not UTF-8"),
+    ("subscribe", (["^t\0"],), KafkaException, "it has a NUL character at position 2"),
+    ("subscribe", (["x" * 513],), KafkaException, "it has 513 bytes of UTF-8, and Kafka has room for 512"),
+    ("subscribe", (["^" + "x" * 20_000, "^" + "y" * 20_000],), KafkaException, "Kafka has room for 32767"),
+    ("list_topics", ("x" * 40_000, 1), InvalidArgumentError, "it has 40000 bytes"),
+    ("set_sasl_credentials", ("u", "a\ud800"), InvalidArgumentError, "password='***': it is not UTF-8: "),
+    ("set_sasl_credentials", ("a\0b", "p"), InvalidArgumentError, "username='a\\x00b': it has a NUL character"),
+]
+
+
+@pytest.mark.parametrize(("method", "args", "kind", "words"), OURS, ids=[f"{one[0]}-{one[3][:30]}" for one in OURS])
+def test_mistake_is_named(
+    consumer: Consumer, method: str, args: tuple[object, ...], kind: type[Exception], words: str
+) -> None:
+    """With the argument, an excerpt and the remedy, at once."""
+    with pytest.raises(kind) as caught:
+        getattr(consumer, method)(*args)
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 400
+    if kind is not TypeError:
+        assert isinstance(caught.value, UseError)
+
+
+@pytest.mark.parametrize("word", [None, 5, [], {}, "a\ud800", "LEAVE", ""])
+@pytest.mark.parametrize("method", ["close", "unsubscribe"])
+def test_word_for_the_membership_is_one_of_three(consumer: Consumer, method: str, word: object) -> None:
+    """Whatever else it is; nothing was done."""
+    with pytest.raises(ValueError, match="expected one of 'default', 'leave', 'remain'") as caught:
+        getattr(consumer, method)(membership=word)
+    assert str(caught.value).encode()
+    assert consumer.assignment() == []
+
+
+# ---- the configuration -----------------------------------------------------------------------------------------------
+
+
+def refused(config: dict[object, object], **kwargs: object) -> MembershipError:
+    """What this configuration raises; a KafkaException with _INVALID_ARG."""
+    with pytest.raises(ConfigurationError) as caught:
+        Consumer({**NOBODY, **config}, **kwargs)
+    error = caught.value
+    assert isinstance(error, KafkaException)
+    assert error.args[0].code() == KafkaError._INVALID_ARG
+    return error
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({5: 1}, '5=1: No such configuration property: "5"; a key is text'),
+        ({"5": 1}, '5=1: No such configuration property: "5" (librdkafka refuses it); no key resembles it'),
+        (
+            {"client-id": "x"},
+            'No such configuration property: "client-id" (librdkafka refuses it); did you mean client.id?',
+        ),
+        ({"Group.Id": "x"}, "Group.Id='x': No such configuration property: \"Group.Id\"; did you mean group.id?"),
+        ({"fetch.min.byte": 1}, "did you mean fetch.min.bytes?"),
+        ({"debug": "a"}, "debug='a': Invalid value \"a\" for configuration property"),
+        ({"default.topic.config": {5: 1}}, 'No such configuration property: "5"'),
+    ],
+)
+def test_unknown_key_is_named_with_the_one_that_was_meant(config: dict[object, object], words: str) -> None:
+    """Librdkafka decides which keys there are."""
+    assert words in str(refused(config))
+
+
+def test_variable_that_is_no_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`CONSUMER_MEMBERSHIP_HOME` may be somebody's folder."""
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_HOME", "/opt/app")
+    words = str(refused({}))
+    assert "home='/opt/app': No such configuration property" in words
+    assert "environment variable CONSUMER_MEMBERSHIP_HOME; change it, or unset it" in words
+    assert "each one that begins with CONSUMER_MEMBERSHIP_ is taken for a key" in words
+
+
+def test_empty_instance_id_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a deployment writes that has no value for it."""
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "")
+    words = str(refused({}))
+    assert "it must not be empty" in words
+    assert "environment variable CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID; change it, or unset it" in words
