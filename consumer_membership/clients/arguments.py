@@ -29,6 +29,8 @@ _INVALID_ARG = KafkaError._INVALID_ARG  # noqa: SLF001 - librdkafka's own codes 
 PARTITION_UA = -1
 #: A topic of so many characters has no more bytes than it may have: nothing need be counted.
 _SURELY_SHORT = LONGEST_TOPIC // 4
+#: A commit's text goes out with C's terminating zero.
+_LONGEST_METADATA = LONGEST_STRING - 1
 
 T = TypeVar("T")
 
@@ -119,7 +121,7 @@ def offset_list(given: object) -> list[TopicPartition]:
     partitions = partition_list(given)
     for partition in partitions:
         if partition.metadata:
-            _refuse_text(f"metadata of {partition.topic} [{partition.partition}]", partition.metadata, LONGEST_STRING)
+            _refuse_text(f"metadata of {partition.topic} [{partition.partition}]", partition.metadata, _LONGEST_METADATA)
     return partitions
 
 
