@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
+from consumer_membership.admin import arguments
 from consumer_membership.admin.inquiry import Inquiry
 from consumer_membership.admin.removal import chosen
 from consumer_membership.admin.reports import GroupReport, Removal
 from consumer_membership.config import ConsumerConfig
-from consumer_membership.errors import ConfigurationError, UseError
+from consumer_membership.config.texts import checked_keys
+from consumer_membership.errors import UseError
 from consumer_membership.runtime.group_client import GroupClient
 from consumer_membership.runtime.security import Security
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
@@ -33,17 +35,18 @@ class GroupAdmin:
     Each call connects, asks and disconnects, so that nothing is to be closed, threads may share the object, and it
     survives a fork. A call blocks: within an asyncio loop use `asyncio.to_thread`.
 
+    Every method refuses an argument that cannot work by a `ConfigurationError`, which is a TypeError too where its type
+    is wrong.
+
     Raises:
         ConfigurationError: a key that cannot work.
     """
 
     def __init__(self, config: Mapping[str, object], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        if not timeout_s > 0:
-            raise ConfigurationError("timeout_s", timeout_s, "give seconds, more than 0")
-        checked = ConsumerConfig.from_mapping({**config, "group.id": _NO_GROUP}).with_servers()
-        self._settings = checked.connection_settings()
+        self._timeout_s = arguments.seconds(timeout_s)
+        given = {**checked_keys(config), "group.id": _NO_GROUP}
+        self._settings = ConsumerConfig.from_mapping(given).with_servers().connection_settings()
         self._security = Security(self._settings)
-        self._timeout_s = timeout_s
 
     def describe(self, group_id: str, *, with_offsets: bool = True) -> GroupReport:
         """The group: what it is, its members, and how far it is in each partition.
@@ -56,7 +59,8 @@ class GroupAdmin:
             TransportError: no answer in time.
             UseError: called within a running asyncio loop.
         """
-        return self._ask(group_id, lambda inquiry: inquiry.report(with_offsets=with_offsets))
+        wants_offsets = arguments.flag("with_offsets", with_offsets)
+        return self._ask(group_id, lambda inquiry: inquiry.report(with_offsets=wants_offsets))
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError]:
         """All that the group has committed and the asker may see, with metadata; nothing where there is no such group.
@@ -92,19 +96,20 @@ class GroupAdmin:
             TransportError: no answer in time; any of them may have been removed.
             UseError: called within a running asyncio loop.
         """
-        asked = chosen(instance_ids, member_ids, everyone=everyone)
+        means_all, only_looks = arguments.flag("everyone", everyone), arguments.flag("dry_run", dry_run)
+        asked = chosen(instance_ids, member_ids, everyone=means_all)
+        said = arguments.reason(reason)
         return self._ask(
-            group_id, lambda inquiry: inquiry.remove(asked, everyone=everyone, reason=reason, dry_run=dry_run)
+            group_id, lambda inquiry: inquiry.remove(asked, everyone=means_all, reason=said, dry_run=only_looks)
         )
 
     def _ask(self, group_id: str, ask: Callable[[Inquiry], Awaitable[AnswerT]]) -> AnswerT:
-        if not group_id:
-            raise ConfigurationError("group_id", group_id, "it must not be empty; name a group")
+        group = arguments.group_id(group_id)
 
         async def run() -> AnswerT:
             client = GroupClient(self._settings, self._security)
             try:
-                return await ask(Inquiry(client, group_id, self._timeout_s))
+                return await ask(Inquiry(client, group, self._timeout_s))
             finally:
                 await client.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from consumer_membership.admin import arguments
 from consumer_membership.admin.refusals import UNKNOWN_MEMBER
 from consumer_membership.admin.reports import Removal, RemovalOutcome
 from consumer_membership.errors import ConfigurationError
@@ -39,25 +40,17 @@ def chosen(instance_ids: Iterable[str], member_ids: Iterable[str], *, everyone: 
     """The members that are asked for by id, each once; none for everyone.
 
     Raises:
-        ConfigurationError: nobody is asked for, or both ids and everyone, or an id is empty.
+        ConfigurationError: nobody is asked for, or both ids and everyone, or an id cannot be one.
     """
     identities = {
-        **{MemberIdentity(instance_id=one): None for one in _checked("instance_ids", instance_ids)},
-        **{MemberIdentity(member_id=one): None for one in _checked("member_ids", member_ids)},
+        **{MemberIdentity(instance_id=one): None for one in arguments.ids("instance_ids", instance_ids)},
+        **{MemberIdentity(member_id=one): None for one in arguments.ids("member_ids", member_ids)},
     }
     if everyone and identities:
         raise ConfigurationError("everyone", everyone, "ids are given too; give either the ids or everyone")
     if not everyone and not identities:
         raise ConfigurationError("member_ids", (), "nobody is to be removed; give instance_ids, member_ids or everyone")
     return tuple(identities)
-
-
-def _checked(key: str, ids: Iterable[str]) -> Sequence[str]:
-    # A text is an iterable of texts: each of its letters would be taken for an id.
-    listed = ("",) if isinstance(ids, str) else tuple(ids)
-    if not all(listed):
-        raise ConfigurationError(key, ids, "give a list of ids, none of them empty")
-    return listed
 
 
 def full_reason(reason: str | None) -> str:

@@ -1,0 +1,113 @@
+"""Arguments of `GroupAdmin` that cannot work: refused by name before anybody is asked, whatever their type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer_membership.admin import GroupAdmin, arguments
+from consumer_membership.errors import ArgumentTypeError, ConfigurationError
+from tests.test_text import ANY_TEXT, is_taken_by_c
+
+#: Nobody listens there: what is asked at all ends as a TransportError.
+NOBODY: dict[str, object] = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+def make(config: object = NOBODY, **kwargs: object) -> GroupAdmin:
+    """An admin, whatever the types say."""
+    return GroupAdmin(config, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
+
+
+def remove(group: object = "g", **kwargs: object) -> object:
+    """A removal, whatever the types say."""
+    return make().remove_members(group, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
+
+
+def describe(group: object, **kwargs: object) -> object:
+    """A description, whatever the types say."""
+    return make().describe(group, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
+
+
+def committed(group: object) -> object:
+    """What is committed, whatever the types say."""
+    return make().committed(group)  # type: ignore[arg-type]  # the mistakes in question
+
+
+MISTAKES: list[tuple[Callable[[], object], str, type[ConfigurationError]]] = [
+    (lambda: make(None), "config=None: the configuration is a dict", ArgumentTypeError),
+    (lambda: make(5), "config=5: the configuration is a dict", ArgumentTypeError),
+    (lambda: make("localhost:9092"), "config='localhost:9092': the configuration is a dict", ArgumentTypeError),
+    (lambda: make({**NOBODY, 5: 1}), '5=1: No such configuration property: "5"', ConfigurationError),
+    (lambda: make({**NOBODY, "client.id": "a\ud800"}), "client.id='a\\ud800': it is not UTF-8", ConfigurationError),
+    (lambda: make(timeout_s="5"), "timeout_s='5': give seconds as a number", ArgumentTypeError),
+    (lambda: make(timeout_s=None), "timeout_s=None: give seconds as a number", ArgumentTypeError),
+    (lambda: make(timeout_s=True), "timeout_s=True: give seconds as a number", ArgumentTypeError),
+    (lambda: make(timeout_s=0), "timeout_s=0: give seconds, more than 0", ConfigurationError),
+    (lambda: make(timeout_s=-1.5), "timeout_s=-1.5: give seconds, more than 0", ConfigurationError),
+    (lambda: make(timeout_s=float("nan")), "timeout_s=nan: give seconds, more than 0", ConfigurationError),
+    (lambda: describe(5), "group_id=5: name a group, as text", ArgumentTypeError),
+    (lambda: describe(None), "group_id=None: name a group, as text", ArgumentTypeError),
+    (lambda: describe(b"g"), "group_id=b'g': name a group, as text", ArgumentTypeError),
+    (lambda: describe(["g"]), "group_id=['g']: name a group, as text", ArgumentTypeError),
+    (lambda: describe(""), "group_id='': it must not be empty", ConfigurationError),
+    (lambda: describe("g\ud800"), "group_id='g\\ud800': it is not UTF-8", ConfigurationError),
+    (lambda: describe("g\0"), "group_id='g\\x00': it has a NUL character", ConfigurationError),
+    (lambda: describe("g" * 40_000), "it has 40000 bytes of UTF-8, and Kafka has room for 32767", ConfigurationError),
+    (lambda: describe("g", with_offsets="no"), "with_offsets='no': give True or False", ArgumentTypeError),
+    (lambda: committed(5), "group_id=5: name a group, as text", ArgumentTypeError),
+    (lambda: committed("g\udcff"), "group_id='g\\udcff': it is not UTF-8", ConfigurationError),
+    (lambda: remove(5, everyone=True), "group_id=5: name a group, as text", ArgumentTypeError),
+    (lambda: remove(member_ids=[123]), "member_ids[0]=123: an id is text", ArgumentTypeError),
+    (lambda: remove(member_ids=["m", None]), "member_ids[1]=None: an id is text", ArgumentTypeError),
+    (lambda: remove(instance_ids=[b"i"]), "instance_ids[0]=b'i': an id is text", ArgumentTypeError),
+    (lambda: remove(instance_ids=5), "instance_ids=5: give a list of ids", ArgumentTypeError),
+    (lambda: remove(member_ids=None), "member_ids=None: give a list of ids", ArgumentTypeError),
+    (lambda: remove(member_ids=b"m"), "member_ids=b'm': give a list of ids", ArgumentTypeError),
+    (lambda: remove(member_ids="m"), "member_ids='m': give a list of ids", ConfigurationError),
+    (lambda: remove(member_ids=["m", ""]), "none of them empty", ConfigurationError),
+    (lambda: remove(instance_ids=["i\ud800"]), "instance_ids[0]='i\\ud800': it is not UTF-8", ConfigurationError),
+    (lambda: remove(member_ids=["m\0"]), "member_ids[0]='m\\x00': it has a NUL character", ConfigurationError),
+    (lambda: remove(instance_ids=["i" * 40_000]), "it has 40000 bytes of UTF-8", ConfigurationError),
+    (lambda: remove(everyone="false"), "everyone='false': give True or False", ArgumentTypeError),
+    (lambda: remove(everyone=True, dry_run="yes"), "dry_run='yes': give True or False", ArgumentTypeError),
+    (lambda: remove(everyone=True, reason=5), "reason=5: give text, or None", ArgumentTypeError),
+    (lambda: remove(everyone=True, reason="r\ud800"), "reason='r\\ud800': it is not UTF-8", ConfigurationError),
+    (remove, "nobody is to be removed", ConfigurationError),
+]
+
+
+@pytest.mark.parametrize(("go", "words", "kind"), MISTAKES, ids=[words[:40] for _, words, _ in MISTAKES])
+def test_mistake_is_named_before_anybody_is_asked(
+    go: Callable[[], object], words: str, kind: type[ConfigurationError]
+) -> None:
+    """A ConfigurationError with the argument, the value and the remedy; a TypeError too where the type is wrong."""
+    with pytest.raises(ConfigurationError) as caught:
+        go()
+    assert words in str(caught.value)
+    assert type(caught.value) is kind
+    assert issubclass(ArgumentTypeError, TypeError)
+    assert len(str(caught.value)) < 300
+
+
+@given(ANY_TEXT.filter(bool))
+def test_group_and_ids_are_any_text_that_can_be_told(text: str) -> None:
+    """And nothing else."""
+    for check in (arguments.group_id, lambda one: arguments.ids("member_ids", [one])[0], arguments.reason):
+        try:
+            assert check(text) == text
+            assert is_taken_by_c(text)
+        except ConfigurationError:
+            assert not is_taken_by_c(text)
+
+
+@given(st.none() | st.integers() | st.floats() | st.binary() | st.lists(st.integers(), min_size=1) | ANY_TEXT)
+def test_nothing_else_is_raised_whatever_is_given(thing: object) -> None:
+    """No mistake gets past as another error, or as a value that the rest does not expect."""
+    for check in (arguments.group_id, arguments.seconds, arguments.reason, lambda one: arguments.ids("ids", one)):
+        try:
+            check(thing)
+        except ConfigurationError as error:
+            str(error).encode()
