@@ -17,6 +17,7 @@ from consumer_membership.demo.cluster import WAYS
 from consumer_membership.demo.run import DemoOptions, run_demo
 from consumer_membership.devbroker import DEFAULT_VERSION, SUPPORTED_VERSIONS, Way
 from consumer_membership.devbroker.foreground import run_foreground
+from consumer_membership.text import excerpt, problem_of
 
 _Number = TypeVar("_Number", int, float)
 
@@ -117,10 +118,11 @@ def _add_group(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bootstrap-servers",
         default=servers,
+        type=_text,
         metavar="HOST:PORT",
         help="several with commas (default: $KAFKA_BOOTSTRAP_SERVERS)",
     )
-    add("-g", "--group", required=True, help="group.id")
+    add("-g", "--group", required=True, type=_text, help="group.id")
     add(
         "-c",
         "--config",
@@ -135,8 +137,9 @@ def _add_group(parser: argparse.ArgumentParser) -> None:
 def _add_consume(parser: argparse.ArgumentParser) -> None:
     _add_group(parser)
     add = parser.add_argument
-    add("-t", "--topic", action="append", required=True, help="a name, or a regular expression that begins with ^")
-    add("--instance-id", metavar="I", help="group.instance.id: be a static member")
+    help_of_topic = "a name, or a regular expression that begins with ^"
+    add("-t", "--topic", action="append", required=True, type=_text, help=help_of_topic)
+    add("--instance-id", type=_text, metavar="I", help="group.instance.id: be a static member")
     add("--json", action="store_true", help="one JSON object per record; bytes that are not UTF-8 as base64")
     add(
         "--from-beginning",
@@ -171,11 +174,13 @@ def _add_describe(parser: argparse.ArgumentParser) -> None:
 def _add_removal(parser: argparse.ArgumentParser) -> None:
     _add_asking(parser)
     add = parser.add_argument
-    add("--instance-id", action="append", default=[], metavar="I", help="of a static member; may be repeated")
-    add("--member-id", action="append", default=[], metavar="M", help="of any member; may be repeated")
+    add(
+        "--instance-id", action="append", default=[], type=_text, metavar="I", help="a static member's; may be repeated"
+    )
+    add("--member-id", action="append", default=[], type=_text, metavar="M", help="of any member; may be repeated")
     add("--all", action="store_true", help="every member")
     add("--dry-run", action="store_true", help="remove nobody, show who is meant")
-    add("--reason", metavar="TEXT", help="for the coordinator's log")
+    add("--reason", type=_text, metavar="TEXT", help="for the coordinator's log")
     parser.set_defaults(run=lambda options: _remove_members(options, parser))
 
 
@@ -272,10 +277,22 @@ def _broker(options: argparse.Namespace) -> int:
 # ---- argument types -------------------------------------------------------------------------------------------------
 
 
+def _text(given: str) -> str:
+    """Text that Kafka can be told: an argument with bytes that are not UTF-8 is none."""
+    problem = problem_of(given)
+    if problem is not None:
+        raise argparse.ArgumentTypeError(f"{excerpt(given)!a} cannot be told to Kafka: {problem}")
+    return given
+
+
 def _key_and_value(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
-    if not sign or not key:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    if not sign or not key.strip():
+        raise argparse.ArgumentTypeError(f"{excerpt(text)!a} is not KEY=VALUE")
+    # The value may be a secret, and a long text such as a certificate.
+    problem = problem_of(key) or problem_of(value, None, is_secret=True)
+    if problem is not None:
+        raise argparse.ArgumentTypeError(f"{excerpt(key)!a} cannot be set so: {problem}")
     return key.strip(), value
 
 
