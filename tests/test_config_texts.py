@@ -113,6 +113,29 @@ def test_name_of_an_own_assignor_can_be_told(name: str) -> None:
     assert "the assignor Mine cannot have the name" in str(error)
 
 
+def test_assignor_that_cannot_be_made_is_refused() -> None:
+    """A user's own class, property and module may raise anything."""
+
+    class Needy(RangeAssignor):
+        def __init__(self, weights: object) -> None:
+            self.weights = weights
+
+    class Nameless(RangeAssignor):
+        @property
+        def name(self) -> str:  # type: ignore[override]  # a constant of the built-in one
+            raise KeyError("no name")
+
+    for assignor, words in (
+        (Needy, "the assignor Needy cannot be made without arguments and asked its name: TypeError: "),
+        (Nameless(), "the assignor Nameless cannot be made without arguments and asked its name: KeyError: 'no name'"),
+        (5, "int is no assignor: it needs name, protocols, user_data() and assign()"),
+        (dict, "dict is no assignor"),
+        ("this:that:other", "cannot be imported: AttributeError: "),
+        ("tests.no_such_module:Name", "cannot be imported: ModuleNotFoundError: "),
+    ):
+        assert words in str(refused({"partition.assignment.strategy": [assignor]}))
+
+
 @pytest.mark.parametrize(
     ("key", "words"),
     [

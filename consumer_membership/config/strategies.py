@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Sequence
+from typing import TypeGuard
 
 from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol
 from consumer_membership.membership.classic.assignors import BUILT_IN
@@ -70,26 +71,21 @@ def _assignor(given: object) -> Assignor:
                 "or the import path of your own assignor as package.module:Name"
             )
         return _checked(_imported(given), given)
-    return _checked(given, type(given).__name__)
+    return _checked(given, given.__name__ if isinstance(given, type) else type(given).__name__)
 
 
 def _imported(path: str) -> object:
     module, _, name = path.partition(":")
     try:
         found: object = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path!r} cannot be imported: {error}; give package.module:Name") from error
+    except Exception as error:  # a user's own module may raise anything
+        words = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path!r} cannot be imported: {words}; give package.module:Name") from error
     return found
 
 
 def _checked(given: object, what: str) -> Assignor:
-    assignor = given() if isinstance(given, type) else given
-    if not isinstance(assignor, Assignor):
-        raise ValueError(  # noqa: TRY004 - what a validator raises
-            f"{what} is no assignor: it needs name, protocols, user_data() and assign(), as "
-            "consumer_membership.Assignor says"
-        )
-    name, protocols = assignor.name, assignor.protocols
+    assignor, name, protocols = _made(given, what)
     if not _is_name(name):
         raise ValueError(f"the assignor {what} has the name {name!r}; give it one, text by which members agree on it")
     problem = problem_of(name)
@@ -107,7 +103,22 @@ def _checked(given: object, what: str) -> Assignor:
     return assignor
 
 
-def _is_name(given: object) -> bool:
+def _made(given: object, what: str) -> tuple[Assignor, object, object]:
+    """The assignor, what it says its name is, and its protocols."""
+    try:
+        assignor = given() if isinstance(given, type) else given
+        if isinstance(assignor, Assignor):
+            return assignor, assignor.name, assignor.protocols
+    except Exception as error:  # a user's own code may raise anything
+        words = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the assignor {what} cannot be made without arguments and asked its name: {words}") from error
+    raise ValueError(
+        f"{what} is no assignor: it needs name, protocols, user_data() and assign(), as "
+        "consumer_membership.Assignor says"
+    )
+
+
+def _is_name(given: object) -> TypeGuard[str]:
     return isinstance(given, str) and bool(given)
 
 

@@ -38,6 +38,7 @@ from consumer_membership.membership.classic.leadership import (
 from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.cluster_client import BrokerRefusal
 from consumer_membership.runtime.lines import RoomLog
+from consumer_membership.text import speakable
 from consumer_membership.types import FATAL_CODE, TRANSPORT_CODE, BrokerAddress, BrokerError
 from consumer_membership.wire.cluster import refused_of, topics_of
 
@@ -133,7 +134,8 @@ class ClassicRequests:
 
 
 def _failure(assignor: Assignor, words: str) -> BrokerError:
-    return BrokerError(code=FATAL_CODE, name="_FATAL", message=f"the assignor {assignor.name!r} failed: {words}")
+    text = speakable(f"the assignor {assignor.name!r} failed: {words}")
+    return BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
 
 
 async def _on_a_thread(work: Callable[[], ResultT]) -> ResultT:

@@ -18,6 +18,7 @@ from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.membership.classic.lifecycle import INITIAL, AnyEffect
 from consumer_membership.membership.classic.states import IN_GROUP, ClassicState
 from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.text import speakable
 from consumer_membership.types import FATAL_CODE, NO_MEMBER_ID, BrokerError, Instant
 
 _S = ClassicState
@@ -273,7 +274,7 @@ class ClassicMember(ClassicAnswers):
 
 
 def _failure(assignor: Assignor, words: str) -> BrokerError:
-    text = f"user_data() of the assignor {assignor.name!r} failed: {words}"
+    text = speakable(f"user_data() of the assignor {assignor.name!r} failed: {words}")
     return BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from consumer_membership.errors import AssignmentError
 from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol, Topics
@@ -59,6 +62,64 @@ def test_complete_result_is_sent_and_whoever_is_left_out_gets_nothing() -> None:
 def test_result_that_is_used_up_by_reading_is_read_once() -> None:
     """A generator is a result, too."""
     own = Own(lambda _topics, _subscriptions: {"a": (p for p in [TopicPartition("t", 0)])})  # type: ignore[dict-item]  # what users do
+    assert assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")}).assignments == {"a": partitions("t:0")}
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (None, "it returned None (of the type NoneType)"),
+        ([("a", [("t", 0)])], "it returned [('a', [('t', 0)])] (of the type list)"),
+        ("a", "it returned 'a' (of the type str)"),
+        ({1: [("t", 0)]}, "it gives partitions to 1 (of the type int), which is no member id"),
+        ({b"a": [("t", 0)]}, "it gives partitions to b'a' (of the type bytes), which is no member id"),
+        ({"a": None}, "it gives None (of the type NoneType) to a"),
+        ({"a": "t"}, "it gives 't' (of the type str) to a"),
+        ({"a": 5}, "it gives 5 (of the type int) to a"),
+        ({"a": ["t"]}, "it gives 't' (of the type str) to a, which is no partition"),
+        ({"a": [0]}, "it gives 0 (of the type int) to a, which is no partition"),
+        ({"a": [("t", "0")]}, "it gives ('t', '0') (of the type tuple) to a, which is no partition"),
+        ({"a": [(0, "t")]}, "it gives (0, 't') (of the type tuple) to a, which is no partition"),
+        ({"a": [("t", 0, 0)]}, "it gives ('t', 0, 0) (of the type tuple) to a, which is no partition"),
+        ({"a": [("t", 0.0)]}, "which is no partition"),
+        ({"a": [("t", True)]}, "which is no partition"),
+        ({"a": [(b"t", 0)]}, "which is no partition"),
+        ({"a": [None]}, "which is no partition"),
+        ({"a": [TopicPartition("t\ud800", 0)]}, "which does not exist"),
+        ({"a\ud800": [("t", 0)]}, "partitions are given to 'a\\ud800', who is no member of the group"),
+        ({"a": [("t", 2**40)]}, "which does not exist"),
+        ({"a": [("t", -1)]}, "which does not exist"),
+    ],
+)
+def test_result_of_another_shape_is_named(result: object, words: str) -> None:
+    """Where it is wrong, and what is expected; never an error out of our own insides."""
+    own = Own(lambda _topics, _subscriptions: result)  # type: ignore[arg-type, return-value]  # the mistake in question
+    with pytest.raises(AssignmentError) as caught:
+        assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")})
+    assert words in str(caught.value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text() | st.binary() | st.floats(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.tuples(inner, inner),
+    )
+)
+def test_any_result_is_sent_or_refused_as_an_assignment(result: object) -> None:
+    """Whatever a user's own code returns."""
+    own = Own(lambda _topics, _subscriptions: result)  # type: ignore[arg-type, return-value]  # the mistake in question
+    with suppress(AssignmentError):
+        assert assign_checked(own, Topics(partitions={}), {"a": member("t")}).assignments == {"a": frozenset()}
+
+
+def test_numbers_of_other_kinds_are_numbers() -> None:
+    """numpy's, for instance."""
+
+    class Number:
+        def __index__(self) -> int:
+            return 0
+
+    own = Own(lambda _topics, _subscriptions: {"a": [["t", Number()]]})  # type: ignore[dict-item, list-item]
     assert assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")}).assignments == {"a": partitions("t:0")}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors import claim_reader
+from consumer_membership.membership.classic.assignors.result import read_result
 from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.classic.validation import (
     check_complete,
@@ -33,16 +34,13 @@ def assign_checked(assignor: Assignor, topics: Topics, subscriptions: Mapping[st
     for a round under the cooperative protocol, as the built-in one does itself.
 
     Raises:
-        AssignmentError: the result is incomplete, or gives away what somebody still claims; it names the partition.
+        AssignmentError: the result is no assignment, is incomplete, or gives away what somebody still claims; it names
+            the partition.
     """
     claim_of = claim_reader(assignor)
     validated = validate_subscriptions(subscriptions, claim_of)
     shown = validated.applied_to(subscriptions) if claim_of is told else subscriptions
-    # Copied once: what a user's assignor returns may be used up by looking at it.
-    result = {
-        member: tuple(TopicPartition(*partition) for partition in partitions)
-        for member, partitions in assignor.assign(topics, shown).items()
-    }
+    result = read_result(assignor.assign(topics, shown))
     is_cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols
     if is_cooperative:
         result = withhold(validated, result, validated.contested)
