@@ -189,6 +189,7 @@ def test_offset_reset_knows_all_words_of_librdkafka(given: str, meant: OffsetRes
         ({"group_id": ""}, "CONSUMER_MEMBERSHIP_GROUP_ID"),
         ({"group_id": "a\0b"}, "NUL"),
         ({"bootstrap_servers": "a:b"}, "'a:b' is not HOST:PORT"),
+        ({"bootstrap_servers": "a/:9092"}, "'a/:9092' is not HOST:PORT"),
         ({"bootstrap_servers": "a:99999"}, "1..65535"),
         ({"bootstrap_servers": "SSL://a:1"}, "security.protocol is plaintext"),
         ({"broker_address_family": ""}, 'property "broker.address.family" cannot be set to empty value'),
@@ -292,11 +293,12 @@ def test_both_names_of_the_bootstrap_list_are_read() -> None:
         ("a", (("a", 9092),)),
         ("PLAINTEXT://a:1, b:2,", (("a", 1), ("b", 2))),
         ("[::1]:5,10.0.0.1", (("::1", 5), ("10.0.0.1", 9092))),
+        ("a:1/,PLAINTEXT://b:2/path/to,c/", (("a", 1), ("b", 2), ("c", 9092))),
         ("", ()),
     ],
 )
 def test_endpoints_are_read_as_librdkafka_reads_them(text: str, endpoints: object) -> None:
-    """Protocol and port may be left out, an IPv6 address stands in brackets."""
+    """Protocol and port may be left out, an IPv6 address stands in brackets, a path says nothing."""
     assert parse_endpoints(text, SecurityProtocol.PLAINTEXT) == endpoints
 
 

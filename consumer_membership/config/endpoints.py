@@ -1,4 +1,4 @@
-"""`bootstrap.servers` as librdkafka reads it: a comma-separated list of `[PROTOCOL://]HOST[:PORT]`."""
+"""`bootstrap.servers` as librdkafka reads it: a comma-separated list of `[PROTOCOL://]HOST[:PORT][/PATH]`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ DEFAULT_PORT = 9092
 _HIGHEST_PORT = 65535
 _ENDPOINT = re.compile(
     r"(?:(?P<protocol>[A-Za-z_]+)://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s:,/\[\]]+))(?::(?P<port>\d+))?"
+    # What a URL has behind it says nothing. A colon in there would be a port in the wrong place.
+    r"(?:/[^:]*)?"
 )
 
 

@@ -177,8 +177,9 @@ class DataPlane:
     def _refuse_if_grouped(self, what: str) -> None:
         if self.is_subscribed or self._fetcher.held:
             raise StateError(
-                f"{what}: Local: Erroneous state (the group assigns the partitions of a subscribed consumer; "
-                "call unsubscribe() and poll() first, or use incremental_assign() and incremental_unassign())",
+                f"{what}: Local: Erroneous state (the group assigns the partitions of a subscribed consumer; to start "
+                "elsewhere use seek(), or assign() inside on_assign; to read others as well incremental_assign(); to "
+                "read without the group call unsubscribe() and poll() first)",
                 KafkaError._STATE,  # noqa: SLF001
             )
 

@@ -85,6 +85,13 @@ CONSTRUCTIONS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
     "no servers": (({"group.id": "parity", "log_level": 0},), {}),
     "empty servers": ((BASE,), {"bootstrap.servers": ""}),
     "commas for servers": ((BASE,), {"bootstrap.servers": " , "}),
+    "servers as a URL": ((BASE,), {"bootstrap.servers": "PLAINTEXT://127.0.0.1:1/"}),
+    "short poll interval, consumer": ((BASE,), {"group.protocol": "consumer", "max.poll.interval.ms": 1}),
+    "short poll interval, shorter session": (
+        (BASE,),
+        {"group.protocol": "classic", "max.poll.interval.ms": 1, "session.timeout.ms": 1},
+    ),
+    "poll interval below the session": ((BASE,), {"max.poll.interval.ms": 5999, "session.timeout.ms": 6000}),
     "dict": ((BASE,), {}),
     "keywords": ((), BASE),
     "dict and keywords": (({**BASE, "group.id": None},), {"group.id": "parity"}),
@@ -135,6 +142,33 @@ def test_constructor_accepts_and_refuses_what_confluent_kafka_does(name: str) ->
         kind(*args, **kwargs).close()
 
     Outcome.of(lambda: construct(Consumer)).assert_like(Outcome.of(lambda: construct(confluent_kafka.Consumer)))
+
+
+#: What confluent-kafka refuses and this package takes on purpose, with confluent-kafka's words.
+TAKEN: dict[str, tuple[dict[str, object], str]] = {
+    "eager and cooperative": (
+        {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky,range"},
+        "online migration between assignors with different protocol types is not supported",
+    ),
+    "poll interval below the default session": (
+        {"group.protocol": "classic", "max.poll.interval.ms": 2000},
+        "`max.poll.interval.ms`must be >= `session.timeout.ms`",
+    ),
+    "the same, with either protocol": (
+        {"max.poll.interval.ms": 2000},
+        "`max.poll.interval.ms`must be >= `session.timeout.ms`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_constructor_takes_more_than_confluent_kafka_does(name: str) -> None:
+    """README's "Different from confluent-kafka on purpose" has the reasons."""
+    config, words = TAKEN[name]
+    theirs = Outcome.of(lambda: confluent_kafka.Consumer({**BASE, **config}))
+    assert theirs.kafka_error is not None
+    assert words in theirs.kafka_error.str()
+    Consumer({**BASE, **config}).close()
 
 
 BAD_SUBSCRIPTIONS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [

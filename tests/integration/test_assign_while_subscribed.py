@@ -1,0 +1,115 @@
+"""`assign` beside a subscription: what confluent-kafka makes of it, and what takes its place here."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from time import monotonic
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 30.0
+#: Either consumer: the calls are the same.
+AnyConsumer = Any
+
+PROTOCOLS = {
+    "consumer": {"group.protocol": "consumer"},
+    "eager": {"group.protocol": "classic"},
+    "cooperative": {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"},
+}
+STATE = -172
+
+
+@pytest.fixture
+def topic(kafka: Broker) -> str:
+    """One partition with 40 records."""
+    name = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
+    produce(kafka.bootstrap_servers, name, 40)
+    return name
+
+
+def made(kind: type[AnyConsumer], kafka: Broker, protocol: str) -> AnyConsumer:
+    """A consumer of a group of its own."""
+    config = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": unique("group"),
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
+    return kind({**config, **PROTOCOLS[protocol]})
+
+
+def offsets(consumer: AnyConsumer, count: int) -> list[int]:
+    """The offsets of the next records."""
+    give_up_at = monotonic() + PATIENCE_S
+    found: list[int] = []
+    while len(found) < count:
+        assert monotonic() < give_up_at, found
+        message = consumer.poll(0.1)
+        if message is not None:
+            assert message.error() is None
+            found.append(message.offset())
+    return found
+
+
+def code_of_assign(consumer: AnyConsumer, topic: str) -> int | None:
+    """The code of its refusal; None: it was taken."""
+    try:
+        consumer.assign([Partition(topic, 0, 30)])
+    except KafkaException as refused:
+        return refused.args[0].code()  # type: ignore[no-any-return]
+    return None
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_group_s_partitions_are_the_group_s(kafka: Broker, topic: str, protocol: str) -> None:
+    """Refused under both protocols here, before the join and after it; confluent-kafka does so under one of them.
+
+    In a classic group it takes the assignment, which holds until the next rebalance; with a cooperative strategy that
+    one fails with "already part of the current assignment".
+    """
+    with (
+        closing(made(Consumer, kafka, protocol)) as ours,
+        closing(made(confluent_kafka.Consumer, kafka, protocol)) as raw,
+    ):
+        codes = []
+        for consumer in (ours, raw):
+            consumer.subscribe([topic])
+            codes.append(code_of_assign(consumer, topic))
+        assert codes == [STATE, STATE if protocol == "consumer" else None]
+        assert offsets(ours, 2) == [0, 1]
+        with pytest.raises(KafkaException, match=r"seek\(\)"):
+            ours.assign([Partition(topic, 0, 30)])
+        with pytest.raises(KafkaException, match="Failed to remove assignment"):
+            ours.unassign()
+        assert offsets(ours, 38) == list(range(2, 40))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_takes_its_place_does_so_with_both(kafka: Broker, topic: str, protocol: str) -> None:
+    """To start elsewhere: `seek` once the partition is there, or the offset in on_assign."""
+    for kind in (confluent_kafka.Consumer, Consumer):
+        with closing(made(kind, kafka, protocol)) as consumer:
+            consumer.subscribe([topic])
+            assert offsets(consumer, 1) == [0]
+            consumer.seek(Partition(topic, 0, 30))
+            assert offsets(consumer, 10) == list(range(30, 40))
+        with closing(made(kind, kafka, protocol)) as consumer:
+
+            def take(given: AnyConsumer, partitions: list[Partition]) -> None:
+                for one in partitions:
+                    one.offset = 30
+                (given.assign if protocol == "eager" else given.incremental_assign)(partitions)
+
+            consumer.subscribe([topic], on_assign=take)
+            assert offsets(consumer, 10) == list(range(30, 40))

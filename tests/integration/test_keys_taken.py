@@ -1,0 +1,94 @@
+"""Keys that confluent-kafka refuses, or reads in its own way: what they do on a broker."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from time import monotonic
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 60.0
+#: Either consumer: the calls are the same.
+AnyConsumer = Any
+
+
+def polled_until_shared(members: list[AnyConsumer], share: int) -> None:
+    """Poll these in turn until each has so many partitions."""
+    give_up_at = monotonic() + PATIENCE_S
+    while [len(member.assignment()) for member in members] != [share] * len(members):
+        assert monotonic() < give_up_at, [member.assignment() for member in members]
+        for member in members:
+            message = member.poll(0.05)
+            assert message is None or message.error() is None
+
+
+@pytest.mark.parametrize("others", ["range", "cooperative-sticky"])
+def test_strategies_of_both_kinds_lead_from_one_to_the_other(kafka: Broker, others: str) -> None:
+    """The way from an eager group to a cooperative one without stopping it (KIP-429): such a member works with either.
+
+    confluent-kafka refuses the pair, so its groups have to be stopped.
+    """
+    topic = create_topic(kafka.bootstrap_servers, unique("topic"), 4)
+    config = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": unique("group"),
+        "group.protocol": "classic",
+        "heartbeat.interval.ms": 200,
+    }
+    theirs: AnyConsumer = confluent_kafka.Consumer({**config, "partition.assignment.strategy": others})
+    ours = Consumer({**config, "partition.assignment.strategy": "cooperative-sticky,range"})
+    with closing(theirs), closing(ours):
+        for member in (theirs, ours):
+            member.subscribe([topic])
+        polled_until_shared([theirs, ours], 2)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("form", ["{}/", "PLAINTEXT://{}/", "{}/path,{}"])
+def test_servers_may_look_like_a_url(kafka: Broker, protocol: str, form: str) -> None:
+    """With a slash or a path behind the port both clients read."""
+    topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
+    produce(kafka.bootstrap_servers, topic, 1)
+    servers = form.format(kafka.bootstrap_servers, kafka.bootstrap_servers)
+    for kind in (confluent_kafka.Consumer, Consumer):
+        consumer: AnyConsumer = kind(
+            {
+                "bootstrap.servers": servers,
+                "group.id": unique("group"),
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        with closing(consumer):
+            consumer.subscribe([topic])
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None
+            assert (message.error(), message.value()) == (None, b"0")
+
+
+def test_poll_interval_below_the_session_holds_while_the_application_polls(kafka: Broker) -> None:
+    """In a classic group, whose session is 45 s: the two bounds are two things, as in Java's client."""
+    topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
+    config = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": unique("group"),
+        "group.protocol": "classic",
+        "max.poll.interval.ms": 1000,
+    }
+    with closing(Consumer(config)) as consumer:
+        consumer.subscribe([topic])
+        polled_until_shared([consumer], 1)
+        generation = consumer.generation()
+        until = monotonic() + 2
+        while monotonic() < until:
+            message = consumer.poll(0.05)
+            assert message is None
+        assert consumer.generation() == generation
