@@ -142,7 +142,7 @@ def test_newest_static_member_wins(ground: Ground) -> None:
         with ground.member(group, [topic], group_instance_id="a") as newcomer:
             newcomer.settled(3)
             former.wait(lambda w: any(error.fatal() for error in w.notes.errors), "the fatal error")
-            (error,) = former.notes.errors
+            error, *_ = former.notes.errors
             assert error.code() == KafkaError.FENCED_INSTANCE_ID
             assert "group.instance.id 'a' is held by another member" in error.str()
             former.wait(lambda w: len(w.notes.named("lost")) == 1, "on_lost")

@@ -130,7 +130,7 @@ def test_leader_whose_assignor_fails_is_told_and_leaves(
         good.stop()
         for worker in bad:
             worker.wait(is_told, "the failure")
-            (error,) = worker.notes.errors
+            error, *_ = worker.notes.errors
             assert (error.code(), error.fatal()) == (KafkaError._FATAL, True)
             assert "the assignor 'alphabetical' failed" in error.str()
             assert words in error.str()

@@ -87,7 +87,7 @@ def ends_for(victim: Victim, newcomer: Worker, *bystanders: Worker, commits: int
     victim.wait(lambda a: a.is_closed, "its end")
     assert victim.ended() == 0, str(victim)
     account = victim.account
-    (error,) = [error for error in account.errors if error["is_fatal"]]
+    error, *_ = [error for error in account.errors if error["is_fatal"]]
     assert error["error"] == KafkaError.FENCED_INSTANCE_ID
     assert newcomer.consumer.memberid() in error["text"]
     assert [name for name, _ in account.calls].count("lost") == 1
