@@ -320,7 +320,18 @@ def test_narration_wonders_once_about_a_member_without_partitions() -> None:
         narration.look(idle, float(now))
     narration.look(replace(idle, owned={Partition("t", 0): 3}, waits_for=None, waits_since=None), 10.0)
     assert len(told(err)) == 1
-    assert told(err)[0].startswith("in the group and without partitions")
+    assert told(err)[0].startswith("in the group and without partitions: the group may have more members")
+
+
+def test_narration_names_the_topics_that_do_not_exist() -> None:
+    """A wrong name is the commonest reason."""
+    err = io.StringIO()
+    narration = Narration(err)
+    idle = replace(VIEW, state=MemberState.STABLE, member_epoch=3, missing_topics=frozenset({"orders", "^typo"}))
+    for now in range(10):
+        narration.look(idle, float(now))
+    words = "in the group and without partitions: no topic matches ^typo, topic orders does not exist"
+    assert told(err)[-1] == words
 
 
 def test_narration_goes_on_where_nobody_reads_it() -> None:

@@ -15,13 +15,14 @@ from typing import TextIO
 from confluent_kafka import KafkaException, Message
 
 from consumer_membership import Consumer
-from consumer_membership.cli.narration import Narration
+from consumer_membership.cli.narration import Narration, missing_of
 from consumer_membership.cli.record_lines import line_writer
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.demo.screen import discard
 from consumer_membership.errors import MembershipError
 
-#: The exit codes: all went well; the group refused the member for good, or never took it in; the arguments are wrong.
+#: The exit codes: all went well; the group refused the member for good, or never took it in, or there is no topic; the
+#: arguments are wrong.
 _DONE, _REFUSED, _MISUSED = 0, 1, 2
 
 _POLL_S = 0.2
@@ -103,7 +104,15 @@ class _Printing:
         if self._options.timeout_s is not None and not self._narration.has_joined and not self._stop.is_set():
             self._narration.tell("the group did not take the member in")
             return _REFUSED
+        if not self._printed and not self._stop.is_set() and self._has_no_topic:
+            self._narration.tell(f"nothing to consume: {missing_of(self._options.topics)}")
+            return _REFUSED
         return _DONE
+
+    @property
+    def _has_no_topic(self) -> bool:
+        """Whether none of the topics exists, as far as the member knows."""
+        return frozenset(self._options.topics) <= self._consumer.membership().missing_topics
 
     def _loop(self) -> None:
         look_at = 0.0

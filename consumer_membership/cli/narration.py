@@ -100,10 +100,18 @@ class Narration:
             self._idle_since = now
         elif now - self._idle_since >= _IDLE_S:
             self._idle_since = float("inf")
-            self.tell(
-                "in the group and without partitions: the topic may not exist, or the group may have more members than"
-                " there are partitions"
-            )
+            reason = "the group may have more members than there are partitions"
+            if view.missing_topics:
+                reason = missing_of(view.missing_topics)
+            self.tell(f"in the group and without partitions: {reason}")
+
+
+def missing_of(topics: Iterable[str]) -> str:
+    """What of a subscription is not there, in words."""
+    return ", ".join(
+        f"no topic matches {topic}" if topic.startswith("^") else f"topic {topic} does not exist"
+        for topic in sorted(topics)
+    )
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:

@@ -230,6 +230,7 @@ class ConsumerConfig(BaseSettings):
             auto_commit_interval_s=_seconds(self.auto_commit_interval_ms or _NEVER_MS),
             heartbeat_interval_s=None if heartbeat_ms is None else _seconds(heartbeat_ms),
             active_heartbeat_interval_s=_seconds(self.heartbeat_active_interval_ms),
+            topic_refresh_s=self._topic_refresh_s,
             retry_backoff_s=_seconds(self.retry_backoff_ms),
             retry_backoff_max_s=_seconds(max(self.retry_backoff_ms, self.retry_backoff_max_ms)),
         )
@@ -251,6 +252,12 @@ class ConsumerConfig(BaseSettings):
             is_for_brokers=self.group_protocol == (GroupProtocol.CONSUMER,),
             may_meet_brokers=GroupProtocol.CONSUMER in self.protocol_settings().protocols,
         )
+
+    @property
+    def _topic_refresh_s(self) -> float:
+        """At least at the beginning it is seen whether the topics are there, whatever the interval."""
+        interval_ms = self.topic_metadata_refresh_interval_ms
+        return _seconds(interval_ms if interval_ms > 0 else _NEVER_MS)
 
     @property
     def _default_policy(self) -> ConflictPolicy:

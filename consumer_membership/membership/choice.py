@@ -228,6 +228,8 @@ class GroupMember:
         old, self.core = self.core, self._core_of(protocol)
         self._reason, self._is_settled = f"{self._protocols.reason}; {why}", False
         self.core.transitions.extend(old.transitions)
+        # It knows what the application was told.
+        self.core.watch.inherit(old.watch)
         # The application's thread drops the steps of attempts that are older than the newest it saw.
         self.core.reconciler.attempt = old.reconciler.attempt
         wishes: list[ev.Event] = [ev.Subscribed(subscription=old.subscription)]

@@ -19,12 +19,13 @@
 | DescribeGroup | network thread | GroupDescribed or GroupDescribeFailed |
 | LearnSessionTimeout | network thread | SessionTimeoutLearned |
 | ResolveTopicIds | network thread | TopicIdsResolved |
+| LookUpTopics | network thread | TopicsLookedUp or TopicsNotLookedUp |
 | FetchCommitted | network thread | StartOffsetsFetched or StartOffsetsFailed |
 | CommitOffsets | network thread | CommitAnswered or CommitFailed |
 | PausePartitions, RevokePartitions, LosePartitions, AssignPartitions | application's thread | StepFinished |
 | CollectPositions | application's thread | PositionsReported |
 | CommitCompleted, RaiseToApplication, LeaveCompleted | application's thread | nothing |
-| StateChanged, InstanceReleased, Warned | observer, on the network thread | nothing |
+| StateChanged, InstanceReleased, TopicsAppeared, Warned | observer, on the network thread | nothing |
 """
 
 from __future__ import annotations
@@ -102,6 +103,14 @@ class ResolveTopicIds:
     """Ask Metadata for the names of these topic ids."""
 
     topic_ids: frozenset[UUID]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpTopics:
+    """Ask Metadata which of these topics there are (None: all topics)."""
+
+    request_id: int
+    topics: frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +242,13 @@ class InstanceReleased:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsAppeared:
+    """Subscribed topics of which the application was told that they are not available are there now."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Warned:
     """Something that the operator should know; nothing went wrong with the membership itself."""
 
@@ -245,10 +261,11 @@ NetworkEffect: TypeAlias = (
     | DescribeGroup
     | LearnSessionTimeout
     | ResolveTopicIds
+    | LookUpTopics
     | FetchCommitted
     | CommitOffsets
 )
 StepEffect: TypeAlias = PausePartitions | RevokePartitions | LosePartitions | AssignPartitions
 ApplicationEffect: TypeAlias = StepEffect | CollectPositions | CommitCompleted | RaiseToApplication | LeaveCompleted
-ObserverEffect: TypeAlias = StateChanged | InstanceReleased | Warned
+ObserverEffect: TypeAlias = StateChanged | InstanceReleased | TopicsAppeared | Warned
 Effect: TypeAlias = NetworkEffect | ApplicationEffect | ObserverEffect

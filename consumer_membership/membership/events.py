@@ -216,6 +216,23 @@ class TopicIdsResolved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsLookedUp:
+    """Metadata answered: of these topics there are partitions, and of those nothing may be told."""
+
+    request_id: int
+    names: frozenset[str]
+    refused: Mapping[str, BrokerError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsNotLookedUp:
+    """Metadata was refused, or did not answer."""
+
+    request_id: int
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartOffsetsFetched:
     """Where to start each partition: its committed offset, or what `auto.offset.reset` says where there is none."""
 
@@ -280,6 +297,8 @@ Event: TypeAlias = (
     | GroupDescribeFailed
     | SessionTimeoutLearned
     | TopicIdsResolved
+    | TopicsLookedUp
+    | TopicsNotLookedUp
     | StartOffsetsFetched
     | StartOffsetsFailed
     | CommitAnswered

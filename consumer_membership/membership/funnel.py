@@ -31,6 +31,8 @@ SharedEvent: TypeAlias = (
     | ev.CoordinatorFound
     | ev.CoordinatorLookupFailed
     | ev.CoordinatorLost
+    | ev.TopicsLookedUp
+    | ev.TopicsNotLookedUp
     | ev.StartOffsetsFetched
     | ev.StartOffsetsFailed
     | ev.CommitFailed
@@ -81,6 +83,12 @@ class Funnel(Participant[OrderT]):
                 self._on_lookup_failed(event)
             case ev.CoordinatorLost():
                 self._lose_coordinator(event.reason)
+            case ev.TopicsLookedUp():
+                if self.watch.awaits(event.request_id):
+                    self._tell_seen(self.watch.saw(event.names, event.refused, self._now))
+            case ev.TopicsNotLookedUp():
+                if self.watch.awaits(event.request_id):
+                    self.watch.not_seen(self._now)
             case ev.StartOffsetsFetched():
                 identity = self._identity
                 self._out += self.reconciler.start_offsets_fetched(event.attempt, event.offsets, identity, self._now)
@@ -98,6 +106,7 @@ class Funnel(Participant[OrderT]):
     def _on_subscribed(self, event: ev.Subscribed) -> None:
         self._has_news |= event.subscription != self.subscription
         self.subscription = event.subscription
+        self.watch.subscribe(self.subscription, self._now)
 
     def _on_polled(self, event: ev.Polled) -> None:  # noqa: ARG002 - what was delivered is the heartbeats' matter
         self._polled_at = self._now
@@ -137,6 +146,7 @@ class Funnel(Participant[OrderT]):
 
     def _on_leave_requested(self, event: ev.LeaveRequested) -> None:
         self.subscription = Subscription()
+        self.watch.subscribe(self.subscription, self._now)
         match self.shown:
             case _S.UNSUBSCRIBING:
                 pass
@@ -176,6 +186,7 @@ class Funnel(Participant[OrderT]):
 
     def _watch_positions(self) -> None:
         """The assignment was taken over: the automatic commit's interval begins where something is held."""
+        self._tell_seen(self.watch.holds(frozenset(one.topic for one in self.ownership.named_owned), self._now))
         if self.ownership.owned:
             self.auto_commit.restart(self._now)
         else:

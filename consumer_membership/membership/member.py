@@ -116,6 +116,7 @@ class Member(Answers):
         if self.state is _S.RECONCILE:
             # The acknowledgement that just went out may have been of an older target: begin with the newer one.
             self._reconcile()
+        self._look_for_topics_if_due()
 
     def _reconcile(self) -> None:
         ownership, reconciler = self.ownership, self.reconciler

@@ -18,15 +18,18 @@ from consumer_membership.membership.effects import (
     CommitCompleted,
     Effect,
     LeaveCompleted,
+    LookUpTopics,
     Problem,
     RaiseToApplication,
     StateChanged,
+    TopicsAppeared,
 )
 from consumer_membership.membership.offsets import ASSIGNMENT_LOST, AutoCommit, CommitIdentity, Commits
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.reconciler import Phase, Reconciler
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import IN_GROUP, MemberState
+from consumer_membership.membership.topics import Seen, TopicWatch
 from consumer_membership.membership.view import Transition
 from consumer_membership.types import (
     NO_EPOCH,
@@ -68,6 +71,7 @@ class Participant(ABC, Generic[OrderT]):
         self.commits = Commits(settings, jitter)
         self.reconciler = Reconciler(settings, self.ownership, self.commits, jitter)
         self.auto_commit = AutoCommit(settings)
+        self.watch = TopicWatch(settings.topic_refresh_s, jitter)
         self.transitions: deque[Transition] = deque(maxlen=REMEMBERED_TRANSITIONS)
         self.last_error: BrokerError | None = None
         self.last_heartbeat_at: Instant | None = None
@@ -137,6 +141,20 @@ class Participant(ABC, Generic[OrderT]):
     def _raise(self, problem: Problem, error: BrokerError, topic: str | None = None) -> None:
         self.last_error = error
         self._out.append(RaiseToApplication(problem=problem, error=error, topic=topic))
+
+    def _tell_seen(self, seen: Seen) -> None:
+        """Tell the application which subscribed topics are not available, and the log which ones have come."""
+        for one in seen.unavailable:
+            self._raise(Problem.REFUSED, one.error, one.topic)
+        if seen.appeared:
+            self._out.append(TopicsAppeared(topics=seen.appeared))
+
+    def _look_for_topics_if_due(self) -> None:
+        """See whether the subscribed topics are there."""
+        due_at = self.watch.due_at
+        if self.is_in_group and due_at is not None and self._now >= due_at:
+            request_id, topics = self.watch.ask()
+            self._out.append(LookUpTopics(request_id=request_id, topics=topics))
 
     def _new_backoff(self, jitter: Jitter) -> Backoff:
         return Backoff(self.settings.retry_backoff_s, self.settings.retry_backoff_max_s, jitter)
@@ -212,7 +230,7 @@ class Participant(ABC, Generic[OrderT]):
     def _shared_deadlines(self) -> list[Instant | None]:
         moments = [self.auto_commit.due_at, self.commits.next_deadline(self._commit_identity, self._absence)]
         if self.is_in_group:
-            moments += [self._poll_deadline, self.reconciler.next_deadline()]
+            moments += [self._poll_deadline, self.reconciler.next_deadline(), self.watch.due_at]
         if self.shown is _S.UNSUBSCRIBING and self.reconciler.is_idle:
             # What waits for commits hears of their end, which is sooner than its own.
             moments.append(self._leave_by if len(self.commits) else self._gives_up_leaving_at)

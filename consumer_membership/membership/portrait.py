@@ -37,6 +37,7 @@ def view_of(member: Member) -> MembershipView:
         last_heartbeat_at=member.last_heartbeat_at,
         last_error=member.last_error,
         transitions=tuple(member.transitions),
+        missing_topics=member.watch.missing,
         group_protocol=GroupProtocol.CONSUMER if member.member_epoch > JOIN_EPOCH else None,
     )
 
@@ -77,7 +78,7 @@ def _words(member: Member) -> tuple[str | None, Instant | None]:
         case MemberState.JOINING:
             return "the coordinator's answer to the join", member.since
         case MemberState.STABLE if not member.ownership.owned:
-            return "partitions: the coordinator has assigned none", member.since
+            return member.watch.words() or "partitions: the coordinator has assigned none", member.since
         case _:
             return None, None
 

@@ -15,6 +15,7 @@ class MemberSettings:
     `heartbeat_interval_s` None: the broker's interval; otherwise an upper bound beside the broker's.
     `active_heartbeat_interval_s`: the bound while records flow and `heartbeat_interval_s` is None; 0 switches it off.
     `instance_pool`: the ids from which the member claims a free one, instead of an `instance_id` of its own.
+    `topic_refresh_s`: how often to see whether the subscribed topics are there; None: never.
     `leave_timeout_s`: how long leaving may take from `LeaveRequested` on, commit and answer included, callbacks not.
     """
 
@@ -32,6 +33,7 @@ class MemberSettings:
     retry_backoff_s: float = 0.1
     retry_backoff_max_s: float = 1.0
     leave_timeout_s: float = 10.0
+    topic_refresh_s: float | None = None
 
     @property
     def is_static(self) -> bool:

@@ -51,6 +51,8 @@ class MembershipView:
     last_heartbeat_at: Instant | None
     last_error: BrokerError | None
     transitions: tuple[Transition, ...]
+    #: The subscribed names that no topic has, and the patterns that match none, when that was last looked for.
+    missing_topics: frozenset[str] = frozenset()
     #: Why the member speaks `protocol`: what was asked for, and what the coordinator said to it.
     protocol_reason: str = ""
     #: What the group is, as the coordinator said when it let this member in; None while it is no member. A group of the

@@ -30,6 +30,7 @@ from consumer_membership.membership.effects import (
     FetchCommitted,
     FindCoordinator,
     LearnSessionTimeout,
+    LookUpTopics,
     NetworkEffect,
     ResolveTopicIds,
     SendHeartbeat,
@@ -47,6 +48,8 @@ from consumer_membership.membership.events import (
     StartOffsetsFailed,
     StartOffsetsFetched,
     TopicIdsResolved,
+    TopicsLookedUp,
+    TopicsNotLookedUp,
 )
 from consumer_membership.membership.states import SILENT
 from consumer_membership.runtime.broker_client import BrokerRefusal
@@ -67,6 +70,7 @@ from consumer_membership.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
+from consumer_membership.wire.cluster import present_of, refused_of
 from consumer_membership.wire.group_requests import SESSION_TIMEOUT_KEY
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
@@ -127,8 +131,8 @@ class MemberRequests:
                 return await self._describe(effect)
             case LearnSessionTimeout():
                 return await self._learn_session_timeout()
-            case ResolveTopicIds():
-                return await self._resolve(effect)
+            case ResolveTopicIds() | LookUpTopics():
+                return await (self._resolve(effect) if isinstance(effect, ResolveTopicIds) else self._look_up(effect))
             case FetchCommitted():
                 return await self._fetch_committed(effect)
             case CommitOffsets():
@@ -228,6 +232,18 @@ class MemberRequests:
             _LOG.debug("Topic ids could not be resolved: %s", error)
             names = {}
         return TopicIdsResolved(names=names)
+
+    async def _look_up(self, effect: LookUpTopics) -> Event:
+        """Whether the topics are there; `allow.auto.create.topics` has the broker make those that are not."""
+        try:
+            found = await self._client.cluster(effect.topics, REQUEST_TIMEOUT_S)
+        except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
+            _LOG.debug("The subscribed topics cannot be looked up: %s", error)
+            fault = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error))
+            return TopicsNotLookedUp(request_id=effect.request_id, error=fault)
+        return TopicsLookedUp(
+            request_id=effect.request_id, names=present_of(found), refused=refused_of(found, effect.topics)
+        )
 
     async def _fetch_committed(self, effect: FetchCommitted) -> Event:
         coordinator = self._member.coordinator

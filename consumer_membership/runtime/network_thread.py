@@ -32,6 +32,7 @@ from consumer_membership.membership.effects import (
     RaiseToApplication,
     RevokePartitions,
     StateChanged,
+    TopicsAppeared,
     Warned,
 )
 from consumer_membership.membership.events import CoordinatorLost, Event, Polled, TimePassed
@@ -262,7 +263,14 @@ class NetworkThread:
     def _perform(self, effects: tuple[GroupEffect, ...]) -> None:
         for effect in effects:
             match effect:
-                case StateChanged() | InstanceReleased() | Warned() | ProtocolChosen() | RaiseToApplication():
+                case (
+                    StateChanged()
+                    | InstanceReleased()
+                    | TopicsAppeared()
+                    | Warned()
+                    | ProtocolChosen()
+                    | RaiseToApplication()
+                ):
                     pass
                 case (
                     PausePartitions()

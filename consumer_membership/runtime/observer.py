@@ -24,6 +24,7 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
     SendHeartbeat,
     StateChanged,
+    TopicsAppeared,
     Warned,
 )
 from consumer_membership.membership.events import (
@@ -189,6 +190,8 @@ class LogObserver:
     def _note_order(self, effect: GroupEffect, view: MembershipView) -> None:
         who = _who(view)
         match effect:
+            case TopicsAppeared():
+                self._log.info("[%s] Subscribed topics are available now: %s", who, ", ".join(effect.topics))
             case FindCoordinator():
                 self._log.debug("[%s] Looking up the group coordinator: %s", who, effect.reason)
             case SendHeartbeat():

@@ -131,6 +131,18 @@ def topics_of(found: ClusterMetadata, names: frozenset[str] | None) -> Topics:
     return Topics(partitions={name: max(partitions) + 1 for name, partitions in told.items()}, racks=racks)
 
 
+#: What says that there is no such topic, as against one that has no leader yet.
+_ABSENT = frozenset({ErrorCode.unknown_topic_or_partition.value, ErrorCode.invalid_topic_exception.value})
+
+
+def present_of(found: ClusterMetadata) -> frozenset[str]:
+    """The topics that are there, be it without a leader for a moment; one that may not be described is not known."""
+    unknown = _ABSENT | {ErrorCode.topic_authorization_failed.value}
+    return frozenset(
+        name for name, topic in found.topics.items() if topic.error is None or topic.error.code not in unknown
+    )
+
+
 def refused_of(found: ClusterMetadata, names: frozenset[str] | None) -> Mapping[str, BrokerError]:
     """Those of these topics that the broker does not describe to this client, each with its words for people."""
     words = "the topic '{}' may not be described, so nobody is assigned it; allow DESCRIBE and READ on it"

@@ -40,8 +40,9 @@ def test_unknown_topic_is_assigned_once_it_exists(ground: Ground) -> None:
     topic = unique("later")
     with ground.member(unique("group"), [topic]) as worker:
         worker.settled(0)
-        by = "leader" if ground.is_classic else "coordinator"
-        assert worker.consumer.membership().waits_for == f"partitions: the {by} has assigned none"
+        worker.wait(lambda w: bool(w.consumer.membership().missing_topics), "a look at the topics")
+        words = f"topic '{topic}' does not exist (UNKNOWN_TOPIC_OR_PART)"
+        assert worker.consumer.membership().waits_for == words
         create_topic(ground.bootstrap_servers, topic, 3)
         produce(ground.bootstrap_servers, topic, 30)
         worker.settled(3)

@@ -86,6 +86,8 @@ PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
     ev.GroupDescribeFailed: lambda _: ev.GroupDescribeFailed(request_id=1, error=NOT_ALLOWED),
     ev.SessionTimeoutLearned: lambda _: ev.SessionTimeoutLearned(session_timeout_s=45.0),
     ev.TopicIdsResolved: lambda _: ev.TopicIdsResolved(names=NAMES),
+    ev.TopicsLookedUp: lambda _: ev.TopicsLookedUp(request_id=1, names=frozenset({"orders"})),
+    ev.TopicsNotLookedUp: lambda _: ev.TopicsNotLookedUp(request_id=1, error=LOADING),
     ev.StartOffsetsFetched: lambda scene: ev.StartOffsetsFetched(
         attempt=attempt_of(scene), offsets=dict.fromkeys(named(A0, A1), 0)
     ),
@@ -116,6 +118,9 @@ def hostile(scene: Scene) -> list[ev.Event]:
         ev.CommitRequested(commit_id=2, offsets={NOWHERE: OffsetAndMetadata(offset=0)}, timeout_s=1e9),
         ev.AssignedByHand(holds=False),
         ev.TopicIdsResolved(names={}),
+        ev.TopicsLookedUp(request_id=0, names=frozenset({"", "strange"})),
+        ev.TopicsLookedUp(request_id=1, names=frozenset(), refused={"": NOT_ALLOWED, "strange": LOADING}),
+        ev.TopicsNotLookedUp(request_id=-1, error=LOADING),
         ev.TopicIdsResolved(names={STRANGE: "strange", A0.topic_id: "", B0.topic_id: "orders"}),
         ev.CommitFailed(commit_id=10**6, reason="", retriable=False),
         ev.GroupDescribed(request_id=0, holders={"": Holder(member_id="")}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from consumer_membership.membership.backoff import Jitter
+from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.membership.classic.leadership import (
@@ -19,8 +19,8 @@ from consumer_membership.membership.classic.lifecycle import ClassicLifecycle
 from consumer_membership.membership.classic.settings import ClassicSettings
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.classic.subscription import MemberSubscription
-from consumer_membership.membership.effects import Problem
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.topics import LATE_S, SOON_S
 from consumer_membership.types import GroupProtocol, Instant, TopicPartition
 
 _S = ClassicState
@@ -42,8 +42,9 @@ class Leading(ClassicLifecycle):
         self._topics: Topics | None = None
         self._topics_request: int | None = None
         self._topics_at: Instant | None = None
-        #: The topics that the last answer refused; the application knows of them.
-        self._refused: frozenset[str] = frozenset()
+        self._look_after_s = classic.refresh_interval_s
+        #: How often to look for a topic that is not there.
+        self._absences = Backoff(SOON_S, LATE_S, jitter)
         #: When the group should have gathered anew, since partitions were held back for a later generation.
         self._repair_at: Instant | None = None
         #: Whether the share of this generation takes something away, so that a cooperative member joins once more.
@@ -65,7 +66,7 @@ class Leading(ClassicLifecycle):
 
     def _sync(self, assignments: Mapping[str, frozenset[TopicPartition]]) -> None:
         self._exchange = self._next_request_id()
-        self._topics_at = self._now + self.classic.refresh_interval_s if self.is_leader else None
+        self._topics_at = self._now + self._look_after_s if self.is_leader else None
         sync = ex.SendSync(
             request_id=self._exchange,
             generation=self.generation,
@@ -115,13 +116,15 @@ class Leading(ClassicLifecycle):
 
     def _on_topics_described(self, event: TopicsDescribed) -> None:
         if self.patterns.awaits(event.request_id):
-            self.patterns.listed(event.topics.partitions, self._now)
+            self._see_topics(event)
+            self.patterns.listed(event.topics.partitions, self._now, again_at=self.watch.again_at)
         if event.request_id != self._topics_request:
             return
         self._topics_request = None
-        self._tell_refused(event)
+        self._see_topics(event)
         before, self._topics = self._topics, event.topics
-        self._topics_at = self._now + self.classic.refresh_interval_s
+        self._look_after_s = self._until_next_look_s(event)
+        self._topics_at = self._now + self._look_after_s
         if self.state is _S.SYNCING:
             self._topics_at = None
             compute = ComputeAssignment(
@@ -135,11 +138,16 @@ class Leading(ClassicLifecycle):
         elif before is not None and before != event.topics:
             self.rejoins_because = "the leader's topics have changed"
 
-    def _tell_refused(self, event: TopicsDescribed) -> None:
-        """A topic that may not be described is assigned to nobody: the application is told once."""
-        for topic in sorted((event.refused.keys() & self.topics) - self._refused):
-            self._raise(Problem.REFUSED, event.refused[topic], topic)
-        self._refused = frozenset(event.refused)
+    def _see_topics(self, event: TopicsDescribed) -> None:
+        """What of the member's own subscription is not there, or may not be described: the application is told once."""
+        self._tell_seen(self.watch.saw(event.topics.partitions.keys(), event.refused, self._now))
+
+    def _until_next_look_s(self, event: TopicsDescribed) -> float:
+        """The refresh interval; a topic that somebody subscribes and that does not exist yet is looked for sooner."""
+        if self._watched <= event.topics.partitions.keys() | event.refused.keys():
+            self._absences.reset()
+            return self.classic.refresh_interval_s
+        return min(self._absences.next_delay(), self.classic.refresh_interval_s)
 
     def _is_covered(self, topics: Topics) -> bool:
         """Whether each partition is with somebody, as far as a leader that did not assign them can see.

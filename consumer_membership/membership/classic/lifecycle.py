@@ -27,6 +27,7 @@ from consumer_membership.membership.offsets import ASSIGNMENT_LOST, CommitIdenti
 from consumer_membership.membership.participant import LEAVE_ANSWER_S
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.topics import TopicWatch
 from consumer_membership.types import (
     NO_MEMBER_ID,
     BrokerError,
@@ -66,6 +67,8 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
     def __init__(self, settings: MemberSettings, classic: ClassicSettings, *, jitter: Jitter) -> None:
         super().__init__(settings, jitter=jitter)
         self.classic = classic
+        # With patterns this member has the list of all topics already.
+        self.watch = TopicWatch(settings.topic_refresh_s, jitter, lists_all=False)
         self.member_id = NO_MEMBER_ID
         self.generation = NO_GENERATION
         self.state = _S.UNSUBSCRIBED

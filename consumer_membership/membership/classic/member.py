@@ -144,6 +144,7 @@ class ClassicMember(ClassicAnswers):
         self._advance_state()
         self._collect_positions_if_due()
         self._heartbeat_if_due()
+        self._look_for_topics_if_due()
 
     def _advance_state(self) -> None:
         match self.state:

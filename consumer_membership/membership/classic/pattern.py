@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from math import inf
 
 from consumer_membership.membership.backoff import Backoff
 from consumer_membership.membership.classic.leadership import DescribeTopics
@@ -69,11 +70,11 @@ class SubscribedPatterns:
         """Whether this is the number of the question that is under way."""
         return request_id == self._request
 
-    def listed(self, names: Iterable[str], now: Instant) -> None:
-        """The list is there."""
+    def listed(self, names: Iterable[str], now: Instant, *, again_at: Instant | None = None) -> None:
+        """The list is there; something is missing in it that is to be looked for at `again_at`."""
         self._request = None
         self._backoff.reset()
-        self._refresh_at = now + self._refresh_interval_s
+        self._refresh_at = min(now + self._refresh_interval_s, again_at or inf)
         self.is_resolved = True
         names = tuple(names)
         self.matched = _NOTHING.union(*(filter(one.fullmatch, names) for one in self._compiled.values()))

@@ -36,6 +36,7 @@ def view_of(member: ClassicMember) -> MembershipView:
         last_heartbeat_at=member.last_heartbeat_at,
         last_error=member.last_error,
         transitions=tuple(member.transitions),
+        missing_topics=member.watch.missing,
         group_protocol=member.group_protocol if member.generation != NO_GENERATION else None,
     )
 
@@ -54,7 +55,7 @@ def _words(member: ClassicMember) -> tuple[str | None, Instant | None]:
         case _S.SYNCING:
             words = "the leader's assignment"
         case _S.STABLE if not member.ownership.owned:
-            words = "partitions: the leader has assigned none"
+            words = member.watch.words() or "partitions: the leader has assigned none"
         case _:
             return None, None
     return words, member.since

@@ -95,6 +95,8 @@ def plausible(scene: ClassicScene) -> dict[type, object]:
         ev.GroupDescribeFailed(request_id=1, error=UNKNOWN),
         ev.SessionTimeoutLearned(session_timeout_s=45.0),
         ev.TopicIdsResolved(names={}),
+        ev.TopicsLookedUp(request_id=1, names=frozenset({"a"})),
+        ev.TopicsNotLookedUp(request_id=1, error=UNKNOWN),
         ev.StartOffsetsFetched(attempt=attempt, offsets={A0: 0}),
         ev.StartOffsetsFailed(attempt=attempt, error=UNKNOWN, retriable=True),
         committed,

@@ -205,8 +205,8 @@ def test_leader_tells_of_topics_that_may_not_be_described() -> None:
     for _ in range(2):
         scene.poll().after(299.0).poll().after(2.0)
         refused()
-    told = [(raised.problem, raised.error) for raised in scene.all(ef.RaiseToApplication)]
-    assert (scene.state, told) == (S.STABLE, [(ef.Problem.REFUSED, forbidden)])
+    told = [(raised.problem, raised.topic, raised.error.code) for raised in scene.all(ef.RaiseToApplication)]
+    assert (scene.state, told) == (S.STABLE, [(ef.Problem.REFUSED, "a", 29)])
 
 
 def test_cooperative_member_gives_up_what_its_share_lacks_and_joins_again() -> None:

@@ -1,0 +1,171 @@
+"""Which of the subscribed topics are not there: what the application is told of them, and when to look again.
+
+librdkafka's classic consumer reports each subscribed name that no topic has, and each pattern that matches none, once,
+and again when that changes; without it a wrong name is silence for ever. `TopicWatch` does so under both protocols. It
+says when to look: with the subscription, when a topic's partitions went, and now and then, sooner while something is
+missing. It does not wait for anything: a member joins and is assigned what there is all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from consumer_membership.membership.backoff import Backoff, Jitter
+from consumer_membership.membership.patterns import compiled
+from consumer_membership.types import BrokerError, Instant, Subscription
+
+#: Kafka's error code and name for a topic that is not there; librdkafka reports a pattern without a match by them, too.
+UNKNOWN_TOPIC_CODE = 3
+_UNKNOWN_NAME = "UNKNOWN_TOPIC_OR_PART"
+_UNKNOWN_WORDS = "Broker: Unknown topic or partition"
+#: How soon a topic that is missing is looked for again: often at first, since it may just be on its way.
+SOON_S, LATE_S = 1.0, 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable:
+    """A subscribed topic or pattern of which nothing can be read, and why."""
+
+    topic: str
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a look changed."""
+
+    #: What the application is to be told.
+    unavailable: tuple[Unavailable, ...] = ()
+    #: What it was told of, and is there now.
+    appeared: tuple[str, ...] = ()
+
+
+class TopicWatch:
+    """The subscription of one member, and what of it is not there.
+
+    `refresh_s` None: it never asks by itself. `lists_all`: whether it asks for the list of all topics where there are
+    patterns; otherwise whoever has that list calls `saw`.
+    """
+
+    def __init__(self, refresh_s: float | None, jitter: Jitter, *, lists_all: bool = True) -> None:
+        self._refresh_s = refresh_s
+        self._lists_all = lists_all
+        self._pace = Backoff(SOON_S, LATE_S, jitter)
+        self._subscription = Subscription()
+        self._compiled: Mapping[str, re.Pattern[str]] = {}
+        #: Of these topics the member has partitions.
+        self._held: frozenset[str] = frozenset()
+        #: What is not available, by name or pattern, since the last look.
+        self.unavailable: Mapping[str, BrokerError] = {}
+        #: The code by which the application was told of a topic; it is not told twice of the same.
+        self._told: dict[str, int] = {}
+        self._look_at: Instant | None = None
+        #: When what is missing should be looked for again; None: nothing is.
+        self.again_at: Instant | None = None
+        self._request: int | None = None
+        self._last_request = 0
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """The names that no topic has, and the patterns that match none."""
+        return frozenset(name for name, error in self.unavailable.items() if error.code == UNKNOWN_TOPIC_CODE)
+
+    @property
+    def due_at(self) -> Instant | None:
+        """When to look; None: not now, or never."""
+        may_ask = self._refresh_s is not None and (self._lists_all or not self._subscription.patterns)
+        return self._look_at if self._request is None and may_ask else None
+
+    def words(self) -> str | None:
+        """What is not there, for people; None: everything is."""
+        found = [self._words_for(name, self.unavailable[name]) for name in sorted(self.unavailable)]
+        return ", ".join(found) if found else None
+
+    def _words_for(self, name: str, error: BrokerError) -> str:
+        if error.code != UNKNOWN_TOPIC_CODE:
+            return f"topic '{name}' may not be described ({error.name})"
+        if name in self._compiled:
+            return f"pattern '{name}' matches no topic ({error.name})"
+        return f"topic '{name}' does not exist ({error.name})"
+
+    # ---- what happens ----
+
+    def subscribe(self, subscription: Subscription, now: Instant) -> None:
+        """Watch this from now on."""
+        if subscription == self._subscription:
+            return
+        self._subscription = subscription
+        self._compiled = compiled(subscription.patterns)
+        wanted = subscription.topics | self._compiled.keys()
+        self.unavailable = {name: error for name, error in self.unavailable.items() if name in wanted}
+        self._request = self.again_at = None
+        self._pace.reset()
+        self._look_at = now if subscription else None
+
+    def holds(self, topics: frozenset[str], now: Instant) -> Seen:
+        """The member has partitions of these topics now: they are there, and one that it had may be gone."""
+        before, self._held = self._held, topics
+        if self._look_at is not None and before - topics:
+            self._look_at = now
+        if self.unavailable.keys().isdisjoint(topics):
+            return Seen()
+        return self._now_without({name: error for name, error in self.unavailable.items() if name not in topics})
+
+    def ask(self) -> tuple[int, frozenset[str] | None]:
+        """Look now: the number of the question, and the topics that it is about (None: all)."""
+        self._last_request += 1
+        self._request = self._last_request
+        return self._request, None if self._subscription.patterns else self._subscription.topics
+
+    def awaits(self, request_id: int) -> bool:
+        """Whether this is the number of the question that is under way."""
+        return request_id == self._request
+
+    def saw(self, names: Collection[str], refused: Mapping[str, BrokerError], now: Instant) -> Seen:
+        """These topics are there, and of those nothing may be told; all other ones are missing."""
+        self._request = None
+        unavailable = {
+            name: _not_available(name, refused.get(name)) for name in self._subscription.topics if name not in names
+        }
+        for text, pattern in self._compiled.items():
+            if not any(map(pattern.fullmatch, names)):
+                unavailable[text] = _not_available(text, None)
+        seen = self._now_without(unavailable)
+        if not unavailable:
+            self._pace.reset()
+        self.again_at = now + self._pace.next_delay() if unavailable else None
+        later = None if self._refresh_s is None else now + self._refresh_s
+        self._look_at = min((at for at in (self.again_at, later) if at is not None), default=None)
+        return seen
+
+    def inherit(self, former: TopicWatch) -> None:
+        """Go on where the watch of another protocol's member stopped: nothing is told twice."""
+        self._told = dict(former._told)
+
+    def not_seen(self, now: Instant) -> None:
+        """The question got no answer: what is known stays, and it is asked again."""
+        self._request = None
+        self._look_at = now + self._pace.next_delay()
+
+    def _now_without(self, unavailable: Mapping[str, BrokerError]) -> Seen:
+        self.unavailable = unavailable
+        news = sorted(name for name, error in unavailable.items() if self._told.get(name) != error.code)
+        wanted = self._subscription.topics | self._compiled.keys()
+        appeared = sorted(name for name in self._told if name in wanted and name not in unavailable)
+        for name in appeared:
+            del self._told[name]
+        self._told |= {name: unavailable[name].code for name in news}
+        return Seen(
+            unavailable=tuple(Unavailable(topic=name, error=unavailable[name]) for name in news),
+            appeared=tuple(appeared),
+        )
+
+
+def _not_available(name: str, refusal: BrokerError | None) -> BrokerError:
+    """In librdkafka's words."""
+    code, short, words = UNKNOWN_TOPIC_CODE, _UNKNOWN_NAME, _UNKNOWN_WORDS
+    if refusal is not None:
+        code, short, words = refusal.code, refusal.name, refusal.message
+    return BrokerError(code=code, name=short, message=f"Subscribed topic not available: {name}: {words}")

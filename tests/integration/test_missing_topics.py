@@ -1,0 +1,160 @@
+"""Subscribed topics that do not exist, beside librdkafka's classic consumer, and what the command line says of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
+
+import consumer_membership
+from consumer_membership.devbroker import Broker
+from tests.integration.test_patterns import Client
+from tests.support.kafka import create_topic, delete_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 60.0
+PROTOCOLS = pytest.mark.parametrize("protocol", ["consumer", "classic"])
+
+
+def make(client: Callable[..., Client], broker: Broker, **config: object) -> Client:
+    """A consumer in a group of its own, which looks at its topics twice a second."""
+    keys = {key.replace("_", "."): value for key, value in config.items()}
+    return client(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": unique("group"),
+            "auto.offset.reset": "earliest",
+            "topic.metadata.refresh.interval.ms": 500,
+            "log_level": 0,
+            **keys,
+        }
+    )
+
+
+def next_error(consumer: Client) -> Message:
+    """The next error that it polls; records before it are passed over."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is not None:
+            return message
+    raise AssertionError("no error came")
+
+
+def fields(message: Message) -> dict[str, object]:
+    """All that a program can ask of it."""
+    error = message.error()
+    assert error is not None
+    return {
+        "is true": bool(message),
+        "length": len(message),
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "value": message.value(),
+        "key": message.key(),
+        "code": error.code(),
+        "name": error.name(),
+        "words": error.str(),
+        "fatal": error.fatal(),
+        "retriable": error.retriable(),
+    }
+
+
+@PROTOCOLS
+def test_error_is_librdkafkas(kafka: Broker, protocol: str) -> None:
+    """Field by field; raw's consumer protocol says nothing at all."""
+    topic = unique("no-such")
+    raw, ours = (
+        make(confluent_kafka.Consumer, kafka),
+        make(consumer_membership.Consumer, kafka, group_protocol=protocol),
+    )
+    try:
+        for consumer in (raw, ours):
+            consumer.subscribe([topic])
+        assert fields(next_error(ours)) == fields(next_error(raw))
+    finally:
+        raw.close()
+        ours.close()
+
+
+@PROTOCOLS
+def test_each_name_and_each_pattern_is_told(kafka: Broker, protocol: str) -> None:
+    """Beside a topic that is read: what is there is consumed, what is not is named once."""
+    there, missing = create_topic(kafka.bootstrap_servers, unique("there"), 1), unique("no-such")
+    produce(kafka.bootstrap_servers, there, 5)
+    topics = [there, missing, f"^{missing}-x"]
+    told: dict[str, set[str | None]] = {}
+    for name, consumer in (
+        ("raw", make(confluent_kafka.Consumer, kafka)),
+        ("ours", make(consumer_membership.Consumer, kafka, group_protocol=protocol)),
+    ):
+        consumer.subscribe(topics)
+        told[name] = {next_error(consumer).topic(), next_error(consumer).topic()}
+        if isinstance(consumer, consumer_membership.Consumer):
+            assert consumer.membership().missing_topics == {missing, f"^{missing}-x"}
+        consumer.close()
+    assert told == {"raw": {missing, f"^{missing}-x"}, "ours": {missing, f"^{missing}-x"}}
+
+
+@PROTOCOLS
+def test_topic_that_comes_is_read_and_told_again_when_it_goes(kafka: Broker, protocol: str) -> None:
+    """Nothing has to be done for it; raw's classic consumer does the same."""
+    for consumer in (
+        make(confluent_kafka.Consumer, kafka),
+        make(consumer_membership.Consumer, kafka, group_protocol=protocol),
+    ):
+        topic = unique("later")
+        consumer.subscribe([topic])
+        assert next_error(consumer).topic() == topic
+        create_topic(kafka.bootstrap_servers, topic, 1)
+        produce(kafka.bootstrap_servers, topic, 3)
+        found = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(found) < 3 and time.monotonic() < deadline:
+            found += [one for one in consumer.consume(3, 0.1) if one.error() is None]
+        assert len(found) == 3
+        if isinstance(consumer, consumer_membership.Consumer):
+            assert consumer.membership().missing_topics == frozenset()
+        delete_topic(kafka.bootstrap_servers, topic)
+        gone = next_error(consumer)
+        assert (gone.topic(), gone.error().code()) == (topic, 3)
+        consumer.close()
+
+
+@PROTOCOLS
+def test_topic_is_created_where_that_is_allowed(kafka_broker: Callable[..., Broker], protocol: str) -> None:
+    """allow.auto.create.topics on a broker that creates topics (raw 2.16.1 asks for none when it subscribes)."""
+    broker = kafka_broker(properties={"auto.create.topics.enable": "true"})
+    forbidden, allowed = unique("auto"), unique("auto")
+    with make(consumer_membership.Consumer, broker, group_protocol=protocol) as consumer:
+        consumer.subscribe([forbidden])
+        assert next_error(consumer).topic() == forbidden
+    given: list[str] = []
+    with make(consumer_membership.Consumer, broker, group_protocol=protocol, allow_auto_create_topics=True) as consumer:
+        consumer.subscribe([allowed], on_assign=lambda _, partitions: given.extend(one.topic for one in partitions))
+        deadline = time.monotonic() + PATIENCE_S
+        while not given and time.monotonic() < deadline:
+            consumer.poll(0.1)
+    assert given == [allowed]
+    assert forbidden not in AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=20).topics
+
+
+@pytest.mark.parametrize("what", ["consumer", "classic"])
+def test_consume_says_that_there_is_no_topic(kafka: Broker, what: str) -> None:
+    """On stderr, with an exit code that is none of success."""
+    topic = unique("no-such")
+    words = ["-b", kafka.bootstrap_servers, "-g", topic, "-t", topic, "-c", f"group.protocol={what}", "--timeout", "3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "consumer_membership", "consume", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"Subscribed topic not available: {topic}: Broker: Unknown topic or partition" in done.stderr
+    assert f"nothing to consume: topic {topic} does not exist" in done.stderr
