@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import TypeVar
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException, Message
@@ -68,6 +69,8 @@ class Fetcher:
         self._starts: dict[TopicPartition, int] = {}
         #: The logical starts of partitions whose first record has not been seen.
         self._logical: dict[TopicPartition, int] = {}
+        #: When the handle was last told to start a partition where the group left off, which it finds out by itself.
+        self.asked_at: dict[TopicPartition, float] = {}
         #: Positions before a seek: what may still be committed (librdkafka keeps the stored offset over a seek).
         self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
         #: Positions of resumed partitions of which no record came since.
@@ -213,6 +216,8 @@ class Fetcher:
             partition = key_of(start)
             self._shown[partition] = OFFSET_STORED if start.offset == OFFSET_INVALID else start.offset
             self._set_start(partition, start.offset)
+            if start.offset in (OFFSET_INVALID, OFFSET_STORED):
+                self.asked_at[partition] = monotonic()
 
     def _set_start(self, partition: TopicPartition, offset: int) -> None:
         self._starts.pop(partition, None)

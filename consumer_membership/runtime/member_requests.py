@@ -5,7 +5,8 @@ Beside that, what the application asks on the member's connections and the core 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
 from typing import TypeAlias, assert_never
 
 from kio.schema.errors import ErrorCode
@@ -56,6 +57,7 @@ from consumer_membership.runtime.broker_client import BrokerRefusal
 from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.classic_requests import REQUEST_TIMEOUT_S, ClassicRequests
 from consumer_membership.runtime.lines import RoomLog
+from consumer_membership.runtime.ports import Heard
 from consumer_membership.runtime.refusals import RefusedError, UnansweredError
 from consumer_membership.types import (
     JOIN_EPOCH,
@@ -104,12 +106,12 @@ class MemberRequests:
         self._member = member
         self._start = start
         self._tell = tell
-        #: What is committed (None: nothing), as far as this member has heard; only ever changed key by key, so that
-        #: another thread may copy it.
-        self.committed_offsets: dict[TopicPartition, OffsetAndMetadata | None] = {}
         #: What the member was told of the lookup under way.
         self._told: BrokerError | None = None
         self._is_looking_up = False
+        #: What is committed, as far as this member has heard; only ever changed key by key, so that another thread may
+        #: copy it.
+        self.committed_offsets: dict[TopicPartition, Heard] = {}
 
     async def answer_to(self, effect: NetworkOrder) -> AnyEvent:
         """Perform this order; what came of it. Never raises for what a broker or the network does."""
@@ -262,7 +264,7 @@ class MemberRequests:
                 self._start.read_committed,
                 REQUEST_TIMEOUT_S,
             )
-            self.committed_offsets.update(committed)
+            self._note_committed(committed)
             offsets = {partition: found.offset for partition, found in committed.items() if found is not None}
             offsets |= await self._reset(effect.partitions - offsets.keys())
         except BrokerRefusal as error:
@@ -337,14 +339,18 @@ class MemberRequests:
             return CommitFailed(commit_id=effect.commit_id, reason="the coordinator is not known")
         if self._member.protocol is GroupProtocol.CLASSIC:
             outcome = await self._client.classic_commit(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
-            self._note_committed(effect, outcome.answer if isinstance(outcome, ClassicCommitAnswered) else outcome)
+            self._note_commit(effect, outcome.answer if isinstance(outcome, ClassicCommitAnswered) else outcome)
             return outcome
         answer = await self._client.commit(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
-        self._note_committed(effect, answer)
+        self._note_commit(effect, answer)
         return answer
 
-    def _note_committed(self, effect: CommitOffsets, answer: CommitAnswered | CommitFailed) -> None:
+    def _note_commit(self, effect: CommitOffsets, answer: CommitAnswered | CommitFailed) -> None:
         if isinstance(answer, CommitAnswered):
-            for partition, offset in effect.offsets.items():
-                if partition in answer.errors and answer.errors[partition] is None:
-                    self.committed_offsets[partition] = offset
+            good = {partition for partition, error in answer.errors.items() if error is None}
+            self._note_committed({partition: at for partition, at in effect.offsets.items() if partition in good})
+
+    def _note_committed(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        now = monotonic()
+        for partition, offset in committed.items():
+            self.committed_offsets[partition] = Heard(offset, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from consumer_membership.config import ConnectionSettings, StartSettings
 from consumer_membership.membership.choice import ProtocolSettings
@@ -19,19 +19,25 @@ from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, TopicPartition
 
 
+class Heard(NamedTuple):
+    """What the coordinator said is committed of a partition (None: nothing), and when (monotonic clock)."""
+
+    offset: OffsetAndMetadata | None
+    at: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFigures:
     """What statistics tell of a member beside its picture.
 
     Attributes:
         coordinator_since: When the present coordinator was found, or the former one lost; on the clock of `monotonic`.
-        committed: What is committed of each partition (None: nothing), as far as the member has heard: when it was
-            assigned, and since then by its own commits.
+        committed: What the member has heard of each partition: when it was assigned, and since then by its commits.
         traffic: What went over its connections.
     """
 
     coordinator_since: float | None = None
-    committed: Mapping[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
+    committed: Mapping[TopicPartition, Heard] = field(default_factory=dict)
     traffic: tuple[BrokerTraffic, ...] = ()
 
 

@@ -458,6 +458,7 @@ class Session:
                 positions=self._fetcher.positions(assigned),
                 stored=self._book.stored(),
                 waiting=self.deliveries.waiting(),
+                asked_at=self._fetcher.asked_at.copy(),
                 rebalances=self._steps.rebalances,
                 rebalanced_at=self._steps.rebalanced_at,
             )

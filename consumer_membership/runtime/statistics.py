@@ -61,6 +61,7 @@ class Progress:
         positions: The offset after the last record that it got of each, since it was assigned or sought.
         stored: What counts as consumed of each.
         waiting: What is on the way to it, and gone from librdkafka's queues.
+        asked_at: When librdkafka last asked by itself where the group left off, of those for which it did.
         rebalances: How many assignments, revocations and losses there were.
         rebalanced_at: When the last of them was (monotonic clock).
     """
@@ -69,6 +70,7 @@ class Progress:
     positions: Offsets = field(default_factory=dict)
     stored: Offsets = field(default_factory=dict)
     waiting: Mapping[TopicPartition, Waiting] = field(default_factory=dict)
+    asked_at: Mapping[TopicPartition, float] = field(default_factory=dict)
     rebalances: int = 0
     rebalanced_at: float | None = None
 
@@ -121,8 +123,9 @@ def _correct(
     position = progress.positions.get(key)
     partition["app_offset"] = OFFSET_INVALID if position is None else position.offset
     _put(partition, "stored", progress.stored.get(key))
-    if key in figures.committed:
-        _put(partition, "committed", figures.committed[key])
+    heard = figures.committed.get(key)
+    if heard is not None and heard.at >= progress.asked_at.get(key, heard.at):
+        _put(partition, "committed", heard.offset)
         # librdkafka writes its old misspelling as well.
         partition["commited_offset"] = partition["committed_offset"]
     for end in ("hi_offset", "ls_offset"):

@@ -84,6 +84,14 @@ class Told:
 @contextmanager
 def member(kind: str, broker: Broker, topic: str, protocol: str, group: str, **config: str) -> Iterator[Told]:
     """A member whose automatic commits come when it leaves."""
+    with consumer_of(kind, broker, topic, protocol, group, **config) as told:
+        told.consumer.subscribe([topic])
+        yield told
+
+
+@contextmanager
+def consumer_of(kind: str, broker: Broker, topic: str, protocol: str, group: str, **config: str) -> Iterator[Told]:
+    """A consumer that tells its statistics."""
     latest: list[str] = []
     consumer = CLASSES[kind](
         {
@@ -98,7 +106,6 @@ def member(kind: str, broker: Broker, topic: str, protocol: str, group: str, **c
             **{key.replace("_", "."): value for key, value in config.items()},
         }
     )
-    consumer.subscribe([topic])
     try:
         yield Told(consumer, topic, latest)
     finally:
@@ -161,6 +168,28 @@ def test_stored_offsets_are_the_applications(kafka: Broker, topic: str) -> None:
     for kind in CLASSES:
         with member(kind, kafka, topic, "consumer", unique("group"), enable_auto_offset_store="false") as told:
             shown[kind] = by_hand(told)
+    assert shown["ours"] == shown["confluent-kafka"]
+
+
+def test_partition_that_the_application_assigned_itself(kafka: Broker, topic: str) -> None:
+    """It starts where the group left off, without being a member; and once more, after another one's commit."""
+    shown: dict[str, list[object]] = {}
+    for kind in CLASSES:
+        group = unique("group")
+        stored = Partition(topic, 0, confluent_kafka.OFFSET_STORED)
+        with consumer_of(kind, kafka, topic, "consumer", group) as told:
+            told.consumer.commit(offsets=[Partition(topic, 0, 40)], asynchronous=False)
+            told.consumer.assign([stored])
+            told.records(10)
+            shown[kind] = [("10 polled", told.partition())]
+            told.consumer.commit(asynchronous=False)
+            shown[kind].append(("committed", told.partition()))
+            told.consumer.unassign()
+            with consumer_of(kind, kafka, topic, "consumer", group) as another:
+                another.consumer.commit(offsets=[Partition(topic, 0, 70)], asynchronous=False)
+            told.consumer.assign([stored])
+            told.records(1)
+            shown[kind].append(("assigned anew", told.partition()))
     assert shown["ours"] == shown["confluent-kafka"]
 
 

@@ -13,7 +13,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView, Transition
 from consumer_membership.runtime.connections import BrokerTraffic, Purpose
 from consumer_membership.runtime.deliveries import Waiting
-from consumer_membership.runtime.ports import MemberFigures
+from consumer_membership.runtime.ports import Heard, MemberFigures
 from consumer_membership.runtime.statistics import JOIN_STATES, Progress, rewritten
 from consumer_membership.types import BrokerAddress, GroupProtocol, OffsetAndMetadata, TopicPartition
 from consumer_membership.wire.traffic import Traffic
@@ -112,6 +112,11 @@ def at(offset: int, epoch: int | None = None) -> OffsetAndMetadata:
     return OffsetAndMetadata(offset=offset, leader_epoch=epoch)
 
 
+def heard(offset: OffsetAndMetadata | None, moment: float = 10.0) -> Heard:
+    """What the coordinator said."""
+    return Heard(offset, moment)
+
+
 def test_every_state_has_one_of_librdkafkas_words() -> None:
     """Dashboards know librdkafka's join states; a state without one would break the callback."""
     known = {
@@ -134,7 +139,7 @@ def test_offsets_are_the_applications() -> None:
     progress = Progress(
         positions={A0: at(100, 2)}, stored={A0: at(90, 2)}, waiting={A0: Waiting(records=401, bytes=4010)}
     )
-    shown = partition_of(document_of(MemberFigures(committed={A0: at(70)}), progress))
+    shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(70))}), progress))
     assert {name: shown[name] for name in shown if "offset" in name or "epoch" in name or "fetchq" in name} == {
         "fetchq_cnt": 406,
         "fetchq_size": 4060,
@@ -154,7 +159,7 @@ def test_offsets_are_the_applications() -> None:
 def test_lag_counts_to_the_end_that_can_be_read(read_committed: bool, end: int) -> None:  # noqa: FBT001
     """As in librdkafka: the last stable offset, or with isolation.level=read_uncommitted the high watermark."""
     progress = Progress(positions={A0: at(100)}, stored={A0: at(100)})
-    document = document_of(MemberFigures(committed={A0: at(70)}), progress, read_committed=read_committed)
+    document = document_of(MemberFigures(committed={A0: heard(at(70))}), progress, read_committed=read_committed)
     shown = partition_of(document)
     assert (shown["consumer_lag"], shown["consumer_lag_stored"]) == (end - 70, end - 100)
 
@@ -166,7 +171,7 @@ def test_lag_counts_to_the_end_that_can_be_read(read_committed: bool, end: int) 
 )
 def test_lag_is_unknown_as_in_librdkafka(text: str, offset: int) -> None:
     """-1 where the end is not known, and where what is committed lies behind it."""
-    figures = MemberFigures(committed={A0: at(offset)})
+    figures = MemberFigures(committed={A0: heard(at(offset))})
     document = document_of(figures, Progress(stored={A0: at(offset)}), text=text)
     shown = partition_of(document)
     assert (shown["consumer_lag"], shown["consumer_lag_stored"]) == (-1, -1)
@@ -175,7 +180,7 @@ def test_lag_is_unknown_as_in_librdkafka(text: str, offset: int) -> None:
 def test_end_is_not_before_what_was_handed_out() -> None:
     """A callback that was served late finds the application ahead of the ends that librdkafka wrote down."""
     progress = Progress(positions={A0: at(1200)}, stored={A0: at(1200)})
-    shown = partition_of(document_of(MemberFigures(committed={A0: at(1100)}), progress))
+    shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(1100))}), progress))
     names = ("hi_offset", "ls_offset", "consumer_lag", "consumer_lag_stored")
     assert [shown[name] for name in names] == [1200, 1200, 100, 0]
 
@@ -183,7 +188,7 @@ def test_end_is_not_before_what_was_handed_out() -> None:
 def test_partition_without_commit_has_none() -> None:
     """What a former assignment had is not shown for one that the coordinator knows nothing of."""
     text = statistics(committed_offset=5, commited_offset=5, committed_leader_epoch=1)
-    shown = partition_of(document_of(MemberFigures(committed={A0: None}), text=text))
+    shown = partition_of(document_of(MemberFigures(committed={A0: heard(None)}), text=text))
     names = ("committed_offset", "commited_offset", "committed_leader_epoch", "consumer_lag")
     assert [shown[name] for name in names] == [-1001, -1001, -1, -1]
 
@@ -193,6 +198,15 @@ def test_partition_of_which_the_member_never_heard_keeps_librdkafkas_word() -> N
     text = statistics(committed_offset=600, commited_offset=600, committed_leader_epoch=1)
     shown = partition_of(document_of(text=text))
     assert (shown["committed_offset"], shown["committed_leader_epoch"], shown["consumer_lag"]) == (600, 1, 400)
+
+
+@pytest.mark.parametrize(("asked_at", "expected"), [(9.0, 70), (11.0, 600)])
+def test_later_word_is_good(asked_at: float, expected: int) -> None:
+    """The member's, or that of librdkafka, which asked for the partition again when it was assigned by hand."""
+    text = statistics(committed_offset=600, commited_offset=600, committed_leader_epoch=1)
+    progress = Progress(asked_at={A0: asked_at})
+    shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(70))}), progress, text=text))
+    assert shown["committed_offset"] == expected
 
 
 def test_requests_of_the_group_are_the_coordinators() -> None:
