@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
 from types import MappingProxyType
+from typing import NamedTuple
 
 from consumer_membership.config import LogSettings
 
@@ -39,8 +40,27 @@ _CONTEXTS: Mapping[str, frozenset[str]] = MappingProxyType(
 _SYSLOG: Mapping[int, int] = MappingProxyType(
     {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 )
+#: What confluent-kafka gives a logger, with facility, name and text.
+_FORM = "%s [%s] %s"
 _NUMBERS = count(1)
 _OF_THIS_THREAD = threading.local()
+
+
+class _Line(NamedTuple):
+    """A line for the application's logger; `only`: for these of its handlers, because the others have it already."""
+
+    level: int
+    arguments: tuple[str, str, str]
+    only: set[logging.Handler] | None
+
+    def give(self, logger: logging.Logger) -> None:
+        if self.only is None:
+            logger.log(self.level, _FORM, *self.arguments)
+            return
+        record = logger.makeRecord(logger.name, self.level, __file__, 0, _FORM, self.arguments, None)
+        if logger.filter(record):
+            for handler in self.only:
+                handler.handle(record)
 
 
 class ConsumerLines:
@@ -58,7 +78,7 @@ class ConsumerLines:
         # Two members of one client.id in one process are told apart, as librdkafka's handles are.
         self._name = f"{settings.client_id}#member-{next(_NUMBERS)}"
         # As librdkafka's own queue it has no bound: a member that is not polled has soon nothing more to say.
-        self._waiting: deque[tuple[int, str, str]] = deque()
+        self._waiting: deque[_Line] = deque()
 
     def belong_to_this_thread(self) -> None:
         """What this thread logs from now on is this consumer's."""
@@ -75,8 +95,10 @@ class ConsumerLines:
     def write(self, room: logging.Logger, level: int, facility: str, text: str) -> None:
         """Bring this line to where the application looks, unless the room's own logger brings it there."""
         if self._logger is not None:
-            if not _share_a_handler(room, self._logger, level):
-                self._waiting.append((level, facility, text))
+            there, wanted = _handlers(room, level), _handlers(self._logger, level)
+            if not wanted or wanted - there:
+                only = wanted - there if wanted & there else None
+                self._waiting.append(_Line(level, (facility, self._name, text), only))
                 self._later(self.tell)
         elif not any(_is_stderr(handler) for handler in _handlers(room, level)):
             # A process may have closed its stderr, or have none.
@@ -87,9 +109,11 @@ class ConsumerLines:
     def tell(self) -> None:
         """Give the application's logger what waits for it, on the thread that polls."""
         while self._waiting and self._logger is not None:
-            with suppress(IndexError):  # another thread that polls took the last one
-                level, facility, text = self._waiting.popleft()
-                self._logger.log(level, "%s [%s] %s", facility, self._name, text)
+            try:
+                line = self._waiting.popleft()
+            except IndexError:  # another thread that polls took the last one
+                return
+            line.give(self._logger)
 
 
 def lines_of(
@@ -156,16 +180,9 @@ def _is_on(logger: object, level: int) -> bool:
     return not isinstance(logger, logging.Logger) or logger.isEnabledFor(level)
 
 
-def _share_a_handler(room: logging.Logger, other: object, level: int) -> bool:
-    """Whether a line that is given to both would be written twice by the same handler."""
-    if not isinstance(other, logging.Logger):
-        return False
-    return not _handlers(room, level).isdisjoint(_handlers(other, level))
-
-
-def _handlers(logger: logging.Logger, level: int) -> set[logging.Handler]:
+def _handlers(logger: object, level: int) -> set[logging.Handler]:
     """Who writes a line of this level that is given to this logger."""
-    if not logger.isEnabledFor(level):
+    if not isinstance(logger, logging.Logger) or not logger.isEnabledFor(level):
         return set()
     found: set[logging.Handler] = set()
     at: logging.Logger | None = logger

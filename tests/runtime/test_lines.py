@@ -137,6 +137,19 @@ def test_line_that_the_logger_gets_anyway_is_not_repeated(logger: logging.Logger
     assert [form for _, form, _ in kept.records] == ["once", "%s [%s] %s"]
 
 
+def test_handler_of_the_application_alone_gets_it(logger: logging.Logger, kept: Kept) -> None:
+    """One handler is the package's, too, and has the line; the other one is the application's own, and has it not."""
+    polls, both, room = Polls(), Kept(), logging.getLogger(ROOM)
+    logger.addHandler(both)
+    room.addHandler(both)
+    try:
+        log_of(lines_of(settings(), logger, polls.calls.append)).warning("once each")
+        polls.poll()
+    finally:
+        room.removeHandler(both)
+    assert (len(both.records), kept.texts) == (1, ["once each"])
+
+
 def test_without_logger_a_context_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """At once, as librdkafka does: `%LEVEL|SECONDS|FACILITY|NAME| TEXT`."""
     log = log_of(lines_of(settings("cgrp"), None, lambda _: None))
