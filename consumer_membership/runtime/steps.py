@@ -141,7 +141,8 @@ class Steps:
         self.arriving, self.is_handled = starts, False
         try:
             self._call(self.listener.on_assign, arriving)
-            self.settle_starts()
+            if not self.is_handled:
+                self.settle_starts()
         except BaseException:
             self._unassign(arriving)
             raise
