@@ -121,7 +121,8 @@ def offset_list(given: object) -> list[TopicPartition]:
     partitions = partition_list(given)
     for partition in partitions:
         if partition.metadata:
-            _refuse_text(f"metadata of {partition.topic} [{partition.partition}]", partition.metadata, _LONGEST_METADATA)
+            name = f"metadata of {partition.topic} [{partition.partition}]"
+            _refuse_text(name, partition.metadata, _LONGEST_METADATA)
     return partitions
 
 
