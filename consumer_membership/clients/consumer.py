@@ -351,7 +351,11 @@ class Consumer:
 
     @at_the_door
     def consumer_group_metadata(self) -> bytes:
-        """What `Producer.send_offsets_to_transaction` wants; fetch it right before use, the epoch in it moves."""
+        """What `Producer.send_offsets_to_transaction` wants; fetch it right before use, the epoch in it moves.
+
+        Out of its group a member says -1, as `generation`. A coordinator refuses that while the group has members, and
+        takes it where there are none: whoever writes in transactions looks at `generation()` first.
+        """
         view = self._in_use().view
         if not self._is_layout_checked:
             produced = self._use().partitions.ask(lambda handle, _: handle.consumer_group_metadata(), 0)
@@ -371,7 +375,11 @@ class Consumer:
 
     @at_the_door
     def generation(self) -> int:
-        """The member epoch (classic: the generation), -1 when not a member: what to tag writes with. Never waits."""
+        """The member epoch (classic: the generation), -1 when not a member: what to tag writes with. Never waits.
+
+        It is -1 from the moment that the member knows that it is out, fenced, refused, too slow or gone by itself, and
+        until it is in again: a replacement may have the epoch that this one had.
+        """
         epoch = self.membership().member_epoch
         return epoch if epoch > JOIN_EPOCH else NO_EPOCH
 

@@ -128,7 +128,7 @@ class Lifecycle(Funnel[Effect]):
     # ---- joining ----
 
     def _join(self, reason: str) -> None:
-        self.member_epoch = JOIN_EPOCH
+        self._forget_epoch()
         self._fatal = None
         # Who comes back from a fence or a missed poll may be the older of two holders of an instance id.
         self.instance.begin(is_newest=self.state in (_S.UNSUBSCRIBED, _S.FATAL))
@@ -141,7 +141,7 @@ class Lifecycle(Funnel[Effect]):
 
     def _fence(self, error: BrokerError) -> None:
         self.last_error = error
-        self.member_epoch = JOIN_EPOCH
+        self._forget_epoch()
         self.heartbeats.forget()
         if self.state is _S.UNSUBSCRIBING:
             self._drop_everything(ASSIGNMENT_LOST)
@@ -170,7 +170,7 @@ class Lifecycle(Funnel[Effect]):
     def _forget_requests(self) -> None:
         self.heartbeats.forget()
 
-    def _forget_membership(self) -> None:
+    def _forget_epoch(self) -> None:
         self.member_epoch = JOIN_EPOCH
 
     def _leave(self) -> None:

@@ -129,8 +129,12 @@ class Participant(ABC, Generic[OrderT]):
         """Wait for no answer any more, but for one to the leave."""
 
     @abstractmethod
+    def _forget_epoch(self) -> None:
+        """Have no epoch any more: whoever is not in the group must not tag a write with that of its replacement."""
+
     def _forget_membership(self) -> None:
         """The membership is over: its epoch is, and what else belongs to it."""
+        self._forget_epoch()
 
     # ---- state and questions ----
 
@@ -267,6 +271,7 @@ class Participant(ABC, Generic[OrderT]):
         was_leaving = self.shown is _S.UNSUBSCRIBING
         self._forget_requests()
         self._go(_S.FATAL, str(error))
+        self._forget_epoch()
         self._drop_everything(error)
         if was_leaving:
             self._leave_request = None

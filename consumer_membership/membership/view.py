@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import BrokerAddress, BrokerError, GroupProtocol, Instant, TopicPartition
+from consumer_membership.types import JOIN_EPOCH, BrokerAddress, BrokerError, GroupProtocol, Instant, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,8 @@ class MembershipView:
     assigned (partitions whose topic id has no name yet are counted in `unresolved`). `waits_for` says in words what the
     member, or the reading of its partitions, waits for, None when it waits for nothing, `waits_since` since when, and
     `waits_until` until when at most where that is known. Times are of the monotonic clock (`time.monotonic`).
+    `member_epoch` (in a classic group the generation) is 0 and nothing is owned while the member is not in its group:
+    from the moment that it knows of its end, for a replacement may have the very epoch that it had.
     `transitions` are the latest ones, oldest first. `session_timeout_s` is the group's session timeout where the broker
     tells it, and a member with an instance id asks: how long it may be away before its partitions go to others
     (KIP-345).
@@ -58,3 +60,23 @@ class MembershipView:
     #: What the group is, as the coordinator said when it let this member in; None while it is no member. A group of the
     #: consumer protocol may hold classic members, too: `protocol` is what this one speaks.
     group_protocol: GroupProtocol | None = None
+
+
+def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipView:
+    """The member of this picture after an end that its state machine has not seen: FATAL, and not in its group."""
+    end = Transition(at=now, old=view.state, new=MemberState.FATAL, reason=str(error))
+    return replace(
+        view,
+        state=MemberState.FATAL,
+        member_epoch=JOIN_EPOCH,
+        owned={},
+        target=frozenset(),
+        unresolved=0,
+        pending_revocation=frozenset(),
+        waits_for=None,
+        waits_since=None,
+        waits_until=None,
+        last_error=error,
+        transitions=(*view.transitions, end),
+        group_protocol=None,
+    )

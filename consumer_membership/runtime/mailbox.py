@@ -14,6 +14,9 @@ from typing import Generic, TypeVar
 ItemT = TypeVar("ItemT")
 
 
+def _nothing() -> None: ...
+
+
 class Mailbox(Generic[ItemT]):
     """A queue of values from any thread to the one side that takes them.
 
@@ -30,13 +33,20 @@ class Mailbox(Generic[ItemT]):
         self._on_put = on_put
         self.full = False
 
-    def put(self, *items: ItemT) -> None:
-        """Append the items, all or none visible at once, and wake who waits."""
+    def put(self, *items: ItemT, first: Callable[[], None] | None = None) -> None:
+        """Append the items, all or none visible at once, and wake who waits.
+
+        `first` is called before, while nobody can take anything: whoever sees what it did and then looks here finds the
+        items, and whoever has the items sees what it did.
+        """
+        first = first or _nothing
         if not items:
+            first()
             return
         with self._lock:
-            self._items.extend(items)
             self.full = True
+            first()
+            self._items.extend(items)
             self._arrival.notify_all()
         if self._on_put is not None:
             self._on_put()

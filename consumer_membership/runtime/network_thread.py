@@ -14,6 +14,8 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
+from time import monotonic
 
 from consumer_membership.config import ConnectionSettings, StartSettings
 from consumer_membership.errors import MembershipError
@@ -37,7 +39,7 @@ from consumer_membership.membership.effects import (
 )
 from consumer_membership.membership.events import CoordinatorLost, Event, Polled, TimePassed
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.membership.view import MembershipView
+from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.runtime.classic_client import ClassicClient
 from consumer_membership.runtime.lines import ConsumerLines, RoomLog
 from consumer_membership.runtime.mailbox import Mailbox
@@ -101,6 +103,8 @@ class NetworkThread:
         self._requests: MemberRequests | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Whether the thread ends: nothing is handed to the core any more, and the loop that winds up is not stopped.
+        self._is_over = False
         self._seen = (0, 0)
         self._delivered_at = float("-inf")
 
@@ -162,7 +166,7 @@ class NetworkThread:
         loop, thread = self._loop, self._thread
         if loop is None or thread is None or not thread.is_alive():
             return
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(self._end)
         if thread is not threading.current_thread():
             thread.join(timeout_s)
 
@@ -186,15 +190,32 @@ class NetworkThread:
         except Exception as error:  # noqa: BLE001 - see `_report_fault`
             self._report_fault(error)
         finally:
+            self._is_over = True
             loop.run_until_complete(self._wind_up())
             loop.close()
+
+    def _end(self) -> None:
+        """Have the loop stop, if it does not yet."""
+        if not self._is_over:
+            self._is_over = True
+            self._running_loop.stop()
 
     def _report_fault(self, error: Exception) -> None:
         """A bug of ours must reach the application, not end in a silent thread."""
         _LOG.error("The membership thread failed", exc_info=error)
         text = f"the membership thread failed with {type(error).__name__}: {error}; this is a bug, please report it"
         fault = BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
-        self._to_application.put(RaiseToApplication(problem=Problem.FATAL, error=fault), LeaveCompleted())
+        self._to_application.put(
+            RaiseToApplication(problem=Problem.FATAL, error=fault),
+            LosePartitions(attempt=self._member.core.reconciler.attempt + 1),
+            LeaveCompleted(),
+            first=partial(self._show, ended(self._view, fault, monotonic())),
+        )
+
+    def _show(self, view: MembershipView) -> None:
+        if view.coordinator != self._view.coordinator:
+            self._coordinator_since = monotonic()
+        self._view = view
 
     async def _wind_up(self) -> None:
         if self._timer is not None:
@@ -234,20 +255,20 @@ class NetworkThread:
 
     def _feed(self, event: AnyEvent) -> None:
         """Hand one event to the core, perform what it orders, and set the clock for what it waits for."""
+        if self._is_over:
+            return
         loop = self._running_loop
         try:
             effects = self._member.handle(event, loop.time())
         except Exception as error:  # noqa: BLE001 - see `_report_fault`
             self._report_fault(error)
-            loop.stop()
+            self._end()
             return
-        # Nobody shall see a state in the view before the error that is its cause, nor perform a step before the view
-        # shows the epoch that it belongs to.
-        self._to_application.put(*(effect for effect in effects if isinstance(effect, RaiseToApplication)))
         if effects or not isinstance(event, Polled | TimePassed):
-            former, self._view = self._view.coordinator, self._member.view()
-            if self._view.coordinator != former:
-                self._coordinator_since = loop.time()
+            # Nobody shall see a state in the view without the error that is its cause, nor be told of the error and
+            # still see the epoch that it ended, nor perform a step before the view shows the epoch that it belongs to.
+            problems = (effect for effect in effects if isinstance(effect, RaiseToApplication))
+            self._to_application.put(*problems, first=partial(self._show, self._member.view()))
             self._observer.observed(event, effects, self._view)
         self._perform(effects)
         self._set_clock()
@@ -323,4 +344,4 @@ class NetworkThread:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
             self._report_fault(error)
-            self._running_loop.stop()
+            self._end()

@@ -26,7 +26,7 @@ from consumer_membership.membership.events import CoordinatorFound, Step, StepFi
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import TopicPartition
 from tests.exploration.application import STEP_OF
-from tests.simulation.invariants import check
+from tests.simulation.invariants import check, check_outsider
 
 if TYPE_CHECKING:
     from tests.exploration.process import Process
@@ -97,6 +97,7 @@ class Watch(ABC):
                     self._ordered(name, process, effect)
                 case _:
                     self.ordered(process, effect, state, effects[number + 1 :])
+        check_outsider(process.member, name)
         self.look(process)
 
     @abstractmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.states import SILENT, VALID_TRANSITIONS, MemberState
+from consumer_membership.membership.view import MembershipView
 from consumer_membership.types import JOIN_EPOCH, Offsets, TopicPartition
 from tests.membership.builders import STEP_OF, STEPS, Scene
 
@@ -15,6 +16,13 @@ S = MemberState
 
 #: Within an attempt a step comes after those of lower rank; on_lost has an attempt of its own.
 _RANK = {ef.PausePartitions: 0, ef.RevokePartitions: 1, ef.AssignPartitions: 2, ef.LosePartitions: 3}
+
+
+def outsiders_show_nothing(view: MembershipView) -> None:
+    """Who is not in the group has no epoch and nothing of the group's: a replacement may have that very epoch."""
+    if view.state in SILENT:
+        assert (view.member_epoch, view.group_protocol) == (0, None), view
+        assert (view.owned, view.target, view.unresolved, view.pending_revocation) == ({}, set(), 0, set()), view
 
 
 class Lawbook:
@@ -54,6 +62,7 @@ class Lawbook:
         for number, effect in enumerate(self.scene.last):
             self._look(effect, self.scene.last[number + 1 :])
         assert self.state is self.scene.state
+        outsiders_show_nothing(self.scene.view)
         self._look_at_the_clock()
 
     def perform(self, offsets: Offsets, *, failed: bool) -> None:

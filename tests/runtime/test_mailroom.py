@@ -14,6 +14,7 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
 )
 from consumer_membership.runtime import mailroom as rooms
+from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.mailroom import SHORTEST_SLICE_S, SLICE_S, Mailroom
 
 PATIENCE_S = 20.0
@@ -22,6 +23,26 @@ PATIENCE_S = 20.0
 def commit(number: int) -> CommitCompleted:
     """A completed commit."""
     return CommitCompleted(commit_id=number, offsets={}, errors={})
+
+
+def test_what_is_done_first_and_the_items_are_seen_together() -> None:
+    """Whoever sees what was done finds the items, although it looks before they are there; and the other way round."""
+    mailbox: Mailbox[str] = Mailbox()
+    is_done = False
+    found: list[tuple[str, ...]] = []
+
+    def first() -> None:
+        nonlocal is_done
+        is_done = True
+        assert mailbox.full
+        taker.start()
+
+    taker = threading.Thread(target=lambda: found.append(mailbox.take()), daemon=True)
+    mailbox.put("item", first=first)
+    taker.join(PATIENCE_S)
+    assert (is_done, found) == (True, [("item",)])
+    Mailbox[str]().put(first=lambda: found.append(()))
+    assert found == [("item",), ()]
 
 
 def test_commits_go_to_those_who_wait_and_the_rest_keeps_its_order() -> None:

@@ -33,6 +33,7 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime import transport
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.network_thread import NetworkThread
@@ -240,6 +241,40 @@ def test_newcomer_takes_an_instance_id_over(
     assert two.port.view.member_id in one.problems[0].error.message
     holder = f"{one.port.view.member_id} (client client on host)" if may_describe else one.port.view.member_id
     assert f"Took over instance id a: released member {holder} on its behalf" in caplog.text
+
+
+def test_who_is_told_of_the_end_does_not_see_the_epoch_any_more(join: Callable[..., Application]) -> None:
+    """A write that is tagged after the fatal error must not carry the epoch that the replacement may have, too."""
+    one = join(instance_id="a", auto_commit=False)
+    until(lambda: one.owns(6), one)
+    seen: list[MembershipView] = []
+    one.mailbox._on_put = lambda: seen.append(one.port.view)  # whoever is woken sees this
+    two = join(instance_id="a")
+    # It does not poll: what it is told waits, and nothing is asked of it.
+    until(lambda: two.owns(6) and one.state in (MemberState.FATAL, MemberState.FENCED), two)
+    shown = {(view.member_epoch, len(view.owned), view.group_protocol) for view in seen}
+    assert shown == {(0, 0, None)}
+    until(lambda: bool(one.problems), one)
+
+
+def test_failure_of_the_thread_is_the_end_of_the_membership(
+    join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug of ours: the application is told, gives everything up, and sees no membership that nobody looks after."""
+    one = join()
+    until(lambda: one.owns(6), one)
+
+    def fail(*_: object) -> None:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(one.port._member.core, "handle", fail)
+    until(lambda: bool(one.problems) and one.orders[-1] == "lose", one)
+    view = one.port.view
+    assert (view.state, view.member_epoch, view.group_protocol) == (MemberState.FATAL, 0, None)
+    assert (view.owned, view.target, view.waits_for) == ({}, frozenset(), None)
+    assert view.last_error == one.problems[0].error
+    assert "LookupError: a bug; this is a bug, please report it" in str(view.last_error)
+    assert view.transitions[-1].new is MemberState.FATAL
 
 
 def test_holder_that_is_back_before_the_newcomer_joined_is_released_again(

@@ -38,7 +38,7 @@ from consumer_membership.membership.events import (
     StepFinished,
     TimePassed,
 )
-from consumer_membership.membership.participant import LEAVE_ANSWER_S
+from consumer_membership.membership.participant import LEAVE_ANSWER_S, OrderT, Participant
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation.coordinator import Committed, Removed
@@ -76,6 +76,14 @@ def check(holds: bool, words: str) -> None:  # noqa: FBT001 - it is what the cal
     """Raise a Violation with these words unless it holds."""
     if not holds:
         raise Violation(words)
+
+
+def check_outsider(member: Participant[OrderT], name: str) -> None:
+    """Who is not in the group has no epoch to show, and owns nothing."""
+    if member.shown in SILENT:
+        epoch = member._identity.member_epoch
+        check(epoch <= JOIN_EPOCH, f"{name} is {member.shown} and shows epoch {epoch}")
+        check(not member.ownership.owned, f"{name} is {member.shown} and owns {member.ownership.held}")
 
 
 class Ledger:
@@ -238,6 +246,7 @@ class Invariants:
         """The core handled an event."""
         record = self._records[process]
         self._take_event(process, record, event)
+        check_outsider(process.member, process.name)
         state = old
         for number, effect in enumerate(effects):
             match effect:

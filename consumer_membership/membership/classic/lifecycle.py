@@ -201,7 +201,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
     def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> None:
         """The coordinator does not know the member, or its generation: what is owned is lost (protocol rules 4.7)."""
         self.last_error = error
-        self._forget_generation()
+        self._forget_epoch()
         if not keeps_id:
             self.member_id = NO_MEMBER_ID
         self._forget_requests()
@@ -227,10 +227,9 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
 
     def _fail(self, error: BrokerError) -> None:
         super()._fail(error)
-        self._forget_generation()
         self.rejoins_because = None
 
-    def _forget_generation(self) -> None:
+    def _forget_epoch(self) -> None:
         self.generation = self.share_generation = NO_GENERATION
         self.last_share = frozenset()
 
@@ -238,7 +237,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
         self._resign(EXPIRES)
 
     def _forget_membership(self) -> None:
-        self._forget_generation()
+        super()._forget_membership()
         if not self.settings.is_static:
             # A static member keeps its id: with another one it would fence itself when it comes back (KAFKA-20985).
             self.member_id = NO_MEMBER_ID

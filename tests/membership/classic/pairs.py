@@ -10,6 +10,7 @@ from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic import leadership as le
 from consumer_membership.membership.classic.assignor import Topics
+from consumer_membership.membership.classic.portrait import view_of
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.types import BrokerError, LeaveOption, OffsetAndMetadata, Subscription, TopicPartition
@@ -26,6 +27,7 @@ from tests.membership.classic.scene import (
     joining,
     stable,
 )
+from tests.membership.lawbook import outsiders_show_nothing
 from tests.support.subscriptions import to_a_member
 
 S = ClassicState
@@ -199,6 +201,7 @@ def check_laws(scene: ClassicScene) -> None:
     if silent:
         sent = scene.new(ex.SendClassicHeartbeat) + scene.new(ex.SendJoin) + scene.new(ex.SendSync)
         assert sent == [], scene.last
+    outsiders_show_nothing(view_of(scene.member))
     assert len(scene.new(ex.SendJoin)) + len(scene.new(ex.SendSync)) <= 1, scene.last
     assert all(beat.generation >= 0 for beat in scene.new(ex.SendClassicHeartbeat))
     for join in scene.new(ex.SendJoin):

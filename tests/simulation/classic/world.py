@@ -37,6 +37,7 @@ from tests.simulation.classic.journal import Replaced
 from tests.simulation.classic.member_words import Order, event_of, failure_of, request_of
 from tests.simulation.classic.rules import ClassicRules
 from tests.simulation.coordinator import Removed
+from tests.simulation.invariants import check_outsider
 from tests.support.subscriptions import to_a_member
 
 GROUP = "g"
@@ -89,6 +90,7 @@ class ClassicProcess:
             return
         for effect in self.member.handle(event, self.world.now):
             self._perform(effect)
+        check_outsider(self.member, self.name)
         if self.member.state in (ClassicState.FENCED, ClassicState.STALE, ClassicState.FATAL):
             self.is_excused = True
         self.deadline = self.member.next_deadline()

@@ -1,0 +1,166 @@
+"""Who is out of its group has no epoch any more, on a real broker: nothing that it still writes looks valid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from consumer_membership import Consumer
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.clients.group_metadata import epoch_in
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import ASSIGNMENT_LOST_CODE, GroupProtocol
+from tests.integration.conftest import NEWEST, SHORT_SESSIONS
+from tests.integration.test_error_messages import LIMITS, AnyConsumer, by_poll, until
+from tests.integration.test_refusals import AUTHORIZER
+from tests.integration.worker import Worker
+from tests.support.kafka import create_topic, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PROTOCOLS = ["classic", "consumer"]
+
+
+@pytest.fixture
+def broker(broker_pool: BrokerPool) -> Broker:
+    """The one of the table of errors."""
+    return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS | AUTHORIZER | LIMITS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a consumer says of its membership."""
+
+    generation: int
+    metadata: int
+    owned: int
+    since: int | None
+    group_protocol: GroupProtocol | None
+
+    @classmethod
+    def by(cls, consumer: Consumer, topic: str) -> Shown:
+        """What this one says now."""
+        view = consumer.membership()
+        return cls(
+            generation=consumer.generation(),
+            metadata=epoch_in(consumer.consumer_group_metadata()),
+            owned=len(view.owned),
+            since=consumer.owned_since(TopicPartition(topic, 0)),
+            group_protocol=view.group_protocol,
+        )
+
+
+OUT = Shown(generation=-1, metadata=-1, owned=0, since=None, group_protocol=None)
+
+
+def config(broker: Broker, group: str, protocol: str, **more: object) -> dict[str, object]:
+    """A member's."""
+    given = {key.replace("_", "."): value for key, value in more.items()}
+    servers = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "group.protocol": protocol}
+    return {**servers, "log_level": 0, "enable.auto.commit": False, **given}
+
+
+def settled(consumer: AnyConsumer) -> None:
+    """Poll until it has the topic's two partitions."""
+    until(lambda: consumer.poll(0.05) is None and len(consumer.assignment()) == 2)
+
+
+def refusal_of_transaction(broker: Broker, metadata: object, at: TopicPartition) -> int:
+    """The code with which offsets are refused that a producer commits with this."""
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": unique("t"), "log_level": 0}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    with pytest.raises(KafkaException) as refused:
+        producer.send_offsets_to_transaction([at], metadata, 20)
+    producer.abort_transaction(20)
+    return refused.value.args[0].code()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_member_that_was_replaced_has_no_epoch_when_it_hears_of_it(broker: Broker, protocol: str) -> None:
+    """With the error, in on_lost, and ever after; its commits and transactions are refused."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
+    at = TopicPartition(topic, 0, 1)
+    lost: list[Shown] = []
+    refused: list[int] = []
+
+    def on_lost(consumer: Consumer, _: list[TopicPartition]) -> None:
+        lost.append(Shown.by(consumer, topic))
+        with pytest.raises(KafkaException) as raised:
+            consumer.commit(offsets=[at], asynchronous=False)
+        refused.append(raised.value.args[0].code())
+
+    with Consumer(config(broker, group, protocol, group_instance_id="i")) as holder:
+        holder.subscribe([topic], on_lost=on_lost)
+        settled(holder)
+        before = Shown.by(holder, topic)
+        assert min(before.generation, before.metadata, before.since or 0, before.owned) > 0
+        assert before.group_protocol is not None
+        with Worker(broker.bootstrap_servers, group, [topic], group_protocol=protocol, group_instance_id="i") as newer:
+            newer.settled(2)
+            by_poll(holder)
+            assert Shown.by(holder, topic) == OUT
+            # A heartbeat between the holder's release and the newcomer's join has it lose everything before that.
+            holder.poll(0)
+            assert (Shown.by(holder, topic), lost) == (OUT, [OUT])
+            assert refused in ([KafkaError._FATAL], [ASSIGNMENT_LOST_CODE])
+            print(f"{protocol}: the holder had {before.generation}, its replacement has {newer.consumer.generation()}")
+            code = refusal_of_transaction(broker, holder.consumer_group_metadata(), at)
+            assert code in (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNKNOWN_MEMBER_ID)
+    assert holder.generation() == -1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_replaced_member_of_confluent_kafka_keeps_an_epoch(broker: Broker, protocol: str) -> None:
+    """There the metadata of a consumer that ended with a fatal error have the old generation, or 0."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
+    raw = confluent_kafka.Consumer(config(broker, group, protocol, group_instance_id="i"))
+    raw.subscribe([topic])
+    settled(raw)
+    with Worker(broker.bootstrap_servers, group, [topic], group_protocol=protocol, group_instance_id="i") as newer:
+        newer.settled(2)
+        by_poll(raw)
+        written = raw.consumer_group_metadata()
+        print(f"{protocol}: {written!r}")
+        assert isinstance(written, bytes)
+        assert epoch_in(written) >= 0
+    raw.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_member_that_was_too_slow_has_no_epoch_until_it_is_in_again(broker: Broker, protocol: str) -> None:
+    """STALE: it left by itself, before its application polls; then a new epoch."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
+    admin = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
+    with Consumer(config(broker, group, protocol, max_poll_interval_ms=1000)) as slow:
+        slow.subscribe([topic])
+        settled(slow)
+        until(lambda: not admin.describe(group, with_offsets=False).group.members)
+        assert slow.membership().state is MemberState.STALE
+        assert Shown.by(slow, topic) == OUT
+        by_poll(slow)
+        until(lambda: slow.poll(0.05) is None and slow.generation() > 0)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_member_that_left_has_no_epoch(broker: Broker, protocol: str) -> None:
+    """After unsubscribe, and after close."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
+    consumer = Consumer(config(broker, group, protocol))
+    consumer.subscribe([topic])
+    settled(consumer)
+    consumer.unsubscribe()
+    until(lambda: consumer.poll(0.05) is None and consumer.membership().state is MemberState.UNSUBSCRIBED)
+    assert Shown.by(consumer, topic) == OUT
+    consumer.subscribe([topic])
+    settled(consumer)
+    consumer.close()
+    assert (consumer.generation(), consumer.membership().group_protocol) == (-1, None)
+    assert consumer.owned_since(TopicPartition(topic, 0)) is None
