@@ -35,7 +35,7 @@ def accepted(**keys: object) -> ConsumerConfig:
 def test_least_configuration_has_the_documented_defaults() -> None:
     """M01-M03: without an assignor, an instance id and a rack none is stated; the rest is librdkafka's defaults."""
     config = ConsumerConfig.from_mapping(LEAST)
-    assert config.member_settings() == MemberSettings(group_id="orders")
+    assert config.member_settings() == MemberSettings(group_id="orders", topic_refresh_s=300.0)
     assert config.connection_settings() == ConnectionSettings(bootstrap_servers=(("broker", 9092),))
     assert config.start_settings() == StartSettings(reset=OffsetReset.LATEST, read_committed=True)
 
@@ -53,6 +53,7 @@ def test_member_gets_its_keys_in_seconds() -> None:
         heartbeat_active_interval_ms=0,
         retry_backoff_ms=50,
         retry_backoff_max_ms=500,
+        topic_metadata_refresh_interval_ms=2000,
     )
     assert config.member_settings() == MemberSettings(
         group_id="orders",
@@ -66,6 +67,7 @@ def test_member_gets_its_keys_in_seconds() -> None:
         active_heartbeat_interval_s=0.0,
         retry_backoff_s=0.05,
         retry_backoff_max_s=0.5,
+        topic_refresh_s=2.0,
     )
 
 

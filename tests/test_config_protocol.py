@@ -138,6 +138,24 @@ def test_named_protocol_is_the_only_one(word: str, meant: tuple[GroupProtocol, .
     assert settings.reason == f"group.protocol={word.lower()}"
 
 
+def test_blacklist_makes_auto_classic() -> None:
+    """No broker can be told of it, and a broker assigns what matches a pattern; the reason says so."""
+    settings = protocols(topic_blacklist="^internal-,secret")
+    assert settings.protocols == (CLASSIC,)
+    assert settings.reason.endswith("brokers, which assign what matches a pattern, cannot be told of topic.blacklist")
+    assert settings.classic.blacklist == ("^internal-.*", ".*secret.*")
+    assert protocols(topic_blacklist="a", group_protocol="consumer").protocols == (CONSUMER,)
+    assert protocols(topic_blacklist="").protocols == (CONSUMER, CLASSIC)
+
+
+@pytest.mark.parametrize(("value", "reason"), [("a,,b", "an empty pattern"), (",a", "an empty pattern"), ("^(", "a (")])
+def test_blacklist_that_is_none_is_refused(value: str, reason: str) -> None:
+    """An empty pattern is one to librdkafka: it keeps out every topic."""
+    error = refusal({"topic.blacklist": value})
+    assert (error.key, error.value) == ("topic.blacklist", value)
+    assert reason in str(error)
+
+
 def test_classic_defaults_are_librdkafkas_but_for_the_heartbeat() -> None:
     """Range before roundrobin, a session of 45 s, topics looked up every 5 minutes; heartbeats twice as often."""
     classic = protocols(group_protocol="classic").classic

@@ -176,9 +176,9 @@ def subscription_of(topics: object, settings: SubscriptionSettings) -> Subscript
     try:
         _check(names)
         patterns = frozenset(_pattern_of(name, settings) for name in names if name.startswith("^"))
-        subscription = Subscription(
-            topics=frozenset(name for name in names if not name.startswith("^")), patterns=patterns
-        )
+        topics = frozenset(name for name in names if not name.startswith("^"))
+        kept_out = frozenset(filter(settings.keeps_out, topics))
+        subscription = Subscription(topics=topics - kept_out, patterns=patterns, kept_out=kept_out)
         _check_text(subscription.pattern or "", LONGEST_STRING)
     except ValueError as problem:
         words = f"Failed to set subscription: Local: Invalid argument or configuration ({problem})"
@@ -213,6 +213,12 @@ def _check(names: list[str]) -> None:
 
 def _pattern_of(text: str, settings: SubscriptionSettings) -> TopicPattern:
     """This pattern, as librdkafka's own group protocol would read it, or as brokers do where it cannot."""
+    if settings.blacklist and settings.may_meet_brokers:
+        raise ValueError(
+            f"{text!r} beside topic.blacklist: the broker assigns what matches a pattern and cannot be told what to "
+            "leave out, so that blacklisted topics would be assigned and read by nobody; remove topic.blacklist, name "
+            "the topics, or set group.protocol=classic, where the member itself finds what matches"
+        )
     if settings.is_for_brokers:
         return as_written(text)
     try:

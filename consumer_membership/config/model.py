@@ -108,6 +108,8 @@ class ConsumerConfig(BaseSettings):
     session_timeout_ms: values.SessionMs = 45_000
     #: How often a classic leader looks whether its topics changed, and who has a pattern which topics match it.
     topic_metadata_refresh_interval_ms: values.RefreshMs = 300_000
+    #: Topics that are not there for this consumer; a broker cannot be told of them, so that auto is classic with it.
+    topic_blacklist: values.Blacklist = ()
     client_rack: values.Text | None = None
     #: Also the rebalance timeout that the member states to the broker (KIP-848).
     max_poll_interval_ms: values.PositiveMs = 300_000
@@ -244,6 +246,7 @@ class ConsumerConfig(BaseSettings):
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
             refresh_interval_ms=self.topic_metadata_refresh_interval_ms,
+            blacklist=self.topic_blacklist,
         )
 
     def subscription_settings(self) -> SubscriptionSettings:
@@ -251,6 +254,7 @@ class ConsumerConfig(BaseSettings):
         return SubscriptionSettings(
             is_for_brokers=self.group_protocol == (GroupProtocol.CONSUMER,),
             may_meet_brokers=GroupProtocol.CONSUMER in self.protocol_settings().protocols,
+            blacklist=self.topic_blacklist,
         )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from consumer_membership.config.blacklist import KEY as BLACKLIST
 from consumer_membership.config.strategies import is_own, remote_assignor
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
@@ -38,6 +39,7 @@ def protocol_settings(
     session_timeout_ms: int,
     heartbeat_interval_ms: int | None,
     refresh_interval_ms: int,
+    blacklist: tuple[str, ...] = (),
 ) -> ProtocolSettings:
     """What the member gets to know; `given` are the keys as they were given, the rest is read from them.
 
@@ -56,6 +58,7 @@ def protocol_settings(
             session_timeout_s=session_timeout_ms / 1000,
             heartbeat_interval_s=beat_ms / 1000,
             refresh_interval_s=(refresh_interval_ms if refresh_interval_ms > 0 else _NEVER_MS) / 1000,
+            blacklist=blacklist,
         ),
         alternative=alternative,
         notes={_CONSUMER: _in_vain_under_consumer(given, strategies), _CLASSIC: _in_vain_under_classic(given)},
@@ -81,6 +84,9 @@ def _fitting(
         return (_CLASSIC,), f"group.protocol=auto; the assignor {own!r} of {_STRATEGY} runs in classic groups only"
     if needy is not None:
         return (_CONSUMER,), f"group.protocol=auto; {needy} works in groups of the consumer protocol only"
+    if given.get(BLACKLIST):
+        words = f"brokers, which assign what matches a pattern, cannot be told of {BLACKLIST}"
+        return (_CLASSIC,), f"group.protocol=auto; {words}"
     return wanted, "group.protocol=auto"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -165,7 +166,13 @@ class SubscriptionSettings:
         is_for_brokers: They are RE2/J and go to the broker as they are written (`group.protocol=consumer`, where
             librdkafka does so, too); otherwise they are what librdkafka's classic members read.
         may_meet_brokers: A broker may have to match by them, so that they must be sayable in RE2/J.
+        blacklist: What `topic.blacklist` keeps out, as Python's `re` for whole names.
     """
 
     is_for_brokers: bool = False
     may_meet_brokers: bool = True
+    blacklist: tuple[str, ...] = ()
+
+    def keeps_out(self, topic: str) -> bool:
+        """Whether this topic is not there for this consumer."""
+        return any(re.fullmatch(pattern, topic) for pattern in self.blacklist)

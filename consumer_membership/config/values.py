@@ -13,6 +13,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, SkipValidation, ValidationInfo
 
+from consumer_membership.config.blacklist import parse_blacklist
 from consumer_membership.config.pool import parse_pool
 from consumer_membership.config.settings import AddressFamily, OffsetReset, SecurityProtocol
 from consumer_membership.config.strategies import parse_strategies
@@ -136,6 +137,8 @@ Protocols = Annotated[
 Strategies = Annotated[SkipValidation[tuple[Assignor, ...]], BeforeValidator(parse_strategies)]
 #: Ids from which static members claim a free one.
 Pool = Annotated[tuple[str, ...], BeforeValidator(parse_pool)]
+#: Patterns of topics that are not there for this consumer.
+Blacklist = Annotated[tuple[str, ...], BeforeValidator(parse_blacklist)]
 Policy = Annotated[ConflictPolicy, BeforeValidator(_choice({policy.value: policy for policy in ConflictPolicy}))]
 #: Whether only records of committed transactions are read.
 ReadCommitted = Annotated[bool, BeforeValidator(_choice({"read_committed": True, "read_uncommitted": False}))]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.patterns import compiled
@@ -73,9 +74,14 @@ class TopicWatch:
         return frozenset(name for name, error in self.unavailable.items() if error.code == UNKNOWN_TOPIC_CODE)
 
     @property
+    def _wanted(self) -> frozenset[str]:
+        """All that can be missing, by name or pattern."""
+        return self._subscription.topics | self._subscription.kept_out | self._compiled.keys()
+
+    @property
     def due_at(self) -> Instant | None:
         """When to look; None: not now, or never."""
-        may_ask = self._refresh_s is not None and (self._lists_all or not self._subscription.patterns)
+        may_ask = self._lists_all or not self._subscription.patterns
         return self._look_at if self._request is None and may_ask else None
 
     def words(self) -> str | None:
@@ -84,6 +90,8 @@ class TopicWatch:
         return ", ".join(found) if found else None
 
     def _words_for(self, name: str, error: BrokerError) -> str:
+        if name in self._subscription.kept_out:
+            return f"topic '{name}' is in topic.blacklist"
         if error.code != UNKNOWN_TOPIC_CODE:
             return f"topic '{name}' may not be described ({error.name})"
         if name in self._compiled:
@@ -98,17 +106,18 @@ class TopicWatch:
             return
         self._subscription = subscription
         self._compiled = compiled(subscription.patterns)
-        wanted = subscription.topics | self._compiled.keys()
+        wanted = self._wanted
         self.unavailable = {name: error for name, error in self.unavailable.items() if name in wanted}
         self._request = self.again_at = None
         self._pace.reset()
-        self._look_at = now if subscription else None
+        self._look_at = now if subscription and self._refresh_s is not None else None
 
     def holds(self, topics: frozenset[str], now: Instant) -> Seen:
         """The member has partitions of these topics now: they are there, and one that it had may be gone."""
-        before, self._held = self._held, topics
-        if self._look_at is not None and before - topics:
-            self._look_at = now
+        if self._look_at is not None:
+            before, self._held = self._held, topics
+            if before - topics:
+                self._look_at = now
         if self.unavailable.keys().isdisjoint(topics):
             return Seen()
         return self._now_without({name: error for name, error in self.unavailable.items() if name not in topics})
@@ -126,9 +135,8 @@ class TopicWatch:
     def saw(self, names: Collection[str], refused: Mapping[str, BrokerError], now: Instant) -> Seen:
         """These topics are there, and of those nothing may be told; all other ones are missing."""
         self._request = None
-        unavailable = {
-            name: _not_available(name, refused.get(name)) for name in self._subscription.topics if name not in names
-        }
+        absent = self._subscription.kept_out | self._subscription.topics - frozenset(names)
+        unavailable = {name: _not_available(name, refused.get(name)) for name in absent}
         for text, pattern in self._compiled.items():
             if not any(map(pattern.fullmatch, names)):
                 unavailable[text] = _not_available(text, None)
@@ -136,8 +144,8 @@ class TopicWatch:
         if not unavailable:
             self._pace.reset()
         self.again_at = now + self._pace.next_delay() if unavailable else None
-        later = None if self._refresh_s is None else now + self._refresh_s
-        self._look_at = min((at for at in (self.again_at, later) if at is not None), default=None)
+        if self._refresh_s is not None:
+            self._look_at = min(now + self._refresh_s, self.again_at or inf)
         return seen
 
     def inherit(self, former: TopicWatch) -> None:
@@ -152,7 +160,7 @@ class TopicWatch:
     def _now_without(self, unavailable: Mapping[str, BrokerError]) -> Seen:
         self.unavailable = unavailable
         news = sorted(name for name, error in unavailable.items() if self._told.get(name) != error.code)
-        wanted = self._subscription.topics | self._compiled.keys()
+        wanted = self._wanted
         appeared = sorted(name for name in self._told if name in wanted and name not in unavailable)
         for name in appeared:
             del self._told[name]

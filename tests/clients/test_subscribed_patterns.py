@@ -76,3 +76,26 @@ def test_member_of_classic_groups_reads_no_re2j() -> None:
     assert "'^abc(?i)'" in refusal("^abc(?i)", group_protocol="classic")
     (pattern,) = subscription_of(["^(?!internal)"], settings(group_protocol="classic")).patterns
     assert pattern.member == "^(?!internal)"
+
+
+# ---- topic.blacklist ----
+
+
+def test_blacklisted_names_are_asked_of_nobody() -> None:
+    """Anywhere in a name, as librdkafka matches; what is kept out is known, to be told of."""
+    given = subscription_of(["orders-1", "orders-2", "x-abc"], settings(topic_blacklist="orders-1,abc"))
+    assert (given.topics, given.kept_out, bool(given)) == ({"orders-2"}, {"orders-1", "x-abc"}, True)
+
+
+def test_blacklist_beside_a_pattern_is_refused_where_the_broker_matches() -> None:
+    """It would assign what nobody reads; the reason and the remedies."""
+    words = refusal("^orders-.*", group_protocol="consumer", topic_blacklist="^orders-1$")
+    assert "cannot be told what to leave out" in words
+    assert "set group.protocol=classic" in words
+    assert subscription_of(["a"], settings(group_protocol="consumer", topic_blacklist="b")).topics == {"a"}
+
+
+@pytest.mark.parametrize("protocol", ["auto", "classic"])
+def test_blacklist_beside_a_pattern_is_for_classic_members(protocol: str) -> None:
+    """Auto is classic with it: the member itself finds what matches."""
+    assert told("^orders-", group_protocol=protocol, topic_blacklist="^orders-1$") == "^orders-.*"

@@ -99,3 +99,39 @@ def test_internal_topics_match(kafka: Broker, prefix: str) -> None:
     assert raw == {"__consumer_offsets"}
     assert assigned(consumer_membership.Consumer, kafka, topics) == raw
     assert assigned(consumer_membership.Consumer, kafka, topics, group_protocol="classic") == raw
+
+
+def test_blacklist_keeps_out_what_librdkafka_keeps_out(kafka: Broker, prefix: str) -> None:
+    """`topic.blacklist`: neither assigned nor lost; ours under auto is a classic member, as librdkafka's is."""
+    topics = [f"^{prefix}-", f"{prefix}_a", f"{prefix}.eu"]
+    blacklist = f"{prefix}-1,^{prefix}_,^nobody"
+    raw = assigned(confluent_kafka.Consumer, kafka, topics, topic_blacklist=blacklist)
+    ours = assigned(consumer_membership.Consumer, kafka, topics, topic_blacklist=blacklist)
+    assert ours == raw == {f"{prefix}-2", f"{prefix}-d", f"{prefix}.eu"}
+
+
+def test_blacklisted_names_are_not_told_to_the_broker(kafka: Broker, prefix: str) -> None:
+    """With group.protocol=consumer: raw leaves them with the group, where nobody reads them; ours asks for the rest."""
+    config = {"group_protocol": "consumer", "topic_blacklist": f"{prefix}-1$"}
+    topics = [f"{prefix}-1", f"{prefix}-2"]
+    raw = assigned(confluent_kafka.Consumer, kafka, topics, **config)
+    assert assigned(consumer_membership.Consumer, kafka, topics, **config) == raw == {f"{prefix}-2"}
+    with pytest.raises(KafkaException, match=r"topic\.blacklist"):
+        assigned(consumer_membership.Consumer, kafka, [f"^{prefix}-.*"], **config)
+
+
+def test_subscription_of_blacklisted_topics_alone_is_told(kafka: Broker, prefix: str) -> None:
+    """A member with nothing to ask for waits in its group, and says why."""
+    keys = {"group.protocol": "consumer", "topic.blacklist": prefix, "group.id": unique("group")}
+    with consumer_membership.Consumer({"bootstrap.servers": kafka.bootstrap_servers, **keys}) as consumer:
+        consumer.subscribe([f"{prefix}-1"])
+        deadline = time.monotonic() + PATIENCE_S
+        message = None
+        while message is None and time.monotonic() < deadline:
+            message = consumer.poll(0.1)
+        assert message is not None
+        assert (message.topic(), message.error().code()) == (f"{prefix}-1", 3)
+        words = f"topic '{prefix}-1' is in topic.blacklist"
+        while consumer.membership().waits_for != words and time.monotonic() < deadline:
+            assert consumer.poll(0.1) is None
+        assert consumer.membership().waits_for == words

@@ -227,3 +227,12 @@ def test_classic_member_with_a_pattern_tells_what_its_list_shows() -> None:
     assert classic_view_of(scene.member).waits_for == "pattern '^a' matches no topic (UNKNOWN_TOPIC_OR_PART)"
     scene.after(2.0).listed("a", "b")
     assert scene.join.protocols[0][1].topics == {"a", "b"}
+
+
+def test_topic_that_the_blacklist_keeps_out_is_told_and_never_asked_for() -> None:
+    """To the application it is one that does not exist, whatever the cluster says; the view says why."""
+    subscription = Subscription(topics=frozenset({"payments"}), kept_out=frozenset({"orders"}))
+    scene = Scene(topic_refresh_s=REFRESH_S).feed(ev.Subscribed(subscription=subscription)).poll().found()
+    assert (asked(scene), scene.beats[0].topics) == ([{"payments"}], ("payments",))
+    assert told(saw(scene, "payments", "orders")) == [("orders", 3)]
+    assert scene.answer(1, []).settle().view.waits_for == "topic 'orders' is in topic.blacklist"

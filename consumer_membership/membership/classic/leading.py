@@ -140,7 +140,8 @@ class Leading(ClassicLifecycle):
 
     def _see_topics(self, event: TopicsDescribed) -> None:
         """What of the member's own subscription is not there, or may not be described: the application is told once."""
-        self._tell_seen(self.watch.saw(event.topics.partitions.keys(), event.refused, self._now))
+        names = self.patterns.without_blacklisted(event.topics.partitions)
+        self._tell_seen(self.watch.saw(names, event.refused, self._now))
 
     def _until_next_look_s(self, event: TopicsDescribed) -> float:
         """The refresh interval; a topic that somebody subscribes and that does not exist yet is looked for sooner."""

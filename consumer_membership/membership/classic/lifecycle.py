@@ -80,7 +80,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
         self.rejoins_because: str | None = None
         self._backoff = self._new_backoff(jitter)
         self.place = Place(settings.instance_id, classic.session_timeout_s)
-        self.patterns = SubscribedPatterns(classic.refresh_interval_s, self._new_backoff(jitter))
+        self.patterns = SubscribedPatterns(classic.refresh_interval_s, self._new_backoff(jitter), classic.blacklist)
         self.heartbeats = ClassicHeartbeats(
             classic.heartbeat_interval_s,
             settings.active_heartbeat_interval_s,

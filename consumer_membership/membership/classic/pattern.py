@@ -21,8 +21,9 @@ _NOTHING: frozenset[str] = frozenset()
 class SubscribedPatterns:
     """One member's patterns, what they match, and when the list of topics is to be asked for next."""
 
-    def __init__(self, refresh_interval_s: float, backoff: Backoff) -> None:
+    def __init__(self, refresh_interval_s: float, backoff: Backoff, blacklist: tuple[str, ...] = ()) -> None:
         self._refresh_interval_s = refresh_interval_s
+        self._blacklist = tuple(map(re.compile, blacklist))
         self._backoff = backoff
         self._patterns: frozenset[TopicPattern] = frozenset()
         self._compiled: Mapping[str, re.Pattern[str]] = {}
@@ -66,17 +67,21 @@ class SubscribedPatterns:
         self._request = request_id
         return DescribeTopics(request_id=request_id, topics=None)
 
+    def without_blacklisted(self, names: Iterable[str]) -> frozenset[str]:
+        """The topics that are there for this member."""
+        return frozenset(name for name in names if not any(one.fullmatch(name) for one in self._blacklist))
+
     def awaits(self, request_id: int) -> bool:
         """Whether this is the number of the question that is under way."""
         return request_id == self._request
 
     def listed(self, names: Iterable[str], now: Instant, *, again_at: Instant | None = None) -> None:
-        """The list is there; something is missing in it that is to be looked for at `again_at`."""
+        """The list is there, without what is blacklisted; what is missing in it is to be looked for at `again_at`."""
         self._request = None
         self._backoff.reset()
         self._refresh_at = min(now + self._refresh_interval_s, again_at or inf)
         self.is_resolved = True
-        names = tuple(names)
+        names = self.without_blacklisted(names)
         self.matched = _NOTHING.union(*(filter(one.fullmatch, names) for one in self._compiled.values()))
 
     def not_listed(self, now: Instant) -> None:

@@ -20,6 +20,8 @@ class ClassicSettings:
     heartbeat_interval_s: float = 1.5
     #: How often the leader looks whether its topics have changed (topic.metadata.refresh.interval.ms).
     refresh_interval_s: float = 300.0
+    #: What no subscribed pattern matches (topic.blacklist), as Python's `re` for whole names.
+    blacklist: tuple[str, ...] = ()
 
     @property
     def protocol(self) -> RebalanceProtocol:

@@ -65,7 +65,7 @@ EAGER = Plan(protocols=frozenset({RebalanceProtocol.EAGER}))
 class ClassicScene:
     """One classic member, its clock, and all that it ordered so far."""
 
-    def __init__(self, *assignors: Plan, classic: Mapping[str, float] | None = None, **settings: object) -> None:
+    def __init__(self, *assignors: Plan, classic: Mapping[str, object] | None = None, **settings: object) -> None:
         values: dict[str, object] = {"group_id": "g", "max_poll_interval_s": MAX_POLL_S} | settings
         self.member = ClassicMember(
             MemberSettings(**values),  # type: ignore[arg-type]  # a test's own words

@@ -15,7 +15,7 @@ from tests.membership.classic.scene import A0, EAGER, REFRESH_S, ClassicScene, P
 
 S = ClassicState
 B0 = TopicPartition("b", 0)
-PATIENT = {"session_timeout_s": 1e6}
+PATIENT: dict[str, object] = {"session_timeout_s": 1e6}
 TIMED_OUT = BrokerError(code=7, name="REQUEST_TIMED_OUT")
 
 
@@ -178,3 +178,13 @@ def test_unsubscribed_member_asks_no_more() -> None:
     assert (scene.state, lists(scene.after(REFRESH_S))) == (S.UNSUBSCRIBED, 1)
     scene.subscribe("a").poll().after(REFRESH_S)
     assert (said(scene)[0], lists(scene)) == ({"a"}, 1)
+
+
+def test_blacklisted_topics_match_nothing() -> None:
+    """`topic.blacklist`: they are as if they did not exist, for the JoinGroup and for what the application is told."""
+    blacklist = PATIENT | {"blacklist": ("^ab.*", ".*-x.*")}
+    scene = ClassicScene(Plan(), classic=blacklist, max_poll_interval_s=1e6)
+    scene.subscribe(pattern="^a").poll().found().listed("a", "ab", "abc", "a-x", "b")
+    assert said(scene)[0] == {"a"}
+    scene.gather(1).share(A0).settle().after(REFRESH_S).listed("ab", "a-x")
+    assert [(one.topic, one.error.code) for one in scene.all(ef.RaiseToApplication)] == [("^a", 3)]
