@@ -144,10 +144,10 @@ def present_of(found: ClusterMetadata) -> frozenset[str]:
 
 
 def refused_of(found: ClusterMetadata, names: frozenset[str] | None) -> Mapping[str, BrokerError]:
-    """Those of these topics that the broker does not describe to this client, each with its words for people."""
-    words = "the topic '{}' may not be described, so nobody is assigned it; allow DESCRIBE and READ on it"
+    """Those of these topics that the broker does not describe to this client, each with librdkafka's words and more."""
+    words = "Broker: Topic authorization failed, so that nobody is assigned it; allow DESCRIBE and READ on it"
     return {
-        name: broker_error(topic.error.code, words.format(name))
+        name: broker_error(topic.error.code, words)
         for name, topic in found.topics.items()
         if names is not None and name in names
         if topic.error is not None and topic.error.code == ErrorCode.topic_authorization_failed

@@ -199,6 +199,14 @@ def test_topics_that_may_not_be_described_are_told_with_the_remedy() -> None:
     assert "allow DESCRIBE and READ" in error.message
 
 
+def test_topic_that_is_being_made_is_there_and_one_that_may_not_be_described_is_not_known() -> None:
+    """What a look at the subscribed topics sees: one without a leader is there, an unknown or invalid one is not."""
+    found = described(
+        topic("t", (1,)), *(topic(name, code=code) for name, code in zip("luia", (5, 3, 17, 29), strict=True))
+    )
+    assert cluster.present_of(found) == {"t", "l"}
+
+
 def test_internal_topics_are_topics() -> None:
     """Patterns match internal topics, as librdkafka's classic members and brokers do; Java's client does not."""
     found = described(topic("t", (1,)), topic("__x", (1,), is_internal=True), topic("u", (1,)))
