@@ -45,7 +45,13 @@ from consumer_membership.errors import (
     UnsupportedProtocolError,
     UseError,
 )
-from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol, Topics
+from consumer_membership.membership.classic.assignor import (
+    Assigned,
+    AssignmentObserver,
+    Assignor,
+    RebalanceProtocol,
+    Topics,
+)
 from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
@@ -58,7 +64,9 @@ __all__ = [
     "TIMESTAMP_CREATE_TIME",
     "TIMESTAMP_LOG_APPEND_TIME",
     "TIMESTAMP_NOT_AVAILABLE",
+    "Assigned",
     "AssignmentError",
+    "AssignmentObserver",
     "Assignor",
     "AuthenticationError",
     "CommitError",

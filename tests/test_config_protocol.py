@@ -51,6 +51,10 @@ class WithoutProtocols(FirstTakesAll):
     protocols = frozenset()
 
 
+class Deaf(FirstTakesAll):
+    on_assignment = "later"
+
+
 HERE = "tests.test_config_protocol"
 POOL = {"group.instance.id.pool": "a,b"}
 WAIT = {"group.instance.id": "a", "group.instance.id.conflict.policy": "wait"}
@@ -202,6 +206,7 @@ def test_assignors_are_names_paths_classes_and_objects(given: object, names: lis
         (WithoutProtocols, "a frozenset of RebalanceProtocol.EAGER"),
         (f"{HERE}:Nothing", "cannot be imported"),
         ([None], "NoneType is no assignor"),
+        ([Deaf()], "on_assignment of the assignor Deaf cannot be called; make it a method"),
     ],
 )
 def test_what_is_no_assignor_is_refused(given: object, words: str) -> None:

@@ -86,6 +86,11 @@ def _imported(path: str) -> object:
 
 def _checked(given: object, what: str) -> Assignor:
     assignor, name, protocols = _made(given, what)
+    if not callable(getattr(assignor, "on_assignment", str)):
+        raise ValueError(  # noqa: TRY004 - what a validator raises
+            f"on_assignment of the assignor {what} cannot be called; make it a method that takes an Assigned and the "
+            "generation, or leave it out"
+        )
     if not _is_name(name):
         raise ValueError(f"the assignor {what} has the name {name!r}; give it one, text by which members agree on it")
     problem = problem_of(name)

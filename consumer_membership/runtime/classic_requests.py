@@ -14,7 +14,7 @@ from typing import TypeVar, assert_never
 
 from consumer_membership.errors import AssignmentError, TransportError
 from consumer_membership.membership.choice import GroupMember
-from consumer_membership.membership.classic.assignor import Assignor
+from consumer_membership.membership.classic.assignor import AssignmentObserver, Assignor
 from consumer_membership.membership.classic.assignors.checked import Checked, assign_checked
 from consumer_membership.membership.classic.exchanges import (
     ClassicEffect,
@@ -28,10 +28,12 @@ from consumer_membership.membership.classic.exchanges import (
 from consumer_membership.membership.classic.leadership import (
     AssignmentComputed,
     AssignmentFailed,
+    AssignorNotified,
     ComputeAssignment,
     DescribeTopics,
     LeaderEffect,
     LeaderEvent,
+    NotifyAssignor,
     TopicsDescribed,
     TopicsNotDescribed,
 )
@@ -60,6 +62,8 @@ class ClassicRequests:
         self._member = member
         #: The task of the JoinGroup or SyncGroup under way.
         self._rebalance: asyncio.Task[object] | None = None
+        #: An assignor hears of one assignment after the other.
+        self._notices = asyncio.Lock()
 
     async def answer_to(self, effect: ClassicEffect | LeaderEffect) -> ClassicEvent | LeaderEvent:
         """Perform this order; what came of it. Never raises for what a broker, the network or an assignor does."""
@@ -68,6 +72,8 @@ class ClassicRequests:
                 return await self._describe(effect)
             case ComputeAssignment():
                 return await self._compute(effect)
+            case NotifyAssignor():
+                return await self._notify(effect)
             case SendJoin() | SendSync() | SendClassicHeartbeat() | SendClassicLeave():
                 coordinator = self._member.coordinator
                 if coordinator is None:
@@ -116,7 +122,7 @@ class ClassicRequests:
         )
 
     async def _compute(self, effect: ComputeAssignment) -> LeaderEvent:
-        assignor = next(one for one in self._member.classic.assignors if one.name == effect.assignor)
+        assignor = self._named(effect.assignor)
         try:
             checked = await _on_a_thread(lambda: assign_checked(assignor, effect.topics, effect.members))
         except AssignmentError as error:
@@ -126,7 +132,26 @@ class ClassicRequests:
             words = f"{type(error).__name__}: {error}"
             return AssignmentFailed(generation=effect.generation, error=_failure(assignor, words))
         self._tell(checked)
-        return AssignmentComputed(generation=effect.generation, assignments=checked.assignments)
+        return AssignmentComputed(
+            generation=effect.generation, assignments=checked.assignments, user_data=checked.user_data
+        )
+
+    def _named(self, name: str) -> Assignor:
+        return next(one for one in self._member.classic.assignors if one.name == name)
+
+    async def _notify(self, effect: NotifyAssignor) -> LeaderEvent:
+        assignor = self._named(effect.assignor)
+        if isinstance(assignor, AssignmentObserver):
+            observer: AssignmentObserver = assignor
+            try:
+                async with self._notices:
+                    await _on_a_thread(lambda: observer.on_assignment(effect.assignment, effect.generation))
+            except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
+                _LOG.error("on_assignment() of the assignor %s failed", assignor.name, exc_info=error)
+                fault = f"on_assignment() of the assignor {assignor.name!r} failed: {type(error).__name__}: {error}"
+                told = BrokerError(code=FATAL_CODE, name="_FATAL", message=fault)
+                return AssignmentFailed(generation=effect.generation, error=told)
+        return AssignorNotified(request_id=effect.request_id)
 
     def _tell(self, checked: Checked) -> None:
         for note in checked.notes:

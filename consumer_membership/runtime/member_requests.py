@@ -23,7 +23,12 @@ from consumer_membership.membership.classic.exchanges import (
     SendJoin,
     SendSync,
 )
-from consumer_membership.membership.classic.leadership import ComputeAssignment, DescribeTopics, LeaderEffect
+from consumer_membership.membership.classic.leadership import (
+    ComputeAssignment,
+    DescribeTopics,
+    LeaderEffect,
+    NotifyAssignor,
+)
 from consumer_membership.membership.classic.member import AnyEvent
 from consumer_membership.membership.effects import (
     CommitOffsets,
@@ -123,6 +128,7 @@ class MemberRequests:
                 | SendClassicLeave()
                 | DescribeTopics()
                 | ComputeAssignment()
+                | NotifyAssignor()
             ):
                 return await self._classic.answer_to(effect)
             case SendHeartbeat():

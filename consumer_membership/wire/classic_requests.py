@@ -82,7 +82,9 @@ def sync_group(versions: BrokerVersions, group_id: str, effect: SendSync) -> Cal
             SyncGroupRequestAssignment(
                 member_id=member_id,
                 assignment=encode_assignment(
-                    effect.assignments[member_id], version=effect.versions.get(member_id, NEWEST_VERSION)
+                    effect.assignments[member_id],
+                    effect.user_data.get(member_id),
+                    effect.versions.get(member_id, NEWEST_VERSION),
                 ),
             )
             for member_id in sorted(effect.assignments)

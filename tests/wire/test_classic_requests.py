@@ -58,6 +58,7 @@ def test_leaders_sync_has_an_assignment_for_each_member(version: int) -> None:
     order = sync_order(
         instance_id="i",
         assignments={"n": frozenset({T1}), "m": frozenset({T0}), "empty": frozenset()},
+        user_data={"n": b"n's"},
         versions={"n": 0, "m": 9},
     )
     call = classic_requests.sync_group(only(Api.SYNC_GROUP, version), "g", order)
@@ -65,6 +66,11 @@ def test_leaders_sync_has_an_assignment_for_each_member(version: int) -> None:
     assert (entity.group_id, entity.generation_id, entity.member_id, entity.group_instance_id) == ("g", 5, "m", "i")
     blobs = {one.member_id: one.assignment for one in entity.assignments}
     assert {name: decode_assignment(blob).partitions for name, blob in blobs.items()} == order.assignments
+    assert {name: decode_assignment(blob).user_data for name, blob in blobs.items()} == {
+        "n": b"n's",
+        "m": None,
+        "empty": None,
+    }
     assert {name: int.from_bytes(blob[:2], "big") for name, blob in blobs.items()} == {"n": 0, "m": 3, "empty": 3}
     named = (getattr(entity, "protocol_type", None), getattr(entity, "protocol_name", None))
     assert named == (("consumer", "range") if version == 5 else (None, None))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.assignor import Assigned, AssignmentObserver, Assignor
+from consumer_membership.membership.classic.leadership import AssignorNotified, NotifyAssignor
 from consumer_membership.membership.classic.leading import Leading
 from consumer_membership.membership.classic.lifecycle import key_of, topic_key
 from consumer_membership.membership.classic.states import IN_GROUP, ClassicState
@@ -89,12 +91,37 @@ class ClassicAnswers(Leading):
             return
         self._exchange = None
         self._backoff.reset()
-        strange = sorted({p.topic for p in event.assignment} - self.topics)
-        if strange:
-            # The subscription changed meanwhile: nothing is applied (protocol rules 4.5).
-            self._prepare(f"assigned topics that are not subscribed any more: {', '.join(strange)}")
+        if self._is_outdated(event.assignment):
             return
-        self._take_share(event.assignment)
+        if not any(isinstance(one, AssignmentObserver) for one in self._chosen_assignors):
+            self._take_share(event.assignment)
+            return
+        self._untold, self._notice = event.assignment, self._next_request_id()
+        notice = NotifyAssignor(
+            request_id=self._notice,
+            generation=self.generation,
+            assignor=self._protocol_name,
+            assignment=Assigned(partitions=event.assignment, user_data=event.user_data),
+        )
+        self._out.append(notice)
+
+    @property
+    def _chosen_assignors(self) -> list[Assignor]:
+        return [one for one in self.classic.assignors if one.name == self._protocol_name]
+
+    def _on_assignor_notified(self, event: AssignorNotified) -> None:
+        if event.request_id != self._notice or self._untold is None or self.state is not _S.SYNCING:
+            return
+        share, self._untold = self._untold, None
+        if not self._is_outdated(share):
+            self._take_share(share)
+
+    def _is_outdated(self, assignment: frozenset[TopicPartition]) -> bool:
+        """Whether the subscription changed meanwhile: nothing is applied then (protocol rules 4.5)."""
+        strange = sorted({p.topic for p in assignment} - self.topics)
+        if strange:
+            self._prepare(f"assigned topics that are not subscribed any more: {', '.join(strange)}")
+        return bool(strange)
 
     def _take_share(self, assignment: frozenset[TopicPartition]) -> None:
         ownership = self.ownership

@@ -38,9 +38,23 @@ class Topics:
         return tuple(TopicPartition(topic, number) for number in range(self.partitions.get(topic, 0)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """What the leader gives one member: its partitions (topic, number), and bytes for that member's own assignor.
+
+    Java's `Assignment`. `assign` may give it instead of the partitions alone, and `on_assignment` is given it.
+    """
+
+    partitions: Collection[tuple[str, int]] = frozenset()
+    user_data: bytes | None = None
+
+
 @runtime_checkable
 class Assignor(Protocol):
-    """Who gets what. Stateless: what it has to remember it puts into `user_data`, which comes back in subscriptions."""
+    """Who gets what. Stateless: what it has to remember it puts into `user_data`, which comes back in subscriptions.
+
+    It may have `on_assignment` beside these, as `AssignmentObserver` says.
+    """
 
     @property
     def name(self) -> str:
@@ -58,5 +72,22 @@ class Assignor(Protocol):
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
-    ) -> Mapping[str, Collection[tuple[str, int]]]:
-        """The partitions (topic, number) of each member id; each one of a subscribed topic goes to one subscriber."""
+    ) -> Mapping[str, Collection[tuple[str, int]] | Assigned]:
+        """The partitions (topic, number) of each member id; each one of a subscribed topic goes to one subscriber.
+
+        With `Assigned` in their place the member gets user data, too. It runs in the leader, on a thread of its own.
+        """
+
+
+@runtime_checkable
+class AssignmentObserver(Protocol):
+    """What an assignor may have beside `Assignor`: to hear of each assignment of its member (Java's `onAssignment`)."""
+
+    def on_assignment(self, assignment: Assigned, generation: int) -> None:
+        """The leader's assignment for this member has come, of this generation.
+
+        Called in every member of a group that chose this assignor, before anything of the assignment is revoked or
+        assigned. `assignment.partitions` is a frozenset. As `assign` it runs on a thread of its own, one call after the
+        other, while heartbeats go on; if the group rebalances meanwhile, a newer assignment follows, and this one is
+        not taken over. What it raises ends the member, as what `assign` raises does: nobody else knows what was missed.
+        """

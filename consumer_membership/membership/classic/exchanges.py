@@ -70,7 +70,7 @@ class SendJoin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSync:
-    """Send a SyncGroup. `assignments` by member id are the leader's; empty for a follower.
+    """Send a SyncGroup. `assignments` by member id are the leader's; empty for a follower. So are `user_data`.
 
     A leader names every member of the group, one whose subscription cannot be read too: Java's client takes an
     assignment that was left out for a bug. `versions` are those in which members want their blob, the newest where a
@@ -83,6 +83,7 @@ class SendSync:
     instance_id: str | None
     protocol_name: str
     assignments: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    user_data: Mapping[str, bytes] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -47,8 +47,16 @@ class Leading(ClassicLifecycle):
         self._absences = Backoff(SOON_S, LATE_S, jitter)
         #: When the group should have gathered anew, since partitions were held back for a later generation.
         self._repair_at: Instant | None = None
+        #: This generation's share, while its assignor hears of it, and the number of that.
+        self._untold: frozenset[TopicPartition] | None = None
+        self._notice: int | None = None
         #: Whether the share of this generation takes something away, so that a cooperative member joins once more.
         self._gives_up = False
+
+    @property
+    def tells_assignor(self) -> bool:
+        """Whether the share is there, and its assignor hears of it first."""
+        return self._untold is not None
 
     # ---- one generation ----
 
@@ -57,14 +65,16 @@ class Leading(ClassicLifecycle):
         self._protocol_name, self.is_leader = event.protocol_name, event.is_leader
         self.group_protocol = event.group_protocol
         self._members, self._unreadable = event.members, event.unreadable
-        self._topics_request = self._topics_at = self._repair_at = self._topics = None
+        self._topics_request = self._topics_at = self._repair_at = self._topics = self._untold = None
         if not event.is_leader or event.skip_assignment:
             self._sync({})
         if event.is_leader:
             # A static leader that came back looks at once, too: what changes from now on is for it to notice.
             self._topics_at = self._now
 
-    def _sync(self, assignments: Mapping[str, frozenset[TopicPartition]]) -> None:
+    def _sync(
+        self, assignments: Mapping[str, frozenset[TopicPartition]], user_data: Mapping[str, bytes] | None = None
+    ) -> None:
         self._exchange = self._next_request_id()
         self._topics_at = self._now + self._look_after_s if self.is_leader else None
         sync = ex.SendSync(
@@ -74,13 +84,19 @@ class Leading(ClassicLifecycle):
             instance_id=self.settings.instance_id,
             protocol_name=self._protocol_name,
             assignments=assignments,
+            user_data=user_data or {},
             versions={member_id: one.version for member_id, one in self._members.items()},
         )
         self._out.append(sync)
 
     def _advance_leading(self) -> None:
-        if self._exchange is None:
+        if self._computes:
             self._look_at_topics_if_due()
+
+    @property
+    def _computes(self) -> bool:
+        """Whether a leader still has to hand in what its group gets."""
+        return self.state is _S.SYNCING and self._exchange is None and self._untold is None
 
     # ---- the topics ----
 
@@ -91,7 +107,7 @@ class Leading(ClassicLifecycle):
 
     def _leader_s_deadline(self) -> Instant | None:
         """When a leader has something to do: where it does nothing, nothing is due."""
-        if self.state is _S.SYNCING and self._exchange is None:
+        if self._computes:
             return self._topics_due_at
         if self.state is not _S.STABLE:
             return None
@@ -125,7 +141,7 @@ class Leading(ClassicLifecycle):
         before, self._topics = self._topics, event.topics
         self._look_after_s = self._until_next_look_s(event)
         self._topics_at = self._now + self._look_after_s
-        if self.state is _S.SYNCING:
+        if self._computes:
             self._topics_at = None
             compute = ComputeAssignment(
                 generation=self.generation, assignor=self._protocol_name, topics=event.topics, members=self._members
@@ -184,7 +200,7 @@ class Leading(ClassicLifecycle):
     # ---- the assignment ----
 
     def _on_assignment_computed(self, event: AssignmentComputed) -> None:
-        if event.generation != self.generation or self.state is not _S.SYNCING or self._exchange is not None:
+        if event.generation != self.generation or not self._computes:
             return
         nothing = frozenset[TopicPartition]()
         everybody = self._members.keys() | self._unreadable.keys()
@@ -192,10 +208,13 @@ class Leading(ClassicLifecycle):
             given = sum(map(len, event.assignments.values()))
             if given < sum(self._topics.partitions.get(topic, 0) for topic in self._watched):
                 self._repair_at = self._now + self.classic.session_timeout_s
-        self._sync({member_id: event.assignments.get(member_id, nothing) for member_id in everybody})
+        assignments = {member_id: event.assignments.get(member_id, nothing) for member_id in everybody}
+        self._sync(
+            assignments, {member_id: event.user_data[member_id] for member_id in everybody & event.user_data.keys()}
+        )
 
     def _on_assignment_failed(self, event: AssignmentFailed) -> None:
-        """A leader whose assignor fails leaves, so that another member leads; its application is told why."""
+        """A member whose assignor fails leaves, so that another one leads or has its share; its application is told."""
         if event.generation != self.generation or self.state is not _S.SYNCING or self._exchange is not None:
             return
         self._walk_out("the assignor failed")

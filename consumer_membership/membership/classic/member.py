@@ -66,6 +66,8 @@ class ClassicMember(ClassicAnswers):
                 self._on_assignment_computed(event)
             case le.AssignmentFailed():
                 self._on_assignment_failed(event)
+            case le.AssignorNotified():
+                self._on_assignor_notified(event)
             case (
                 ev.HeartbeatAnswered()
                 | ev.HeartbeatRejected()

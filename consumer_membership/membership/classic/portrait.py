@@ -50,6 +50,8 @@ def _words(member: ClassicMember) -> tuple[str | None, Instant | None]:
             return full, member.place.waits_since or member.since
         case _S.JOINING:
             words = "the group's other members to join, or the rebalance timeout"
+        case _S.SYNCING if member.tells_assignor:
+            words = "this member's assignor, which hears of the assignment"
         case _S.SYNCING if member.is_leader:
             words = "this member's assignor, which computes for the whole group"
         case _S.SYNCING:

@@ -64,6 +64,7 @@ def scene_in(state: ClassicState) -> ClassicScene:
 def _numbers(scene: ClassicScene) -> dict[str, int]:
     """The numbers of the latest requests; 1 where there was none."""
     kinds = {"join": ex.SendJoin, "sync": ex.SendSync, "beat": ex.SendClassicHeartbeat, "topics": le.DescribeTopics}
+    kinds |= {"told": le.NotifyAssignor}
     sent = {name: [one.request_id for one in scene.all(kind)] for name, kind in kinds.items()}  # type: ignore[attr-defined]  # all have one
     return {name: ids[-1] if ids else 1 for name, ids in sent.items()}
 
@@ -119,6 +120,7 @@ def plausible(scene: ClassicScene) -> dict[type, object]:
         le.TopicsNotDescribed(request_id=number["topics"], error=UNKNOWN),
         le.AssignmentComputed(generation=generation, assignments={member_id: frozenset({A0})}),
         le.AssignmentFailed(generation=generation, error=UNKNOWN),
+        le.AssignorNotified(request_id=number["told"]),
     ]
     return {type(event): event for event in events}
 

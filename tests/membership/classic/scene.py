@@ -10,7 +10,7 @@ from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic import leadership as le
-from consumer_membership.membership.classic.assignor import RebalanceProtocol, Topics
+from consumer_membership.membership.classic.assignor import Assigned, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.lifecycle import AnyEffect
 from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
 from consumer_membership.membership.classic.settings import ClassicSettings
@@ -55,7 +55,7 @@ class Plan:
 
     def assign(
         self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
-    ) -> Mapping[str, Collection[TopicPartition]]:
+    ) -> Mapping[str, Collection[TopicPartition] | Assigned]:
         raise NotImplementedError
 
 

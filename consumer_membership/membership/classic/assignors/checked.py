@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors import claim_reader
@@ -21,9 +21,13 @@ from consumer_membership.types import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What to send to each member of the group, and what contradicted itself in their claims, in words for the log."""
+    """What to send to each member of the group, and what contradicted itself in their claims, in words for the log.
+
+    `user_data` has the bytes of those members to whom the assignor gives some.
+    """
 
     assignments: Mapping[str, frozenset[TopicPartition]]
+    user_data: Mapping[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -40,7 +44,8 @@ def assign_checked(assignor: Assignor, topics: Topics, subscriptions: Mapping[st
     claim_of = claim_reader(assignor)
     validated = validate_subscriptions(subscriptions, claim_of)
     shown = validated.applied_to(subscriptions) if claim_of is told else subscriptions
-    result = read_result(assignor.assign(topics, shown))
+    given = read_result(assignor.assign(topics, shown))
+    result = {member: share.partitions for member, share in given.items()}
     is_cooperative = RebalanceProtocol.COOPERATIVE in assignor.protocols
     if is_cooperative:
         result = withhold(validated, result, validated.contested)
@@ -48,5 +53,6 @@ def assign_checked(assignor: Assignor, topics: Topics, subscriptions: Mapping[st
     check_complete(topics, subscriptions, result, validated.claimants if is_cooperative else ())
     return Checked(
         assignments={member: frozenset(result.get(member, ())) for member in subscriptions},
+        user_data={member: share.user_data for member, share in given.items() if share.user_data is not None},
         notes=tuple(str(conflict) for conflict in validated.conflicts),
     )

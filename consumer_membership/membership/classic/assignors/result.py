@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import SupportsIndex
 
 from consumer_membership.errors import AssignmentError
+from consumer_membership.membership.classic.assignor import Assigned
 from consumer_membership.types import TopicPartition
 
 _REMEDY = "return a mapping of member ids to lists of (topic, partition number)"
@@ -13,8 +15,16 @@ _REMEDY = "return a mapping of member ids to lists of (topic, partition number)"
 _SHOWN = 80
 
 
-def read_result(given: object) -> dict[str, tuple[TopicPartition, ...]]:
-    """The partitions of each member, copied once: what is returned may be used up by looking at it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one member is given: an `Assigned` that was looked at."""
+
+    partitions: tuple[TopicPartition, ...]
+    user_data: bytes | None
+
+
+def read_result(given: object) -> dict[str, Share]:
+    """What each member is given, copied once: what is returned may be used up by looking at it.
 
     Raises:
         AssignmentError: it is of another shape; the text says where, and what is expected.
@@ -22,13 +32,24 @@ def read_result(given: object) -> dict[str, tuple[TopicPartition, ...]]:
     if not isinstance(given, Mapping):
         raise _misshapen(f"it returned {_shown(given)}")
     result = {}
-    for member, partitions in given.items():
+    for member, share in given.items():
         if not isinstance(member, str):
             raise _misshapen(f"it gives partitions to {_shown(member)}, which is no member id")
-        if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
-            raise _misshapen(f"it gives {_shown(partitions)} to {member}")
-        result[member] = tuple(_partition(one, member) for one in partitions)
+        result[member] = _share(share, member)
     return result
+
+
+def _share(given: object, member: str) -> Share:
+    # A user's own code may give anything, whatever its type says.
+    partitions: object = given
+    user_data: object = None
+    if isinstance(given, Assigned):
+        partitions, user_data = given.partitions, given.user_data
+    if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
+        raise _misshapen(f"it gives {_shown(partitions)} to {member}")
+    if user_data is not None and not isinstance(user_data, bytes):
+        raise AssignmentError(f"{member} is given the user data {_shown(user_data)}; give bytes, or None")
+    return Share(partitions=tuple(_partition(one, member) for one in partitions), user_data=user_data)
 
 
 def _partition(given: object, member: str) -> TopicPartition:

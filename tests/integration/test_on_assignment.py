@@ -1,0 +1,120 @@
+"""User data from the leader to each member, and assignors that hear of them, in real groups."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import Consumer as RawConsumer
+
+from consumer_membership import Assigned, Consumer, MemberState, MemberSubscription, RebalanceProtocol, Topics
+from tests.integration.assignors import Alphabetical
+from tests.integration.conftest import Ground, on
+from tests.support.kafka import unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+class Ranking:
+    """Tells each member its place among all, and how many there are."""
+
+    name = "ranking"
+    protocols = frozenset({RebalanceProtocol.EAGER})
+
+    def user_data(self, topics: frozenset[str], owned: frozenset[tuple[str, int]], generation: int) -> bytes | None:
+        """Tell the leader nothing."""
+        del topics, owned, generation
+
+    def assign(
+        self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
+    ) -> Mapping[str, Collection[tuple[str, int]] | Assigned]:
+        """As it was dealt, with the rank beside it."""
+        shares = Alphabetical().assign(topics, subscriptions)
+        return {
+            member: Assigned(partitions=shares[member], user_data=f"{rank} of {len(shares)}".encode())
+            for rank, member in enumerate(sorted(shares))
+        }
+
+
+class Listening(Ranking):
+    """Notes what its member got, and when."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, bytes | None, frozenset[int]]] = []
+
+    def on_assignment(self, assignment: Assigned, generation: int) -> None:
+        """One assignment more."""
+        numbers = frozenset(number for _, number in assignment.partitions)
+        self.heard.append((generation, assignment.user_data, numbers))
+
+
+class Failing(Ranking):
+    """Cannot read what it is told."""
+
+    def on_assignment(self, assignment: Assigned, generation: int) -> None:
+        """Fail."""
+        raise KeyError(assignment.user_data, generation)
+
+
+@on("4.3.1-eager", "4.0.0-eager")
+def test_each_member_s_assignor_hears_its_assignment_and_the_leader_s_words(ground: Ground) -> None:
+    """Before on_assign, with the generation; a member whose assignor lacks the method is in the same group."""
+    group, topic = unique("group"), ground.topic(6)
+    ours = [Listening(), Listening()]
+    before: list[bool] = []
+
+    def looks(call: str, consumer: Consumer, _: object) -> None:
+        rank = consumers.index(consumer)
+        if call == "assign" and rank < len(ours):
+            before.append(ours[rank].heard[-1][0] == consumer.membership().member_epoch)
+
+    with ExitStack() as stack:
+        members = [
+            ground.member(group, [topic], looks, partition_assignment_strategy=[strategy])
+            for strategy in (*ours, Ranking())
+        ]
+        consumers = [one.consumer for one in members]
+        for one in members:
+            stack.enter_context(one)
+        for one in members:
+            one.settled(2)
+        ranked = sorted(one.consumer.memberid() for one in members)
+        for assignor, one in zip(ours, members, strict=False):
+            view = one.consumer.membership()
+            rank = ranked.index(view.member_id)
+            assert assignor.heard[-1] == (
+                view.member_epoch,
+                f"{rank} of 3".encode(),
+                frozenset(partition for _, partition in one.owned),
+            )
+    assert before
+    assert all(before)
+
+
+@on("4.3.1-eager")
+def test_assignor_that_fails_ends_its_member_and_the_others_go_on(ground: Ground) -> None:
+    """Its application is told, and its share goes to the others."""
+    group, topic = unique("group"), ground.topic(6)
+    with ground.member(group, [topic], partition_assignment_strategy=[Ranking()]) as other:
+        other.settled(6)
+        with ground.member(group, [topic], partition_assignment_strategy=[Failing()]) as failing:
+            failing.wait(lambda w: bool(w.notes.errors), "the fatal error")
+            assert "on_assignment() of the assignor 'ranking' failed: KeyError" in failing.notes.errors[0].str()
+            assert failing.state is MemberState.FATAL
+            other.settled(6)
+
+
+@on("4.3.1-eager")
+def test_group_with_librdkafka_is_as_before(ground: Ground) -> None:
+    """It votes for a built-in assignor, which tells nobody anything; whoever leads."""
+    group, topic = unique("group"), ground.topic(6)
+    assignor = Listening()
+    raw = RawConsumer({"bootstrap.servers": ground.bootstrap_servers, "group.id": group, "session.timeout.ms": 6000})
+    try:
+        raw.subscribe([topic])
+        with ground.member(group, [topic], partition_assignment_strategy=["range", assignor]) as ours:
+            ours.wait(lambda w: raw.poll(0) is None and len(w.owned) == 3 == len(raw.assignment()), "a half each")
+    finally:
+        raw.close()
+    assert [words for _, words, _ in assignor.heard] == []

@@ -1,0 +1,177 @@
+"""User data that the leader gives each member, and the assignor that hears of its member's assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from consumer_membership.errors import AssignmentError
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic import leadership as le
+from consumer_membership.membership.classic.assignor import Assigned, AssignmentObserver, Assignor, Topics
+from consumer_membership.membership.classic.assignors.checked import assign_checked
+from consumer_membership.membership.classic.portrait import view_of
+from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.types import BrokerError, TopicPartition
+from tests.membership.classic.groups import member, partitions
+from tests.membership.classic.scene import A0, A1, ClassicScene, Plan, joining
+
+S = ClassicState
+BROKEN = BrokerError(code=-150, name="_FATAL", message="on_assignment() of the assignor 'plan' failed")
+
+
+@dataclass(frozen=True)
+class Told(Plan):
+    """An assignor that wants to hear of assignments; the test plays what calls it."""
+
+    def on_assignment(self, assignment: Assigned, generation: int) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Giving(Plan):
+    """An assignor with this result."""
+
+    result: Mapping[str, object] | None = None
+
+    def assign(
+        self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
+    ) -> Mapping[str, Collection[TopicPartition] | Assigned]:
+        del topics, subscriptions
+        return self.result  # type: ignore[return-value]  # a test's own words
+
+
+def synced(*assignors: Plan, user_data: bytes | None = b"yours") -> ClassicScene:
+    """A follower whose SyncGroup was answered with A0."""
+    scene = joining(*(assignors or (Told(),))).gather(4)
+    request_id = scene.sync.request_id
+    return scene.feed(ex.SyncAnswered(request_id=request_id, assignment=frozenset({A0}), user_data=user_data))
+
+
+def notified(scene: ClassicScene) -> ClassicScene:
+    """The assignor has heard of it."""
+    return scene.feed(le.AssignorNotified(request_id=scene.all(le.NotifyAssignor)[-1].request_id))
+
+
+# ---- what assign gives ----------------------------------------------------------------------------------------------
+
+
+def test_both_kinds_of_assignors_are_assignors() -> None:
+    """Nothing is asked of those that lack it."""
+    assert [isinstance(one, Assignor) for one in (Plan(), Told())] == [True, True]
+    assert [isinstance(one, AssignmentObserver) for one in (Plan(), Told())] == [False, True]
+
+
+def test_user_data_go_to_the_members_that_are_given_some() -> None:
+    """With partitions alone, with both, with bytes alone, and to nobody who is no member."""
+    given = {
+        "a": [TopicPartition("t", 0)],
+        "b": Assigned(partitions=[TopicPartition("t", 1)], user_data=b"b's"),
+        "c": Assigned(user_data=b""),
+        "d": Assigned(),
+    }
+    everybody = {name: member("t") for name in "abcd"}
+    checked = assign_checked(Giving(result=given), Topics(partitions={"t": 2}), everybody)
+    assert checked.assignments == {
+        "a": partitions("t:0"),
+        "b": partitions("t:1"),
+        "c": frozenset(),
+        "d": frozenset(),
+    }
+    assert checked.user_data == {"b": b"b's", "c": b""}
+
+
+def test_user_data_that_are_no_bytes_are_not_sent() -> None:
+    """The error names the member and what it was given."""
+    given = {"a": Assigned(partitions=[TopicPartition("t", 0)], user_data="text")}  # type: ignore[arg-type]  # what users do
+    with pytest.raises(AssignmentError, match=r"a is given the user data 'text' .*; give bytes, or None"):
+        assign_checked(Giving(result=given), Topics(partitions={"t": 1}), {"a": member("t")})
+
+
+def test_leader_hands_them_in() -> None:
+    """Beside the shares, for members of the group only."""
+    me = {"m": MemberSubscription(topics=frozenset({"a"}))}
+    scene = joining().gather(1, leads=True, members=me).described(a=1)
+    computed = le.AssignmentComputed(
+        generation=1, assignments={"m": frozenset({A0})}, user_data={"m": b"mine", "x": b"nobody's"}
+    )
+    assert scene.feed(computed).sync.user_data == {"m": b"mine"}
+
+
+# ---- what on_assignment hears ---------------------------------------------------------------------------------------
+
+
+def test_assignor_hears_before_anything_is_assigned() -> None:
+    """The share, the leader's bytes, the generation; the view says what is waited for."""
+    scene = synced()
+    (notice,) = scene.new(le.NotifyAssignor)
+    assert (notice.assignor, notice.generation) == ("plan", 4)
+    assert notice.assignment == Assigned(partitions=frozenset({A0}), user_data=b"yours")
+    assert (scene.state, scene.kinds) == (S.SYNCING, ["NotifyAssignor"])
+    assert view_of(scene.member).waits_for == "this member's assignor, which hears of the assignment"
+    assert (notified(scene).settle().state, scene.owned) == (S.STABLE, {A0})
+
+
+def test_assignor_without_the_method_is_not_waited_for() -> None:
+    """Nothing changes for it."""
+    scene = synced(Plan())
+    assert (scene.all(le.NotifyAssignor), scene.settle().state) == ([], S.STABLE)
+
+
+def test_only_the_chosen_assignor_hears() -> None:
+    """The group agreed on the other one."""
+    assert synced(Plan(), Told(name="other")).all(le.NotifyAssignor) == []
+
+
+def test_heartbeats_go_on_meanwhile() -> None:
+    """An assignor may take its time."""
+    scene = synced()
+    assert scene.beat_answered().state is S.SYNCING
+
+
+def test_leader_computes_nothing_while_its_assignor_hears() -> None:
+    """Its topics may be due: they are looked at when it is STABLE again."""
+    me = {"m": MemberSubscription(topics=frozenset({"a"}))}
+    scene = joining(Told(), classic={"refresh_interval_s": 1.0}).gather(1, leads=True, members=me)
+    scene.described(a=1).computed(m=[A0]).share(A0)
+    for _ in range(3):
+        scene.after(1.0)
+    assert (len(scene.all(le.DescribeTopics)), len(scene.all(le.ComputeAssignment))) == (1, 1)
+    assert notified(scene).settle().state is S.STABLE
+
+
+def test_rebalance_overtakes_the_assignment() -> None:
+    """It is not taken over, and a late answer changes nothing."""
+    scene = synced().rebalance()
+    assert scene.state is S.JOINING
+    late = scene.all(le.NotifyAssignor)[-1].request_id
+    request_id = scene.gather(5).sync.request_id
+    scene.feed(ex.SyncAnswered(request_id=request_id, assignment=frozenset({A1})))
+    scene.feed(le.AssignorNotified(request_id=late))
+    assert (scene.state, scene.owned) == (S.SYNCING, set())
+    assert (notified(scene).settle().state, scene.owned) == (S.STABLE, {A1})
+
+
+def test_subscription_that_changed_meanwhile_is_joined_with() -> None:
+    """Rules 4.5: nothing is applied of topics that are not subscribed any more."""
+    scene = notified(synced().subscribe("b"))
+    assert (scene.state, scene.owned) == (S.JOINING, set())
+    assert scene.join.protocols[0][1].topics == {"b"}
+
+
+def test_assignor_that_fails_ends_its_member() -> None:
+    """As one whose assign fails: it leaves, so that others have its share, and the application is told."""
+    scene = synced().feed(le.AssignmentFailed(generation=4, error=BROKEN))
+    assert (scene.state, scene.kinds) == (S.FATAL, ["SendClassicLeave", "RaiseToApplication"])
+    assert scene.new(ef.RaiseToApplication)[0].error == BROKEN
+
+
+def test_leave_meanwhile_is_heard() -> None:
+    """And the late answer is dropped."""
+    scene = synced().feed(ev.LeaveRequested())
+    assert notified(scene).state is not S.RECONCILE
