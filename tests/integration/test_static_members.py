@@ -13,7 +13,14 @@ from time import monotonic
 import pytest
 from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AclOperation, ResourceType
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Membership
@@ -386,6 +393,23 @@ def test_session_timeout_that_may_not_be_read_is_none(broker_pool: BrokerPool) -
         answered_by = monotonic() + 1.0
         member.wait(lambda w: (w.consumer.membership().last_heartbeat_at or 0) > answered_by, "later heartbeats")
         assert member.consumer.membership().session_timeout_s is None
+
+
+def test_session_timeout_follows_the_group_s_configuration(quick_broker: Broker) -> None:
+    """It is read again where the heartbeat interval that the broker tells has changed."""
+    servers = quick_broker.bootstrap_servers
+    topic, group = create_topic(servers, unique("topic"), 2), unique("group")
+    with static(quick_broker, group, topic, heartbeat_interval_ms=5000) as member:
+        member.wait(lambda w: w.consumer.membership().session_timeout_s == 6.0, "the broker's default")
+        changed = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in (("consumer.heartbeat.interval.ms", "400"), ("consumer.session.timeout.ms", "9000"))
+        ]
+        resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=changed)
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.incremental_alter_configs([resource])[resource].result()
+        member.wait(lambda w: w.consumer.membership().session_timeout_s == 9.0, "the group's own")
+        assert member.consumer.membership().heartbeat_interval_s == 0.4
 
 
 @pytest.mark.parametrize("version", ["4.3.1", "4.0.0"])
