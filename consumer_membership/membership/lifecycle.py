@@ -23,6 +23,7 @@ from consumer_membership.types import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     BrokerError,
+    Instant,
     LeaveOption,
     Subscription,
 )
@@ -32,6 +33,11 @@ _S = MemberState
 #: A dynamic member that is fenced this often in a row takes a new member id: brokers before 4.2 refuse epoch 0 of an
 #: id that they still know (KAFKA-19233).
 FENCES_BEFORE_NEW_ID = 2
+
+#: How many intervals Kafka's default session has (45 s of 5 s each).
+BEATS_OF_SESSION = 9
+#: The states in which a member owns what its heartbeats keep for it.
+_OWNS = frozenset({_S.RECONCILE, _S.ACK, _S.STABLE})
 
 
 class Lifecycle(Funnel[Effect]):
@@ -87,6 +93,16 @@ class Lifecycle(Funnel[Effect]):
     def session_s(self) -> float:
         """The group's session timeout, where the broker told it."""
         return self.instance.session_timeout_s or DEFAULT_SESSION_S
+
+    @property
+    def lease_until(self) -> Instant | None:
+        """Until when what the member owns is surely its own (`Participant.lease_until`)."""
+        confirmed_at, interval_s = self.heartbeats.confirmed_at, self.heartbeats.broker_interval_s
+        if self.state not in _OWNS or not self.ownership.owned or confirmed_at is None:
+            return None
+        # Nobody tells a dynamic member its session: Kafka's default is nine intervals, which the broker does tell.
+        usual_s = DEFAULT_SESSION_S if interval_s is None else min(DEFAULT_SESSION_S, BEATS_OF_SESSION * interval_s)
+        return confirmed_at + (self.instance.session_timeout_s or usual_s)
 
     @property
     def _may_heartbeat(self) -> bool:

@@ -186,6 +186,15 @@ class Participant(ABC, Generic[OrderT]):
         """Whether something is to be said to the coordinator, or soon will be."""
         return self.is_in_group or self.shown is _S.UNSUBSCRIBING or len(self.commits) > 0
 
+    @property
+    @abstractmethod
+    def lease_until(self) -> Instant | None:
+        """Until when what the member owns is surely its own; None: it owns nothing, or the coordinator does not count.
+
+        The session goes on from when that was sent which was answered last. The answer's own moment says nothing: a
+        process that was stopped reads an old one when it goes on.
+        """
+
     def longest_pause_s(self, now: Instant) -> float | None:
         """How long attempts to reach a broker may be apart at most; None: the member has no place that is at stake.
 

@@ -39,6 +39,7 @@ def view_of(member: Member) -> MembershipView:
         transitions=tuple(member.transitions),
         missing_topics=member.watch.missing,
         group_protocol=GroupProtocol.CONSUMER if member.member_epoch > JOIN_EPOCH else None,
+        lease_until=member.lease_until,
     )
 
 

@@ -60,6 +60,9 @@ class MembershipView:
     #: What the group is, as the coordinator said when it let this member in; None while it is no member. A group of the
     #: consumer protocol may hold classic members, too: `protocol` is what this one speaks.
     group_protocol: GroupProtocol | None = None
+    #: Until when what the member owns is surely its own, by what it heard of the coordinator; afterwards nothing of it
+    #: is handed out before the coordinator has answered anew. None: it owns nothing that a session keeps.
+    lease_until: Instant | None = None
 
 
 def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipView:
@@ -79,4 +82,5 @@ def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipV
         last_error=error,
         transitions=(*view.transitions, end),
         group_protocol=None,
+        lease_until=None,
     )

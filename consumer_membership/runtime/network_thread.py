@@ -102,6 +102,7 @@ class NetworkThread:
         self._client: ClassicClient | None = None
         self._requests: MemberRequests | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._lease_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         #: Whether the thread ends: nothing is handed to the core any more, and the loop that winds up is not stopped.
         self._is_over = False
@@ -218,8 +219,9 @@ class NetworkThread:
         self._view = view
 
     async def _wind_up(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._lease_timer):
+            if timer is not None:
+                timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -272,6 +274,31 @@ class NetworkThread:
             self._observer.observed(event, effects, self._view)
         self._perform(effects)
         self._set_clock()
+        self._watch_lease(loop.time())
+
+    def _watch_lease(self, now: float) -> None:
+        """Have a timer at the end of the lease; where it has grown meanwhile, the timer finds that out itself."""
+        until = self._view.lease_until
+        if self._lease_timer is None and until is not None and until > now:
+            self._lease_timer = self._running_loop.call_at(until, self._end_lease)
+
+    def _end_lease(self) -> None:
+        """Nobody answered for a session, or this process was stopped: send the application's hot path the long way.
+
+        There the session sees that what is buffered may be another member's by now (`Session._waits_for_word`). A
+        process that goes on after a stop comes here before it hears of anything; its other threads may be a switch
+        interval of Python ahead.
+        """
+        self._lease_timer = None
+        now, until = self._running_loop.time(), self._view.lease_until
+        self._watch_lease(now)
+        if until is not None and until <= now:
+            self._to_application.full = True
+            _LOG.warning(
+                "No heartbeat was answered within the session (%.1f s ago it was over): what is buffered is held back "
+                "until the coordinator says whether it is still this member's",
+                now - until,
+            )
 
     def _set_clock(self) -> None:
         if self._timer is not None:

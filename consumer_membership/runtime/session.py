@@ -49,6 +49,7 @@ _WAITS_FOR_POLL = frozenset({MemberState.UNSUBSCRIBED, MemberState.STALE, Member
 _SETTLED = frozenset({MemberState.ACK, MemberState.STABLE})
 WAITS_FOR_BROKER = "a broker that librdkafka can fetch from"
 WAITS_FOR_SERVERS = "a broker; bootstrap.servers is not set"
+WAITS_FOR_WORD = "the coordinator's word that the session goes on, to hand out what is buffered"
 
 
 class Session:
@@ -140,9 +141,13 @@ class Session:
         view, since = self._port.view, self._watch.lost_since
         if not self._has_servers and view.waits_for is not None:
             return replace(view, waits_for=WAITS_FOR_SERVERS)
-        if since is None or view.waits_for is not None:
+        if view.waits_for is not None:
             return view
-        return replace(view, waits_for=WAITS_FOR_BROKER, waits_since=since, waits_until=None)
+        if self._is_in_doubt:
+            return replace(view, waits_for=WAITS_FOR_WORD, waits_since=view.lease_until, waits_until=None)
+        if since is not None:
+            return replace(view, waits_for=WAITS_FOR_BROKER, waits_since=since, waits_until=None)
+        return view
 
     @property
     def member_id(self) -> str | None:
@@ -207,7 +212,7 @@ class Session:
         try:
             deadline = float("inf") if timeout_s < 0 else monotonic() + timeout_s
             while True:
-                self._serve()
+                lease_until = self._serve().lease_until
                 if self._performer.notices:
                     return self._performer.notices.popleft()
                 left = deadline - monotonic()
@@ -215,8 +220,9 @@ class Session:
                 self._handles.reports.tell()
                 if self._may_serve and left > 0:
                     continue  # what was ordered meanwhile comes first: it may be about this very record
-                with suppress(IndexError):
-                    return self.deliveries.ready.popleft()
+                if lease_until is None or monotonic() < lease_until or not self._waits_for_word(left):
+                    with suppress(IndexError):
+                        return self.deliveries.ready.popleft()
                 if left <= 0 or self.life.is_ending:
                     return None
         finally:
@@ -232,7 +238,7 @@ class Session:
         try:
             deadline = float("inf") if timeout_s < 0 else monotonic() + timeout_s
             while True:
-                self._serve()
+                lease_until = self._serve().lease_until
                 if self._performer.notices and limit:
                     return [self._performer.notices.popleft()]
                 left = deadline - monotonic()
@@ -242,13 +248,15 @@ class Session:
                 self._handles.reports.tell()
                 if self._may_serve and left > 0:
                     continue
-                if len(self.deliveries.ready) >= limit or left <= 0 or self.life.is_ending:
-                    return self.deliveries.hand_out(limit)
+                is_over = left <= 0 or self.life.is_ending
+                is_held = lease_until is not None and monotonic() > lease_until and self._waits_for_word(left)
+                if is_over or (not is_held and len(self.deliveries.ready) >= limit):
+                    return [] if is_held else self.deliveries.hand_out(limit)
         finally:
             self._close_if_asked()
 
-    def _serve(self) -> None:
-        """Begin one slice: what was reported, what the member ordered, what it waits to hear."""
+    def _serve(self) -> MembershipView:
+        """Begin one slice: what was reported, what the member ordered, what it waits to hear; how the member is."""
         self.deliveries.turns += 1
         if self.mailroom.has_waiting:
             self._performer.serve()
@@ -262,6 +270,7 @@ class Session:
         if self.partitions.is_subscribed and view is not self._announced and view.state in _WAITS_FOR_POLL:
             self._announced = view
             self._post_to_thread(Polled())
+        return view
 
     def _gather(self, limit: int, slice_s: float) -> list[Message] | None:
         """Add to the buffer for one slice; a full batch that can go past the buffer is returned instead."""
@@ -278,7 +287,8 @@ class Session:
                 return None
             batch = self._fetcher.fetch(limit - len(self.deliveries.ready), slice_s)
             self._look_after_handle(is_alive=bool(batch))
-            if len(batch) == limit and not self._handles.reports and not self.mailroom.mailbox.full:
+            passes = not (self._handles.reports or self.mailroom.mailbox.full or self._is_in_doubt)
+            if len(batch) == limit and passes:
                 self.deliveries.pass_through(limit)
                 return batch
             self.deliveries.take_in(batch)
@@ -298,6 +308,27 @@ class Session:
     def _heard_at(self) -> float | None:
         """When the member's last heartbeat was answered; None: the application assigned its partitions itself."""
         return (self._port.view.last_heartbeat_at or 0.0) if self.partitions.is_subscribed else None
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Whether what is buffered may be another member's by now: nothing was heard of the coordinator for a session.
+
+        So it is after a process was stopped for longer, as well as behind a network that was cut.
+        """
+        until = self._port.view.lease_until
+        return until is not None and monotonic() > until
+
+    def _waits_for_word(self, left_s: float) -> bool:
+        """Whether nothing may be handed out just now; waits up to a slice for the coordinator to say that it may."""
+        if not self._is_in_doubt:
+            return False
+        self.mailroom.wait(
+            lambda: self._may_serve or self.life.is_ending or not self._is_in_doubt,
+            min(self.mailroom.slice_s, max(left_s, 0.0)),
+        )
+        # As long as this lasts every poll has to come here.
+        self.mailroom.mailbox.full = True
+        return True
 
     def _idle(self, slice_s: float) -> None:
         """Wait for the member, since nothing can come from the handle but its reports."""

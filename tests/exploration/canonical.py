@@ -114,6 +114,8 @@ def _rename_commits(process: Process, now: float) -> None:
         commit.commit_id = -1 - place
         commit.deadline = later(commit.deadline, now, COMMIT_S) or 0.0
         commit.not_before = later(commit.not_before, now, RETRY_S) or 0.0
+        # What is said of a commit that ends, and how long it waits for a coordinator that this world always finds.
+        commit.begun_at, commit.failure = 0.0, None
         commit.backoff.failures = min(commit.backoff.failures, AUTOMATIC_TRIES)
     _rename_outcomes(commits, oldest)
     commits._pending = {commit.commit_id: commit for commit in order}
@@ -143,7 +145,8 @@ def _empty(commit: _Pending) -> None:
     commit.deadline = commit.not_before = 0.0
     commit.offsets, commit.requested, commit.errors, commit.revoked = {}, {}, {}, set()
     commit.backoff.reset()
-    commit.stale_epoch, commit.stale_tries = None, 0
+    commit.stale_epoch, commit.stale_tries, commit.unknown_tries = None, 0, 0
+    commit.begun_at, commit.failure = 0.0, None
 
 
 # ---- times ----
@@ -155,7 +158,7 @@ def _place_member(process: Process, member: Core, now: float) -> None:
     member.transitions.clear()
     member.last_error = None
     member.last_heartbeat_at = None
-    member._polled_at = 0.0
+    member._polled_at = member._leaving_since = 0.0
     is_leaving = process.shown is MemberState.UNSUBSCRIBING
     member._leave_by = (later(member._leave_by, now, LEAVE_S) or 0.0) if is_leaving else 0.0
     if not is_leaving:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_membership.membership.events import CoordinatorLost
+from consumer_membership.membership.events import CoordinatorLost, SessionTimeoutLearned, Verdict
 from consumer_membership.types import GroupProtocol
 from tests.membership.builders import (
     A0,
@@ -14,6 +14,7 @@ from tests.membership.builders import (
     B0,
     COORDINATOR,
     GROUP_FULL,
+    LOADING,
     START,
     Scene,
     acknowledging,
@@ -117,3 +118,32 @@ def test_view_of_a_moment_does_not_change() -> None:
     owned = dict(before.owned)
     scene.fence()
     assert (before.owned, before.member_epoch, len(before.transitions)) == (owned, 1, 4)
+
+
+# ---- until when what is owned is surely owned ------------------------------------------------------------------------
+
+
+def test_lease_counts_from_what_was_sent_and_answered() -> None:
+    """Nine intervals where nobody told the session, as Kafka's defaults have it; else the session itself."""
+    scene = stable(A0)
+    sent_at = scene.in_touch().now
+    scene.after(2.0).answer(interval_s=0.5)
+    assert scene.view.lease_until == sent_at + 4.5
+    assert scene.feed(SessionTimeoutLearned(session_timeout_s=6.0)).view.lease_until == sent_at + 6.0
+    assert stable(A0).view.lease_until == START + 45.0
+
+
+def test_lease_is_not_renewed_by_what_the_coordinator_did_not_answer() -> None:
+    """A heartbeat that is lost, or refused for a while, says nothing."""
+    scene = stable(A0)
+    until = scene.view.lease_until
+    scene.in_touch().drop()
+    scene.found().next_beat()
+    assert scene.reject(Verdict.RETRY, LOADING).view.lease_until == until
+
+
+def test_member_without_partitions_has_no_lease() -> None:
+    """There is nothing that could be another's."""
+    scenes = [Scene(), joining(), stable(), fenced(), stale(), unsubscribing(), leaving(), fatal()]
+    assert [scene.view.lease_until for scene in scenes] == [None] * len(scenes)
+    assert None not in [scene.view.lease_until for scene in (revoking(), adding(), acknowledging())]

@@ -13,6 +13,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
+from consumer_membership.membership import lifecycle
 from consumer_membership.membership.effects import (
     ApplicationEffect,
     AssignPartitions,
@@ -515,6 +516,22 @@ def test_leave_without_an_answer_ends_in_time(script: CoordinatorScript, join: C
     one.port.post(LeaveRequested())
     until(lambda: one.is_gone, one)
     assert one.state is MemberState.UNSUBSCRIBED
+
+
+def test_application_is_called_when_the_session_may_be_over(
+    script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No heartbeat is answered any more: the hot path goes the long way from then on, and finds no mail there."""
+    monkeypatch.setattr(lifecycle, "BEATS_OF_SESSION", 0.2)
+    one = join()
+    until(lambda: one.owns(6) and one.port.view.lease_until is not None, one)
+    script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
+    one.mailbox.take()
+    until(lambda: one.mailbox.full)
+    assert one.mailbox.take() == ()
+    assert (one.port.view.lease_until or 0.0) < time.monotonic()
+    script.faults.clear()
+    until(lambda: (one.port.view.lease_until or 0.0) > time.monotonic(), one)
 
 
 def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[..., Application]) -> None:

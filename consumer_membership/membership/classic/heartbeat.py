@@ -46,7 +46,7 @@ class ClassicHeartbeats:
         self._not_before: Instant = 0.0
         self._is_urgent = False
         self._session_since: Instant = 0.0
-        #: When the last heartbeat that was answered had been sent: the session goes on from then at least.
+        #: When that was sent which the coordinator answered last: the session goes on from then at least.
         self.confirmed_at: Instant | None = None
 
     # ---- when ----
@@ -78,7 +78,7 @@ class ClassicHeartbeats:
 
     def gathered(self, now: Instant) -> None:
         """A generation has gathered: the coordinator has just heard of this member, and changes are under way."""
-        self._session_since = self._sent_at = now
+        self._session_since = self._sent_at = self.confirmed_at = now
         self._recover()
         self.stir()
 

@@ -59,6 +59,10 @@ def topic_key(topic: str) -> UUID:
     return uuid5(NAMESPACE_OID, topic)
 
 
+#: The states in which a member owns what its heartbeats keep for it.
+_OWNS = frozenset({_S.PREPARING, _S.RECONCILE, _S.STABLE})
+
+
 class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
     """The parts of one member of a classic group, its state, and the moves between states."""
 
@@ -155,6 +159,17 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
     def session_s(self) -> float:
         """The session timeout, which a classic member states itself."""
         return self.classic.session_timeout_s
+
+    @property
+    def lease_until(self) -> Instant | None:
+        """Until when what the member owns is surely its own (`Participant.lease_until`).
+
+        While the group gathers the coordinator keeps everybody's place, whether anything is heard of them or not.
+        """
+        confirmed_at = self.heartbeats.confirmed_at
+        if self.state not in _OWNS or not self.ownership.owned or confirmed_at is None:
+            return None
+        return confirmed_at + self.classic.session_timeout_s
 
     @property
     def _may_heartbeat(self) -> bool:

@@ -38,6 +38,7 @@ def view_of(member: ClassicMember) -> MembershipView:
         transitions=tuple(member.transitions),
         missing_topics=member.watch.missing,
         group_protocol=member.group_protocol if member.generation != NO_GENERATION else None,
+        lease_until=member.lease_until,
     )
 
 

@@ -113,6 +113,8 @@ def _place_static(process: ClassicProcess, now: float) -> None:
 def _place_heartbeats(heartbeats: ClassicHeartbeats, now: float) -> None:
     heartbeats._sent_at = heartbeats._session_since = 0.0
     heartbeats._sent_at = BEAT_S
+    # For the application's thread alone.
+    heartbeats.confirmed_at = None
     heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
     heartbeats._beats_since_stir = 0
     heartbeats._round_trips.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from consumer_membership.membership.classic.exchanges import ClassicHeartbeatAnswered
 from consumer_membership.membership.classic.portrait import view_of
 from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.states import MemberState
@@ -57,3 +58,15 @@ def test_view_says_what_the_group_is() -> None:
     assert view_of(scene.member).group_protocol is None
     assert view_of(scene.gather(1, leader="other").member).group_protocol is GroupProtocol.CLASSIC
     assert view_of(joining().gather(1, leader="").member).group_protocol is GroupProtocol.CONSUMER
+
+
+def test_lease_counts_from_what_was_sent_and_answered() -> None:
+    """The session timeout is the member's own; while the group gathers the coordinator keeps everybody's place."""
+    scene = stable(A0, classic={"session_timeout_s": 6.0})
+    assert view_of(scene.member).lease_until == 106.0
+    beat = scene.beat()
+    sent_at = scene.now
+    scene.after(1.0).feed(ClassicHeartbeatAnswered(request_id=beat.request_id))
+    assert view_of(scene.member).lease_until == sent_at + 6.0
+    assert view_of(stable().member).lease_until is None
+    assert view_of(joining().member).lease_until is None
