@@ -69,6 +69,7 @@ def by_us(text: str) -> list[bool] | None:
         return None
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, derandomize=True)
 @example(r"^a|b")
 @example("^a{300}")
@@ -151,7 +152,7 @@ def test_brokers_match_what_librdkafka_matches() -> None:
     """RE2/J of the broker's own jars reads each translation as librdkafka reads the pattern."""
     texts: dict[str, str] = {}
 
-    @settings(max_examples=3000, derandomize=True)
+    @settings(max_examples=1500, derandomize=True)
     @given(patterns)
     def gather(text: str) -> None:
         try:
@@ -173,7 +174,7 @@ def test_brokers_match_what_librdkafka_matches() -> None:
     )
     answers = dict(zip(texts, done.stdout.splitlines(), strict=True))
     expected = {text: "".join("01"[is_one] for is_one in matches(text, NAMES) or ()) for text in texts}
-    assert len(texts) > 500
+    assert len(texts) > 300
     assert {text: (texts[text], said) for text, said in answers.items() if said != expected[text]} == {}
 
 
