@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumer_membership.clients.consumer import Consumer
-from consumer_membership.errors import ConfigurationError, DrainError, TransportError
+from consumer_membership.config import ConnectionSettings, ConsumerConfig
+from consumer_membership.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    DrainError,
+    MembershipError,
+    TransportError,
+)
+from consumer_membership.runtime.group_client import GroupClient
 from consumer_membership.spark.plan import MemberPlan, Partition
 
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import TopicMetadata
+
 _TIMEOUT_S = 30.0
+#: After which it is looked why nobody has answered yet.
+_FIRST_S = 0.5
 #: The times of the first and of the next record, as ListOffsets takes them.
 EARLIEST, LATEST = -2, -1
 #: librdkafka looks for a connection twice in this time at most. A new handle needs its second one soon: to the broker
@@ -19,23 +36,83 @@ _QUICK = {"reconnect.backoff.ms": 20}
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - librdkafka's own codes
 
 
-def partitions_of(consumer: Consumer, topics: Sequence[str]) -> tuple[Partition, ...]:
-    """Every partition of these topics.
+def partitions_of(consumer: Consumer, topics: Sequence[str], config: Mapping[str, object]) -> tuple[Partition, ...]:
+    """Every partition of these topics; `config` is the consumer's, with which it is found out why no broker answers.
 
     Raises:
         ConfigurationError: there is no such topic.
-        TransportError: no broker says.
+        TransportError: no broker says. Where nobody listens at any of the addresses, that is said at once.
     """
     partitions: list[Partition] = []
     for topic in topics:
-        try:
-            known = consumer.list_topics(topic, _TIMEOUT_S).topics[topic]
-        except KafkaException as failed:
-            raise TransportError(f"topic {topic!r} cannot be looked up: {failed.args[0].str()}") from failed
+        known = _looked_up(consumer, topic, config)
         if known.error is not None:
             raise ConfigurationError("topics", topic, f"the broker says: {known.error.str()}; create it, or correct it")
         partitions += [(topic, number) for number in sorted(known.partitions)]
     return tuple(partitions)
+
+
+def _looked_up(consumer: Consumer, topic: str, config: Mapping[str, object]) -> TopicMetadata:
+    try:
+        return consumer.list_topics(topic, _FIRST_S).topics[topic]
+    except KafkaException:
+        refuse_if_away(config)
+    try:
+        return consumer.list_topics(topic, _TIMEOUT_S).topics[topic]
+    except KafkaException as failed:
+        words = _why_away(_connection(config)) or failed.args[0].str()
+        raise TransportError(f"topic {topic!r} cannot be looked up: {words}") from failed
+
+
+def refuse_if_away(config: Mapping[str, object]) -> None:
+    """Return if there may be a broker, which perhaps is slow.
+
+    librdkafka says after a long time that there was no answer, and nothing of an address or a reason.
+
+    Raises:
+        TransportError: nobody listens at any of the addresses, or whoever does is not believed or does not believe.
+    """
+    settings = _connection(config)
+    away = _why_away(settings)
+    if isinstance(away, AuthenticationError) or (away is not None and _is_nobody_there(settings)):
+        raise away
+
+
+def _connection(config: Mapping[str, object]) -> ConnectionSettings:
+    return ConsumerConfig.from_mapping({**config, "group.id": config.get("group.id") or "-"}).connection_settings()
+
+
+def _why_away(settings: ConnectionSettings) -> MembershipError | None:
+    """What the package's own client says of brokers that do not answer within a moment; None: one does."""
+
+    async def ask() -> MembershipError | None:
+        client = GroupClient(settings)
+        try:
+            await client.brokers(_FIRST_S)
+        except MembershipError as away:
+            return away
+        finally:
+            await client.close()
+        return None
+
+    # In a thread of its own: notebooks have an asyncio loop in theirs.
+    with ThreadPoolExecutor(1, "consumer-membership-reach") as thread:
+        return thread.submit(lambda: asyncio.run(ask())).result()
+
+
+def _is_nobody_there(settings: ConnectionSettings) -> bool:
+    """Whether every address refuses a connection, or is none; one that only takes its time may have a broker."""
+
+    def refuses(endpoint: tuple[str, int]) -> bool:
+        try:
+            socket.create_connection(endpoint, _FIRST_S).close()
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    return all(map(refuses, settings.bootstrap_servers))
 
 
 def ends_now(plan: MemberPlan) -> dict[Partition, int]:
@@ -44,18 +121,19 @@ def ends_now(plan: MemberPlan) -> dict[Partition, int]:
     Raises:
         ConfigurationError, TransportError: as `end_offsets`.
     """
-    with Consumer({**_QUICK, **plan.config, "group.id": plan.group}) as asking:
-        return end_offsets(asking, plan.topics)
+    config = {**_QUICK, **plan.config, "group.id": plan.group}
+    with Consumer(config) as asking:
+        return end_offsets(asking, plan.topics, config)
 
 
-def end_offsets(consumer: Consumer, topics: Sequence[str]) -> dict[Partition, int]:
+def end_offsets(consumer: Consumer, topics: Sequence[str], config: Mapping[str, object]) -> dict[Partition, int]:
     """The end of each partition now; with `isolation.level=read_committed` the last stable offset.
 
     Raises:
         ConfigurationError: there is no such topic.
         TransportError: no broker says.
     """
-    return log_offsets(consumer, partitions_of(consumer, topics), LATEST)
+    return log_offsets(consumer, partitions_of(consumer, topics, config), LATEST)
 
 
 def log_offsets(consumer: Consumer, partitions: Iterable[Partition], which: int) -> dict[Partition, int]:

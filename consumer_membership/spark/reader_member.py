@@ -88,7 +88,7 @@ class ReaderMember:
             GroupError: the coordinator refused the member, or a right is missing.
             TransportError: it owns nothing in time; the text says what it waits for.
         """
-        everything = set(partitions_of(self.consumer, self._topics))
+        everything = set(partitions_of(self.consumer, self._topics, self._config))
         self.consumer.subscribe(list(self._topics), on_assign=lambda consumer, arriving: consumer.pause(arriving))
         self._thread.start()
         deadline = monotonic() + timeout_s

@@ -21,7 +21,7 @@ def test_ends_are_those_that_a_reader_can_reach(kafka: Broker) -> None:
 
     def ends(isolation: str) -> list[int]:
         with Consumer({**config, "isolation.level": isolation}) as asking:
-            return [end for _, end in sorted(end_offsets(asking, [topic]).items())]
+            return [end for _, end in sorted(end_offsets(asking, [topic], config).items())]
 
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("transaction")})
     producer.init_transactions()

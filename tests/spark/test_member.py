@@ -86,7 +86,7 @@ class Scene:
         if not is_bounded:
             return plan
         with Consumer({**config, "group.id": self.group}) as asking:
-            return bounded(plan, end_offsets(asking, [self.topic]))
+            return bounded(plan, end_offsets(asking, [self.topic], config))
 
     def start(
         self, plan: MemberPlan, sink: object, instance: int = 0, attempt: int = 1
