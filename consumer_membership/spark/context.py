@@ -85,7 +85,7 @@ class SinkContext:
         between this call and the write; a fence closes it.
 
         Raises:
-            FencedError: it was replaced.
+            FencedError: it was replaced, or has lost its place for a while.
             TransportError: the coordinator did not answer, or not to the point.
         """
         self.ownership.verify()

@@ -155,8 +155,9 @@ def run(
     """Start `instances` tasks, each a static member of the group, that give batches to `sink(batch, context)`.
 
     A batch is committed when the sink has returned. A task that is lost is replaced by Spark, and the replacement takes
-    its place in the group over, with its partitions; the lost one is fenced. It runs until `stop`, or until a task has
-    failed as often as Spark allows (`spark.task.maxFailures`; `local[N]` allows it once).
+    its place in the group over, with its partitions; the lost one is fenced. One whose process only stood still for
+    longer than its session gives up the batch that it held, joins again and goes on. It runs until `stop`, or until a
+    task has failed as often as Spark allows (`spark.task.maxFailures`; `local[N]` allows it once).
 
     Args:
         spark: The session; its cluster needs `instances` free slots.
