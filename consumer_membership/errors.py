@@ -22,6 +22,9 @@ programs written for confluent-kafka go on catching what they caught.
 
 from __future__ import annotations
 
+#: So much of a value stands in a message: it may be a certificate, or a list without end.
+_SHOWN = 200
+
 
 class MembershipError(Exception):
     """Any error of this package."""
@@ -31,7 +34,8 @@ class ConfigurationError(MembershipError):
     """A configuration that cannot work; the text names the key, the value and the remedy."""
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
-        super().__init__(f"{key}={value!r}: {remedy}")
+        shown = repr(value)
+        super().__init__(f"{key}={shown if len(shown) <= _SHOWN else f'{shown[:_SHOWN]}...'}: {remedy}")
         self.key = key
         self.value = value
         self.remedy = remedy

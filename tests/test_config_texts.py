@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -181,6 +182,34 @@ def test_configuration_is_a_mapping(config: object) -> None:
     """`GroupAdmin(None)` among others."""
     with pytest.raises(ArgumentTypeError, match="the configuration is a dict"):
         ConsumerConfig.from_mapping(config)  # type: ignore[arg-type]  # the mistake in question
+
+
+THINGS = st.none() | st.booleans() | st.integers() | st.floats() | st.binary() | ANY_TEXT
+WORDS = st.sampled_from(
+    ["true", "0", "-1", "1e9", "auto", "classic", "range", "x:y", "a-{0..3}", "sasl_ssl", "PLAIN", ""]
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted({*KEYS, "oauth.cb", "test.mock.num.brokers"})),
+        THINGS | WORDS | st.lists(THINGS | WORDS, max_size=3) | st.dictionaries(ANY_TEXT, THINGS, max_size=2),
+        max_size=4,
+    )
+)
+def test_any_configuration_is_taken_or_refused_by_a_key(config: dict[str, object]) -> None:
+    """Never another error out of our own insides."""
+    with suppress(ConfigurationError):
+        made = ConsumerConfig.from_mapping({**LEAST, **config})
+        made.member_settings()
+        made.connection_settings()
+        made.start_settings()
+
+
+def test_long_value_is_not_shown_whole() -> None:
+    """A certificate given under the wrong key, for instance."""
+    error = refused({"partition.assignment.strategy": ["x" * 100_000]})
+    assert len(str(error)) - len(error.remedy) < 300
 
 
 # ---- the environment -------------------------------------------------------------------------------------------------

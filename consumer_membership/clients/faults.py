@@ -44,7 +44,7 @@ class ConfigurationRefusedError(ConfigurationError, KafkaException):
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
         super().__init__(key, value, remedy)
-        self.args = (_error(_INVALID_ARG, f"{key}={value!r}: {remedy}"),)
+        self.args = (_error(_INVALID_ARG, str(self.args[0])),)
 
 
 class GroupIdMissingError(ConfigurationError, ValueError):

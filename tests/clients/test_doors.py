@@ -5,6 +5,7 @@ confluent-kafka 2.16 aborts or crashes on some of these texts, so a process of i
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -247,6 +248,13 @@ def test_mistake_is_named(
     assert len(str(caught.value)) < 400
     if kind is not TypeError:
         assert isinstance(caught.value, UseError)
+
+
+def test_every_method_with_arguments_has_its_mistakes() -> None:
+    """Whoever adds a method adds what it refuses."""
+    methods = {name: getattr(Consumer, name) for name in dir(Consumer) if not name.startswith("_")}
+    with_arguments = {name for name, method in methods.items() if len(inspect.signature(method).parameters) > 1}
+    assert with_arguments == {*(one[0] for one in MISTAKES), *(one[0] for one in OURS)}
 
 
 @pytest.mark.parametrize("word", [None, 5, [], {}, "a\ud800", "LEAVE", ""])
