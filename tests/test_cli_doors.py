@@ -73,9 +73,12 @@ def test_group_that_is_too_long_is_told_so(capsys: pytest.CaptureFixture[str], c
     assert len(said) < 1500
 
 
-@pytest.mark.parametrize("variable", [b"CONSUMER_MEMBERSHIP_CLIENT_ID", b"CONSUMER_MEMBERSHIP_HOME"])
-@pytest.mark.parametrize("command", ["consume", "describe"])
-def test_variable_that_cannot_be_is_one_line_that_names_it(variable: bytes, command: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [("consume", b"CONSUMER_MEMBERSHIP_HOME"), ("describe", b"CONSUMER_MEMBERSHIP_CLIENT_ID")],
+)
+def test_variable_that_cannot_be_is_one_line_that_names_it(command: str, variable: bytes) -> None:
     """In a process of its own, with the bytes as a shell has them."""
     words = ["-m", "consumer_membership", command, *GROUP, *(["-t", "t"] if command == "consume" else [])]
     environment = {**os.environb, variable: b"/opt/\xff"}
@@ -89,6 +92,7 @@ def test_variable_that_cannot_be_is_one_line_that_names_it(variable: bytes, comm
     assert f"environment variable {variable.decode()}; change it, or unset it" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [b"consume", b"describe"])
 def test_real_bytes_end_neither_in_a_signal_nor_in_a_traceback(command: bytes) -> None:
     """As a shell hands them over."""

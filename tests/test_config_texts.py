@@ -65,6 +65,7 @@ def test_secret_is_not_shown(key: str, text: str) -> None:
         error = error.__context__
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["group.id", "client.id", "group.instance.id", "client.rack"]), ANY_TEXT.filter(bool))
 def test_value_is_taken_where_c_takes_it(key: str, text: str) -> None:
     """Nothing good is refused, nothing bad let through."""
@@ -190,6 +191,7 @@ WORDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from(sorted({*KEYS, "oauth.cb", "test.mock.num.brokers"})),

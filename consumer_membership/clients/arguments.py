@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isnan
-from typing import SupportsFloat, TypeGuard, TypeVar
+from typing import TypeGuard, TypeVar
 
 from confluent_kafka import OFFSET_STORED, KafkaError, Message, TopicPartition
 
@@ -258,9 +258,10 @@ NOT_GIVEN = _NotGiven()
 
 def seconds(given: object) -> float:
     """A timeout: any real number."""
-    if not isinstance(given, SupportsFloat):
+    if isinstance(given, (int, float)) or hasattr(given, "__float__"):
+        found = float(given)
+    else:
         raise TypeError(f"must be real number, not {type(given).__name__}")
-    found = float(given)
     if isnan(found):
         raise InvalidArgumentError("timeout", given, "it is no number; give seconds, or -1 to wait for ever")
     return found
@@ -268,7 +269,7 @@ def seconds(given: object) -> float:
 
 def sendable(name: str, given: T, *, is_secret: bool = False) -> T:
     """An argument that is handed on to librdkafka, which checks its type; a text is one that it can take."""
-    problem = problem_of(given, is_secret=is_secret) if isinstance(given, str) else None
+    problem = problem_of(given, None, is_secret=is_secret) if isinstance(given, str) else None
     if problem is not None:
         raise InvalidArgumentError(name, "***" if is_secret else excerpt(str(given)), problem)
     return given

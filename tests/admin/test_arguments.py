@@ -92,6 +92,7 @@ def test_mistake_is_named_before_anybody_is_asked(
     assert len(str(caught.value)) < 300
 
 
+@pytest.mark.slow
 @given(ANY_TEXT.filter(bool))
 def test_group_and_ids_are_any_text_that_can_be_told(text: str) -> None:
     """And nothing else."""

@@ -99,10 +99,12 @@ def test_result_of_another_shape_is_named(result: object, words: str) -> None:
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.integers() | st.text() | st.binary() | st.floats(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.tuples(inner, inner),
+        max_leaves=6,
     )
 )
 def test_any_result_is_sent_or_refused_as_an_assignment(result: object) -> None:
