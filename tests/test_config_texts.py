@@ -235,6 +235,10 @@ def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: by
         (b"SASL_MECHANISM", b"A B", "sasl.mechanism", "give one of PLAIN"),
         (b"group_instance_id", b"", "group.instance.id", "it must not be empty"),
         (b"A\xff", b"x", "a\\udcff", "it is not UTF-8"),
+        (b"LOGGER", b"x", "logger", "a logger cannot come from an environment variable; give it in the program"),
+        (b"DEFAULT_TOPIC_CONFIG", b"x", "default.topic.config", "a dict of further keys cannot come from"),
+        (b"ERROR_CB", b"x", "error.cb", "error_cb cannot come from an environment variable"),
+        (b"ON_COMMIT", b"x", "on.commit", "on_commit cannot come from an environment variable"),
     ],
 )
 def test_refusal_names_the_variable(

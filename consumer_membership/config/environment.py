@@ -15,11 +15,21 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.text import speakable
+from consumer_membership.text import excerpt, speakable
 
 PREFIX = "CONSUMER_MEMBERSHIP_"
 #: The one textual key of librdkafka that has an underscore of its own.
 _UNDERSCORED = {"log.level": "log_level"}
+
+#: What only a program can give, under the names that variables would have (for oauth_cb see `refusals`).
+_NO_TEXT = {
+    "logger": "a logger",
+    "default.topic.config": "a dict of further keys",
+    "error.cb": "error_cb",
+    "stats.cb": "stats_cb",
+    "throttle.cb": "throttle_cb",
+    "on.commit": "on_commit",
+}
 
 
 def variable_of(key: str) -> str:
@@ -66,5 +76,14 @@ class DottedEnvironment(PydanticBaseSettingsSource):
         return os.environ.get(variable_of(key)), key, False
 
     def __call__(self) -> dict[str, Any]:
-        """All of them at once: keys that no field knows are librdkafka's to judge."""
-        return {_key_of(name): os.environ[name] for name in _variables()}
+        """All of them at once: keys that no field knows are librdkafka's to judge.
+
+        Raises:
+            ConfigurationError: one stands for what is no text.
+        """
+        found = {_key_of(name): os.environ[name] for name in _variables()}
+        for key, meant in _NO_TEXT.items():
+            if key in found:
+                remedy = f"{meant} cannot come from an environment variable; give it in the program"
+                raise ConfigurationError(key, excerpt(found[key]), remedy)
+        return found

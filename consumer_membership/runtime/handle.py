@@ -27,6 +27,7 @@ _UNKNOWN_KEY = re.compile(r'No such configuration property: "(.*)"', re.DOTALL)
 _NAMED_KEYS = (
     re.compile(r'configuration property ["`]([^"`]+)["`]', re.IGNORECASE),
     re.compile(r'["`]([a-z][a-z0-9._]*)["`]|\b(ssl\.[a-z.]+) failed'),
+    re.compile(r"\(plugin .*\)", re.DOTALL),
 )
 
 
@@ -120,7 +121,7 @@ def _refusal(words: str, config: Mapping[str, object]) -> ConfigurationError:
         key = unknown[1]
         return ConfigurationError(key, shown(key, config.get(key)), f"{words} (librdkafka refuses it); {guess(key)}")
     named = next(filter(None, (pattern.search(words) for pattern in _NAMED_KEYS)), None)
-    key = next(filter(None, named.groups())) if named is not None else "configuration"
+    key = next(filter(None, named.groups()), "plugin.library.paths") if named is not None else "configuration"
     return ConfigurationError(key, shown(key, config.get(key)), f"{words} (librdkafka refuses it)")
 
 

@@ -308,6 +308,7 @@ def refused(config: dict[object, object], **kwargs: object) -> MembershipError:
         ({"Group.Id": "x"}, "Group.Id='x': No such configuration property: \"Group.Id\"; did you mean group.id?"),
         ({"fetch.min.byte": 1}, "did you mean fetch.min.bytes?"),
         ({"debug": "a"}, "debug='a': Invalid value \"a\" for configuration property"),
+        ({"plugin.library.paths": "no-such"}, "plugin.library.paths='no-such': dlopen() failed"),
         ({"default.topic.config": {5: 1}}, 'No such configuration property: "5"'),
     ],
 )
