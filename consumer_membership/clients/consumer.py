@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias
 
@@ -298,7 +299,7 @@ class Consumer:
     ) -> tuple[int, int]:
         """The lowest and the next offset of a partition; `cached`: as far as they are known already."""
         given, left = arguments.one_partition(partition), arguments.seconds(timeout)
-        if cached:
+        if index(cached):
             return self._use().partitions.ask(lambda handle, _: handle.get_watermark_offsets(given, cached=True), 0)
         return self._use().partitions.ask(lambda handle, s: handle.get_watermark_offsets(given, s), left)
 

@@ -173,6 +173,7 @@ MISTAKES: list[tuple[str, tuple[object, ...], dict[str, object]]] = [
     *(("seek", (wrong,), {}) for wrong in (None, "t", ("t", 0), [T])),
     *(("get_watermark_offsets", (wrong, 0.1), {}) for wrong in (None, "t", [T])),
     *(("get_watermark_offsets", (T, wrong), {}) for wrong in (None, "1")),
+    *(("get_watermark_offsets", (T,), {"cached": wrong}) for wrong in ("yes", None, 1.5)),
     *(("subscribe", (wrong,), {}) for wrong in (None, "t", ("t",), {"t"}, 5, [Mute()])),
     *(("subscribe", (["t"],), {name: wrong}) for name in ("on_assign", "on_revoke", "on_lost") for wrong in (None, 5)),
     *(("poll", (wrong,), {}) for wrong in (None, "1", [])),
