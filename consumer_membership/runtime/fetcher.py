@@ -177,7 +177,7 @@ class Fetcher:
         if new:
             self.warm({partition.topic for partition in new} - self._warm)
             starts = [Wanted(p.topic, p.partition, offset) for p, offset in new.items()]
-            self.handle.incremental_assign(starts)
+            self._assign_anew(starts)
             self._begin(starts)
         self.held |= offsets.keys()
         self.by_hand -= offsets.keys()
@@ -185,6 +185,20 @@ class Fetcher:
         unwanted = self._unwanted(offsets.keys()) - self.given_up
         self.given_up |= unwanted
         self._hold_back((self.paused & new.keys()) | (unwanted - self.paused))
+
+    def _assign_anew(self, starts: list[Wanted]) -> None:
+        """Have the handle fetch these, which it does not as far as is known here.
+
+        Ctrl-C may have come after the handle took them and before that was noted: then it takes them once more.
+        """
+        try:
+            self.handle.incremental_assign(starts)
+        except KafkaException as refused:
+            if refused.args[0].code() != KafkaError._CONFLICT:  # noqa: SLF001 - librdkafka's own codes
+                raise
+            taken = {key_of(one) for one in self.handle.assignment()} & {key_of(start) for start in starts}
+            self.handle.incremental_unassign(wanted(taken))
+            self.handle.incremental_assign(starts)
 
     def show_as_stored(self, partitions: Iterable[TopicPartition]) -> None:
         """Have `assignment()` show these as starting where the group left off."""

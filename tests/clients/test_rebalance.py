@@ -88,6 +88,15 @@ def test_on_assign_comes_before_the_partitions_and_they_start_where_the_member_s
     assert [partition.offset for partition in consumer.assignment()] == [-1000, -1000]
 
 
+def test_assignment_that_ctrl_c_cut_short_is_made_again(consumers: ConsumerFactory, topic: str) -> None:
+    """The handle has a partition that nobody noted: it starts where the member says all the same."""
+    consumer = subscribed(consumers, topic, [])
+    assert consumer._session is not None
+    consumer._session._fetcher.handle.incremental_assign([Wanted(topic, 0, 7)])
+    consumer.member.assign({TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0})
+    assert min(start for number, start in drain(consumer, 2 * RECORDS - 3) if number == 0) == 3
+
+
 def test_only_the_difference_is_told_and_what_is_held_goes_on(consumers: ConsumerFactory, topic: str) -> None:
     """M31: callbacks are incremental, and a second assignment adds to the first."""
     calls: Called = []
