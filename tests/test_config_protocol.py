@@ -111,6 +111,12 @@ def refusal(keys: Mapping[str, object]) -> ConfigurationError:
             "only, to have the consumer protocol where the group is of that",
             id="an assignor of one's own",
         ),
+        pytest.param(
+            {"topic.blacklist": "^private"},
+            "leave topic.blacklist=^private out, of which brokers cannot be told, to have the consumer protocol where "
+            "the group is of that",
+            id="a blacklist",
+        ),
         pytest.param({}, "", id="both are tried"),
     ],
 )

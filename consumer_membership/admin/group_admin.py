@@ -65,6 +65,8 @@ class GroupAdmin:
     def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError]:
         """All that the group has committed and the asker may see, with metadata; nothing where there is no such group.
 
+        The zero with which librdkafka's clients end a commit's metadata is not a part of them.
+
         Raises:
             GroupError: the coordinator refused (`code`).
             UnsupportedProtocolError: the brokers cannot be asked this.

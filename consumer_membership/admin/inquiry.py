@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from consumer_membership.admin import removal
@@ -21,7 +22,7 @@ from consumer_membership.admin.refusals import (
 from consumer_membership.admin.reports import GroupReport, Removal
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.group_client import BrokerRefusal, GroupClient, GroupDescription, MemberIdentity
-from consumer_membership.types import BrokerAddress
+from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata
 
 AnswerT = TypeVar("AnswerT")
 
@@ -60,7 +61,8 @@ class Inquiry:
             TransportError: no answer in time.
         """
         with self._refusals_of(DESCRIBING):
-            return await self._committed()
+            committed = await self._committed()
+        return {partition: _as_written(found) for partition, found in committed.items()}
 
     async def _committed(self) -> Committed:
         return await self._persist(
@@ -142,3 +144,10 @@ class Inquiry:
             if refusal.error.name in let_through:
                 raise
             raise translated(refusal, self._group_id, act) from refusal
+
+
+def _as_written(found: OffsetAndMetadata | BrokerError) -> OffsetAndMetadata | BrokerError:
+    """Without the zero of C behind the text, which librdkafka's clients commit, and the drop-in as they do."""
+    if isinstance(found, BrokerError):
+        return found
+    return replace(found, metadata=found.metadata.removesuffix("\0"))

@@ -96,6 +96,8 @@ def _alternative(given: Mapping[str, object], wanted: tuple[GroupProtocol, ...],
     if wanted == (_CLASSIC,) or (len(wanted) > 1 and _needs_consumer(given) is None):
         own = next((assignor.name for assignor in strategies if is_own(assignor)), None)
         left_out = f"leave the assignor {own!r} out of {_STRATEGY}, which runs in classic groups only" if own else ""
+        if own is None and given.get(BLACKLIST):
+            left_out = f"leave {BLACKLIST}={_shown(given[BLACKLIST])} out, of which brokers cannot be told"
         return _joined(left_out, auto, "to have the consumer protocol where the group is of that")
     needy = _needs_consumer(given)
     left_out = (

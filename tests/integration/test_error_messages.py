@@ -139,6 +139,12 @@ def forbidden_topic(scene: Scene) -> AnyConsumer:
     return scene.subject()
 
 
+def missing_topic(scene: Scene) -> AnyConsumer:
+    """There is none of that name."""
+    scene.topic = unique("missing")
+    return scene.subject()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Said:
     """What a message with an error says. Equal in all: it is true, its value is the error's words, and nothing else."""
@@ -184,6 +190,7 @@ _NO_GROUP = Said(code=E.GROUP_AUTHORIZATION_FAILED)
 _NO_TOPIC = Said(code=E.TOPIC_AUTHORIZATION_FAILED, names_topic=True)
 #: librdkafka's has the error's code as its offset, and does not say which topic.
 _NO_TOPIC_848 = Said(code=E.TOPIC_AUTHORIZATION_FAILED, offset=29)
+_MISSING = Said(code=E.UNKNOWN_TOPIC_OR_PART, names_topic=True)
 
 #: What happens, under which protocol; what confluent-kafka's first message says, and what ours does.
 MESSAGES: dict[str, tuple[Provocation, str, Said, Said]] = {
@@ -197,6 +204,8 @@ MESSAGES: dict[str, tuple[Provocation, str, Said, Said]] = {
     "group forbidden, consumer": (forbidden_group, "consumer", _NO_GROUP, _NO_GROUP),
     "topic forbidden, classic": (forbidden_topic, "classic", _NO_TOPIC, _NO_TOPIC),
     "topic forbidden, consumer": (forbidden_topic, "consumer", _NO_TOPIC_848, replace(_NO_TOPIC_848, offset=None)),
+    # Under the consumer protocol confluent-kafka says nothing of it.
+    "topic missing, classic": (missing_topic, "classic", _MISSING, _MISSING),
     "group full, classic": (full, "classic", _FULL, replace(_FULL, fatal=True)),
     "group full, consumer": (full, "consumer", _FATAL, replace(_FULL, fatal=True)),
     "instance fenced, classic": (fenced, "classic", _FATAL, _FENCED),
