@@ -46,8 +46,10 @@ class ClassicHeartbeats:
         self._not_before: Instant = 0.0
         self._is_urgent = False
         self._session_since: Instant = 0.0
-        #: When that was sent which the coordinator answered last: the session goes on from then at least.
+        #: When the last heartbeat that was answered had been sent: the session goes on from then at least.
         self.confirmed_at: Instant | None = None
+        #: When the last generation gathered, until a heartbeat is answered in it.
+        self._gathered_at: Instant | None = None
 
     # ---- when ----
 
@@ -74,11 +76,16 @@ class ClassicHeartbeats:
         """When the coordinator will have been silent for a session."""
         return self._session_since + self._session_timeout_s
 
+    @property
+    def heard_at(self) -> Instant | None:
+        """When the coordinator surely counted this member in for the last time; None: never."""
+        return self.confirmed_at if self._gathered_at is None else self._gathered_at
+
     # ---- what happens ----
 
     def gathered(self, now: Instant) -> None:
         """A generation has gathered: the coordinator has just heard of this member, and changes are under way."""
-        self._session_since = self._sent_at = self.confirmed_at = now
+        self._session_since = self._sent_at = self._gathered_at = now
         self._recover()
         self.stir()
 
@@ -97,7 +104,7 @@ class ClassicHeartbeats:
         """The session goes on: a success, or the news of a rebalance."""
         self.in_flight = None
         self._round_trips.append(max(0.0, now - self._sent_at))
-        self.confirmed_at = self._sent_at
+        self.confirmed_at, self._gathered_at = self._sent_at, None
         self._session_since = now
         self._recover()
 

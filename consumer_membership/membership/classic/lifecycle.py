@@ -166,10 +166,10 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
 
         While the group gathers the coordinator keeps everybody's place, whether anything is heard of them or not.
         """
-        confirmed_at = self.heartbeats.confirmed_at
-        if self.state not in _OWNS or not self.ownership.owned or confirmed_at is None:
+        heard_at = self.heartbeats.heard_at
+        if self.state not in _OWNS or not self.ownership.owned or heard_at is None:
             return None
-        return confirmed_at + self.classic.session_timeout_s
+        return heard_at + self.classic.session_timeout_s
 
     @property
     def _may_heartbeat(self) -> bool:
