@@ -106,7 +106,6 @@ def _place_static(process: ClassicProcess, now: float) -> None:
     confirmed_at = member.heartbeats.confirmed_at
     is_recent = confirmed_at is not None and now - confirmed_at < member.classic.session_timeout_s
     member.heartbeats.confirmed_at = 0.0 if is_recent and member.settings.is_static else None
-    member.heartbeats._gathered_at = None
     if not member.settings.is_static:
         member.place._is_newest = False
 
@@ -115,7 +114,7 @@ def _place_heartbeats(heartbeats: ClassicHeartbeats, now: float) -> None:
     heartbeats._sent_at = heartbeats._session_since = 0.0
     heartbeats._sent_at = BEAT_S
     # For the application's thread alone.
-    heartbeats.confirmed_at = heartbeats._gathered_at = None
+    heartbeats._gathered_at = None
     heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
     heartbeats._beats_since_stir = 0
     heartbeats._round_trips.clear()
