@@ -70,9 +70,6 @@ VALID_TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = MappingProxyTy
 #: The states in which the coordinator counts on this member, so that heartbeats are due.
 IN_GROUP: frozenset[MemberState] = frozenset({_S.JOINING, _S.RECONCILE, _S.ACK, _S.STABLE})
 
-#: The states in which a new target is taken.
-TAKES_TARGET: frozenset[MemberState] = IN_GROUP
-
 #: The states in which no heartbeat may be sent.
 SILENT: frozenset[MemberState] = frozenset({_S.UNSUBSCRIBED, _S.FENCED, _S.STALE, _S.FATAL})
 

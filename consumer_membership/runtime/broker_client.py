@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -46,17 +45,9 @@ __all__ = [
     "BrokerClient",
     "BrokerRefusal",
     "ClusterMetadata",
-    "HeartbeatOutcome",
     "PartitionMetadata",
     "TopicMetadata",
 ]
-
-
-class HeartbeatOutcome(NamedTuple):
-    """What became of a heartbeat, and how long its answer took (0 where none came)."""
-
-    event: HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
-    round_trip_s: float
 
 
 class BrokerClient(GroupClient):
@@ -80,7 +71,7 @@ class BrokerClient(GroupClient):
 
     async def heartbeat(
         self, coordinator: BrokerAddress, group_id: str, effect: SendHeartbeat, timeout_s: float
-    ) -> HeartbeatOutcome:
+    ) -> HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed:
         """Send this heartbeat; never raises for what a broker or the network does.
 
         A broker that does not offer the API (or, for a pattern, its version) is a rejection with UNSUPPORTED_VERSION
@@ -92,17 +83,13 @@ class BrokerClient(GroupClient):
         try:
             connection = await self._connections.get(Purpose.GROUP, coordinator, timeout_s)
             call = requests.consumer_group_heartbeat(connection.versions, group_id, effect.heartbeat)
-            started = clock()
-            entity = await self._ask(connection, call, deadline - started)
+            entity = await self._ask(connection, call, deadline - clock())
         except UnsupportedProtocolError as error:
             refusal = broker_error(ErrorCode.unsupported_version, str(error))
-            return HeartbeatOutcome(
-                HeartbeatRejected(request_id=effect.request_id, verdict=Verdict.FATAL, error=refusal), 0.0
-            )
+            return HeartbeatRejected(request_id=effect.request_id, verdict=Verdict.FATAL, error=refusal)
         except TransportError as error:
-            return HeartbeatOutcome(HeartbeatFailed(request_id=effect.request_id, reason=str(error)), 0.0)
-        event = responses.consumer_group_heartbeat(entity, effect.request_id, group_id)
-        return HeartbeatOutcome(event, clock() - started)
+            return HeartbeatFailed(request_id=effect.request_id, reason=str(error))
+        return responses.consumer_group_heartbeat(entity, effect.request_id, group_id)
 
     async def commit(
         self, coordinator: BrokerAddress, group_id: str, effect: CommitOffsets, timeout_s: float

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
 from kio.static.protocol import ResponsePayload
@@ -44,13 +44,6 @@ ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
 
 #: How much longer than the rebalance timeout a join is waited for: Java's JOIN_GROUP_TIMEOUT_LAPSE.
 JOIN_LAPSE_S = 5.0
-
-
-class ClassicHeartbeatOutcome(NamedTuple):
-    """What became of a heartbeat, and how long its answer took (0 where none came)."""
-
-    event: ClassicHeartbeatAnswered | ClassicHeartbeatRejected | ExchangeFailed
-    round_trip_s: float
 
 
 class ClassicClient(BrokerClient):
@@ -102,23 +95,21 @@ class ClassicClient(BrokerClient):
 
     async def classic_heartbeat(
         self, coordinator: BrokerAddress, group_id: str, effect: SendClassicHeartbeat, timeout_s: float
-    ) -> ClassicHeartbeatOutcome:
+    ) -> ClassicHeartbeatAnswered | ClassicHeartbeatRejected | ExchangeFailed:
         """Say that this member lives; an answer that does not come in time ends the connection."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
         try:
             connection = await self._connections.get(Purpose.GROUP, coordinator, timeout_s)
             call = classic_requests.heartbeat(connection.versions, group_id, effect)
-            started = clock()
-            entity = await self._ask(connection, call, deadline - started)
+            entity = await self._ask(connection, call, deadline - clock())
         except UnsupportedProtocolError as error:
-            rejection = ClassicHeartbeatRejected(
+            return ClassicHeartbeatRejected(
                 request_id=effect.request_id, verdict=ClassicVerdict.FATAL, error=_not_offered(error)
             )
-            return ClassicHeartbeatOutcome(rejection, 0.0)
         except TransportError as error:
-            return ClassicHeartbeatOutcome(ExchangeFailed(request_id=effect.request_id, reason=str(error)), 0.0)
-        return ClassicHeartbeatOutcome(classic_answers.heartbeat(entity, group_id, effect), clock() - started)
+            return ExchangeFailed(request_id=effect.request_id, reason=str(error))
+        return classic_answers.heartbeat(entity, group_id, effect)
 
     async def leave(
         self, coordinator: BrokerAddress, group_id: str, effect: SendClassicLeave, timeout_s: float

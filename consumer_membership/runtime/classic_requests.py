@@ -93,7 +93,7 @@ class ClassicRequests:
                 return await client.sync(coordinator, group_id, effect, SYNC_TIMEOUT_S)
             case SendClassicHeartbeat():
                 timeout_s = min(REQUEST_TIMEOUT_S, self._member.classic.session_timeout_s)
-                return (await client.classic_heartbeat(coordinator, group_id, effect, timeout_s)).event
+                return await client.classic_heartbeat(coordinator, group_id, effect, timeout_s)
             case SendClassicLeave():
                 self._give_up_rebalance(None)
                 return await client.leave(coordinator, group_id, effect, REQUEST_TIMEOUT_S)

@@ -153,8 +153,7 @@ class MemberRequests:
         if coordinator is None:
             return HeartbeatFailed(request_id=effect.request_id, reason="the coordinator is not known")
         group_id = self._member.settings.group_id
-        outcome = await self._client.heartbeat(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
-        return outcome.event
+        return await self._client.heartbeat(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
 
     async def _find_coordinator(self) -> Event:
         settings = self._member.settings

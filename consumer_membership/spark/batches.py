@@ -56,10 +56,6 @@ def spark_schema(columns: Sequence[str] = COLUMNS) -> str:
     return ", ".join(f"{name} {_SPARK_TYPES[name]}" for name in columns)
 
 
-#: Every column as Spark's DDL.
-SPARK_SCHEMA = spark_schema()
-
-
 @cache
 def schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
     """These columns as an Arrow schema, the order being theirs.

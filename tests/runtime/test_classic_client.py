@@ -99,7 +99,7 @@ async def each(client: ClassicClient, at: BrokerAddress, timeout_s: float = PATI
     return [
         await client.join(at, "g", join_order(rebalance_timeout_s=0.0), timeout_s),
         await client.sync(at, "g", sync_order(), timeout_s),
-        (await client.classic_heartbeat(at, "g", beat_order(), timeout_s)).event,
+        await client.classic_heartbeat(at, "g", beat_order(), timeout_s),
         await client.leave(at, "g", leave_order(), timeout_s),
         await client.classic_commit(at, "g", commit_of(T0), timeout_s),
     ]
@@ -223,7 +223,7 @@ def test_silence_is_a_failure_after_its_time() -> None:
     async def act(client: ClassicClient, at: BrokerAddress) -> list[object]:
         return [
             await client.sync(at, "g", sync_order(), 0.02),
-            (await client.classic_heartbeat(at, "g", beat_order(), 0.02)).event,
+            await client.classic_heartbeat(at, "g", beat_order(), 0.02),
             await client.leave(at, "g", leave_order(), 0.02),
             await client.classic_commit(at, "g", commit_of(T0), 0.02),
         ]
@@ -244,7 +244,7 @@ def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
         joining = asyncio.create_task(client.join(at, "g", LONG, PATIENCE_S))
         await asyncio.to_thread(broker.wait_for, JOIN)
         others = [
-            (await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S)).event,
+            await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S),
             await client.classic_commit(at, "g", commit_of(T0), PATIENCE_S),
             await client.leave(at, "g", leave_order(), PATIENCE_S),
         ]
@@ -328,7 +328,7 @@ def test_end_of_the_joins_connection_is_no_loss_of_the_coordinator() -> None:
 
     async def act(client: ClassicClient, at: BrokerAddress) -> list[object]:
         failed = await client.join(at, "g", LONG, PATIENCE_S)
-        return [failed, (await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S)).event]
+        return [failed, await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S)]
 
     with ScriptedBroker(script(join=DISCONNECT, beat=beat_answer()), versions=OFFERED) as broker:
         events = asked(broker, act, on_coordinator_lost=lambda _, reason: lost.append(reason))

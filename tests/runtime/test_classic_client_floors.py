@@ -176,11 +176,10 @@ class Member:
             request_id=3, generation=self.generation, member_id=self.member_id, instance_id=self.instance_id
         )
         outcome = await self.client.classic_heartbeat(await self.coordinator(), self.group, order, PATIENCE_S)
-        if isinstance(outcome.event, ClassicHeartbeatRejected):
-            return outcome.event.verdict
-        assert isinstance(outcome.event, ClassicHeartbeatAnswered), outcome
-        assert outcome.round_trip_s > 0
-        return outcome.event
+        if isinstance(outcome, ClassicHeartbeatRejected):
+            return outcome.verdict
+        assert isinstance(outcome, ClassicHeartbeatAnswered), outcome
+        return outcome
 
     async def beat_until(self, verdict: ClassicVerdict) -> None:
         """Heartbeat until the coordinator says this."""

@@ -146,7 +146,7 @@ def test_unreachable_broker_is_left_alone_during_its_backoff(caplog: pytest.LogC
     async def act(client: BrokerClient) -> list[str]:
         coordinator = BrokerAddress(node_id=1, host="127.0.0.1", port=port)
         outcomes = [await client.heartbeat(coordinator, "g", beat(), PATIENCE_S) for _ in range(3)]
-        return [outcome.event.reason for outcome in outcomes if isinstance(outcome.event, HeartbeatFailed)]
+        return [outcome.reason for outcome in outcomes if isinstance(outcome, HeartbeatFailed)]
 
     with unused_port() as port, caplog.at_level(logging.DEBUG, logger="consumer_membership.network"):
         patient = replace(settings(("127.0.0.1", port)), reconnect_backoff_s=60.0, reconnect_backoff_max_s=60.0)

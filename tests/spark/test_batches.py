@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.spark.batches import COLUMNS, SPARK_SCHEMA, after, formed, record_batch, schema, spark_schema
+from consumer_membership.spark.batches import COLUMNS, after, formed, record_batch, schema, spark_schema
 from consumer_membership.spark.context import BatchFormat
 from consumer_membership.spark.ranges import runs_of
 
@@ -155,7 +155,7 @@ def test_only_the_columns_asked_for_are_made() -> None:
 
 def test_spark_is_told_the_same_columns() -> None:
     """The DDL names the columns of the Arrow schema, in its order."""
-    assert [column.split()[0] for column in SPARK_SCHEMA.split(", ")] == schema().names
+    assert [column.split()[0] for column in spark_schema().split(", ")] == schema().names
 
 
 def test_more_than_arrow_holds_is_refused_before_it_is_copied() -> None:
