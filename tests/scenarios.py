@@ -1,11 +1,11 @@
-"""Which scenario of the catalogue is tested on which floor.
+"""Which scenario is tested on which floor.
 
     python -m tests.scenarios
 
-The catalogue lists what Kafka's own tests show of a member (M: the membership manager's, H: the heartbeat manager's),
-of clients and brokers (S, B, C). A test names the scenarios it shows in its docstring ("M41: ..."). This command reads
-the docstrings, without importing anything, prints the floors of each id, and fails if one of M, H, B or C is on no
-floor and not in `NOT_APPLICABLE`.
+Section 5 of `consumer_membership/docs/protocol.md` has the scenarios: what a member must come through (M: its
+membership, H: its heartbeats), and what groups, brokers and clients do (S, B, C). A test names the scenarios it shows
+in its docstring ("M41: ..."). This command reads the docstrings, without importing anything, prints the floors of each
+id, and fails if one of M, H, B or C is on no floor and not in `NOT_APPLICABLE`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _ids(letter: str, *ranges: tuple[int, int]) -> tuple[str, ...]:
     return tuple(f"{letter}{number:02d}" for first, last in ranges for number in range(first, last + 1))
 
 
-#: The catalogue's sections A to J, by their ranges.
+#: The members' scenarios, by their ranges.
 MEMBER = _ids(
     "M", (1, 12), (20, 26), (30, 44), (50, 60), (70, 77), (80, 88), (90, 96), (100, 110), (120, 127), (130, 133)
 )
@@ -54,8 +54,8 @@ NOT_APPLICABLE: Mapping[str, str] = {
     "what a person wants to know of it is in the view (M12 and H33 show it).",
     "B04": "Answers to requests that are not sent here: an empty group.id is refused by the configuration, and to "
     "subscribe to nothing is to leave.",
-    "B08": "Rules for requests without a member id, which is made here before the first request (M05), and for version "
-    "0 of the heartbeat, which is not spoken.",
+    "B08": "Rules for requests without a member id, which is made here before the first request (M05), in version 0 of "
+    "the heartbeat, too.",
     "C16": "close takes no timeout here, as in confluent-kafka: the leave is always sent, and close is bounded (C17).",
     "H19": "Java notices an expired poll timer at its next loop and logs by how much it was late. Here the expiry is "
     "a deadline of `next_deadline`, acted on when it comes; the error names the limit (H17).",
@@ -95,7 +95,7 @@ def uncovered(covered: Mapping[str, frozenset[Floor]]) -> list[str]:
 
 
 def needless(covered: Mapping[str, frozenset[Floor]]) -> list[str]:
-    """The ids in the table that are tested all the same, or that the catalogue does not have."""
+    """The ids in the table that are tested all the same, or that are not required."""
     return [scenario for scenario in NOT_APPLICABLE if scenario in covered or scenario not in REQUIRED]
 
 

@@ -1,4 +1,4 @@
-"""The catalogue's coverage, as a test."""
+"""The scenarios' coverage, as a test."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def test_every_scenario_is_tested_or_does_not_apply() -> None:
     assert (uncovered(covered), needless(covered)) == ([], [])
 
 
-def test_catalogue_has_its_ids() -> None:
-    """The ranges are those of the catalogue's sections."""
+def test_required_scenarios_are_in_their_ranges() -> None:
+    """As `docs/protocol.md` has them."""
     assert (len(MEMBER), len(HEARTBEAT), MEMBER[0], MEMBER[-1]) == (92, 36, "M01", "M133")
     assert (len(BROKER), len(CLIENT), BROKER[-1], CLIENT[-1]) == (20, 20, "B32", "C20")
 

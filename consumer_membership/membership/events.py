@@ -26,7 +26,7 @@ from consumer_membership.types import (
 
 
 class Verdict(Enum):
-    """What an error code in a heartbeat answer means for the member (protocol rules 2.4; the table is in `wire`)."""
+    """What an error code in a heartbeat answer means for the member (rules 2.4; the table is in `wire`)."""
 
     #: Try again after a backoff, with the same coordinator.
     RETRY = "retry"
@@ -45,7 +45,7 @@ class Verdict(Enum):
 
 
 class CommitVerdict(Enum):
-    """What an error code in an OffsetCommit answer means (protocol rules 3.6)."""
+    """What an error code in an OffsetCommit answer means (rules 3.6)."""
 
     RETRY = "retry"
     #: The coordinator may not have heard of it yet, or it does not exist: a few attempts tell the one from the other.

@@ -1,4 +1,4 @@
-"""When a heartbeat is due, and which fields it carries (KIP-848; protocol rules 2.2 and 2.3).
+"""When a heartbeat is due, and which fields it carries (KIP-848; rules 2.2 and 2.3).
 
 A field is sent when it differs from what was last sent, and all fields are sent again after any failed or unanswered
 heartbeat: the broker then answers with the complete assignment, which is how a lost answer is recovered.

@@ -1,4 +1,4 @@
-"""Commits: which are under way, when to try again, and when the automatic one is due (protocol rules 3.6).
+"""Commits: which are under way, when to try again, and when the automatic one is due (rules 3.6).
 
 Every commit is stamped with the member's epoch at the moment it is sent. STALE_MEMBER_EPOCH means that the coordinator
 moved on while the commit was on its way: it waits for the next epoch, drops what was revoked meanwhile, and is tried

@@ -1,6 +1,6 @@
 """kio's answers to a classic member as facts of the domain, and what each error code means for it.
 
-Five tables (protocol rules 4.7), one for each request that may be refused; a code that they lack, known to kio or not,
+Five tables (rules 4.7), one for each request that may be refused; a code that they lack, known to kio or not,
 is FATAL ("unexpected error" in Java's client), and no code other than 0 becomes a success.
 """
 

@@ -138,7 +138,7 @@ def test_member_that_left_meanwhile_is_gone_and_no_failure() -> None:
 
 
 def test_member_that_is_shown_and_not_known_is_too_new_for_the_broker() -> None:
-    """Protocol rules 3.5: before 4.0 LeaveGroup knows members of the classic protocol only."""
+    """Rules 3.5: before 4.0 LeaveGroup knows members of the classic protocol only."""
     refused = removal.concluded(BY_ID, UNKNOWN, GROUP, GROUP)
     assert (refused.outcome, refused.succeeded) == (RemovalOutcome.REFUSED, False)
     assert "can be removed from Apache Kafka 4.0 on" in refused.message

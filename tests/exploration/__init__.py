@@ -1,4 +1,4 @@
-"""Exhaustive exploration of both cores: every interleaving of small worlds, breadth first (DESIGN 7).
+"""Exhaustive exploration of both cores: every interleaving of small worlds, breadth first.
 
 `tests.simulation` draws lots: it meets what is likely. This room has no lots: from each state it takes every step that
 is possible, so that up to its depth nothing is left out. It has no clock either: whatever waits may come at any time.

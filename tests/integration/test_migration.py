@@ -1,4 +1,4 @@
-"""Groups that change from one protocol to the other, on a real broker, while records flow (protocol.md 4.10).
+"""Groups that change from one protocol to the other, on a real broker, while records flow (rules 4.10).
 
 Online, member by member: the coordinator converts a group of living members. Offline: it was empty meanwhile. The books
 are those of mixed groups (`tests.integration.partners`): each partition has one owner and never two, no record is lost,

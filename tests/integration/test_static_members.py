@@ -85,7 +85,7 @@ def crashed(broker: Broker, group: str, topic: str, instance_id: str = "a") -> N
 
 
 def test_replacement_of_a_crashed_member_has_its_partitions_at_once(any_broker: Broker) -> None:
-    """DESIGN 6: within the 45 s of the ghost's session, the same partitions, and nobody else's move."""
+    """Rules 3.3: within the 45 s of the ghost's session, the same partitions, and nobody else's move."""
     topic, group = create_topic(any_broker.bootstrap_servers, unique("topic"), 6), unique("group")
     with static(any_broker, group, topic, "b") as other:
         other.settled(6)

@@ -1,4 +1,4 @@
-"""When a heartbeat is sent and which fields it carries (catalogue 5.2)."""
+"""When a heartbeat is sent and which fields it carries (rules 5.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An instance id that another member holds: takeover, wait, fail, and pools (KIP-345 on KIP-848; DESIGN 6)."""
+"""An instance id that another member holds: takeover, wait, fail, and pools (KIP-345 on KIP-848; rules 3.3)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def told(scene: Scene) -> list[tuple[Problem, str]]:
 
 @pytest.mark.parametrize("policy", [ConflictPolicy.FAIL, ConflictPolicy.TAKEOVER])
 def test_member_s_own_advice_stands_alone(policy: ConflictPolicy) -> None:
-    """Issue 14.11: what it ends with quotes the coordinator's words, and not what would help against them."""
+    """What it ends with quotes the coordinator's words, and not what would help against them."""
     refusal = replace(UNRELEASED, remedy="advice")
     scene = joining(instance_id="i", conflict_policy=policy).in_touch().reject(Verdict.UNRELEASED, refusal, holder="x")
     if policy is ConflictPolicy.TAKEOVER:
@@ -93,7 +93,7 @@ def test_member_s_own_advice_stands_alone(policy: ConflictPolicy) -> None:
 
 
 def test_takeover_describes_releases_the_holder_and_joins() -> None:
-    """DESIGN 6: learn the holder, release it on its behalf with -2, join at epoch 0."""
+    """Rules 3.3: learn the holder, release it on its behalf with -2, join at epoch 0."""
     scene = conflict()
     assert (scene.kinds, scene.state) == (["DescribeGroup"], S.JOINING)
     describe(scene, i=Holder(member_id="ghost", member_epoch=5, client_id="c", host="h"))
@@ -107,7 +107,7 @@ def test_takeover_describes_releases_the_holder_and_joins() -> None:
 
 
 def test_takeover_without_the_right_to_describe_uses_the_coordinator_s_words() -> None:
-    """DESIGN 6: the error's text is the fallback."""
+    """Rules 3.3: the error's text is the fallback."""
     scene = not_described(conflict())
     assert (sent(scene), scene.new(Warned)) == ([("ghost", "i", -2)], [])
 
@@ -119,7 +119,7 @@ def test_takeover_believes_the_refusal_more_than_the_description() -> None:
 
 
 def test_takeover_without_description_or_words_waits_and_says_so() -> None:
-    """DESIGN 6: else `wait`."""
+    """Rules 3.3: else `wait`."""
     scene = not_described(conflict(holder=None))
     assert len(scene.new(Warned)) == 1
     assert sent(scene) == [("member-1", "i", 0)]
@@ -471,7 +471,7 @@ def calm(scene: Scene) -> Scene:
 
 @pytest.mark.parametrize("session_s", [None, 45.0])
 def test_calm_static_member_that_was_removed_ends(session_s: float | None) -> None:
-    """Issue 14.14: it asks once in an interval, so that its last answer is as old as that; a session is longer."""
+    """It asks once in an interval, so that its last answer is as old as that; a session is longer."""
     scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=session_s)))
     scene.next_beat()
     scene.now += 0.01

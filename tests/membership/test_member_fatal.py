@@ -1,4 +1,4 @@
-"""Refused for good (catalogue G)."""
+"""Refused for good (M90 to M96)."""
 
 from __future__ import annotations
 

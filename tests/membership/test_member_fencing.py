@@ -1,4 +1,4 @@
-"""Fenced: everything is declared lost, then the member joins anew (catalogue F)."""
+"""Fenced: everything is declared lost, then the member joins anew (M80 to M88)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be counted and timed of rebalances: the view's transitions (catalogue J).
+"""What can be counted and timed of rebalances: the view's transitions (M130 to M133).
 
 Java keeps meters of its own; here the view's dated transitions and the observer's effects carry the same facts.
 """

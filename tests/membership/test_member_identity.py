@@ -1,4 +1,4 @@
-"""Who a member is: its id, its epoch, its instance id, and who is told of them (catalogue A)."""
+"""Who a member is: its id, its epoch, its instance id, and who is told of them (M01 to M12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reconciliation that something else cuts into (catalogue E)."""
+"""A reconciliation that something else cuts into (M70 to M77)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining a group and the first assignment (catalogue B)."""
+"""Joining a group and the first assignment (M20 to M26)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaving: give everything up, say so once, wait a bounded time (catalogue H)."""
+"""Leaving: give everything up, say so once, wait a bounded time (M100 to M110)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topic ids without a name: partial reconciliation, and when Metadata is asked (catalogue D)."""
+"""Topic ids without a name: partial reconciliation, and when Metadata is asked (M50 to M60)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""max.poll.interval.ms: the application did not poll in time (catalogue I)."""
+"""max.poll.interval.ms: the application did not poll in time (M120 to M127)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits, the application's and the automatic ones (CommitRequestManagerTest; protocol rules 3.6)."""
+"""Commits, the application's and the automatic ones (CommitRequestManagerTest; rules 3.6)."""
 
 from __future__ import annotations
 

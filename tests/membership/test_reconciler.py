@@ -1,4 +1,4 @@
-"""From owned to target: the steps, their order, and what a raising callback does (catalogue C)."""
+"""From owned to target: the steps, their order, and what a raising callback does (M30 to M44)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ HeartbeatOutcome = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
 
 @pytest.mark.parametrize("versions", [(0, 3), (0, 6)])
 def test_coordinator_is_found(versions: tuple[int, int]) -> None:
-    """Protocol rules 2.5, in the single form and in the batch."""
+    """Rules 2.5, in the single form and in the batch."""
     with ScriptedBroker(nodes=2, versions={**NEWEST, FIND: versions}) as broker:
         broker.coordinator = 2
         assert with_client(broker.servers, lambda client: client.find_coordinator("g")) == node(broker, 2)
@@ -272,7 +272,7 @@ def test_commit_that_takes_too_long_does_not_cost_the_heartbeats_their_connectio
 
 
 def test_commit_in_a_version_that_the_broker_lacks_is_final() -> None:
-    """Protocol rules 3.6: members of the consumer protocol commit with version 9; older brokers never will."""
+    """Rules 3.6: members of the consumer protocol commit with version 9; older brokers never will."""
     with ScriptedBroker(versions={**NEWEST, COMMIT: (2, 8)}) as broker:
         answer = with_client(broker.servers, lambda client: client.commit(node(broker), "g", commit_of(T0), PATIENCE_S))
     assert isinstance(answer, CommitFailed)
@@ -309,7 +309,7 @@ def test_committed_offsets_are_fetched_as_the_member() -> None:
     [(14, True, False), (16, True, True), (25, True, False), (30, False, False), (88, True, False), (113, True, False)],
 )
 def test_refused_fetch_is_never_no_offset(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
-    """Protocol rules 3.7: the refusal says whether to wait, to look up the coordinator, or to give up."""
+    """Rules 3.7: the refusal says whether to wait, to look up the coordinator, or to give up."""
     with pytest.raises(BrokerRefusal) as caught:
         fetched(answers(fetch=lambda _: fetch_answer_v9({}, code)), T0)
     refusal = caught.value

@@ -262,7 +262,7 @@ def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
 
 
 def test_join_waits_for_the_group_longer_than_a_request_may_take() -> None:
-    """Protocol rules 4.2: the rebalance timeout and 5 s, where that is longer than the request's."""
+    """Rules 4.2: the rebalance timeout and 5 s, where that is longer than the request's."""
     gate = Gate()
 
     async def act(client: ClassicClient, at: BrokerAddress) -> object:

@@ -237,7 +237,7 @@ def with_members(
 
 
 def test_member_joins_syncs_beats_commits_and_leaves(cluster: Cluster) -> None:
-    """Protocol rules 4.2 and 4.8, one member: the coordinator makes its id, and it leads itself."""
+    """Rules 4.2 and 4.8, one member: the coordinator makes its id, and it leads itself."""
     everything = cluster.partitions(0, 1, 2, 3)
 
     async def act(member: Member) -> None:

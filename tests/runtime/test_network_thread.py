@@ -229,7 +229,7 @@ def test_newcomer_takes_an_instance_id_over(
     caplog: pytest.LogCaptureFixture,
     may_describe: bool,  # noqa: FBT001
 ) -> None:
-    """DESIGN 6: describe, release on the holder's behalf, join; the former holder is fenced, and says by whom."""
+    """Rules 3.3: describe, release on the holder's behalf, join; the former holder is fenced, and says by whom."""
     one = join(instance_id="a")
     until(lambda: one.owns(6), one)
     if not may_describe:

@@ -60,7 +60,7 @@ def older(request: pytest.FixtureRequest) -> Iterator[Older]:
 
 
 def test_member_lives_with_an_older_broker(older: Older) -> None:
-    """Protocol rules 4.2 and 4.8: it joins, syncs, beats, commits, fetches what it committed, is seen, and leaves."""
+    """Rules 4.2 and 4.8: it joins, syncs, beats, commits, fetches what it committed, is seen, and leaves."""
     everything = older.cluster.partitions(0, 1, 2, 3)
 
     async def act(member: Member) -> None:

@@ -1,6 +1,6 @@
 """A pure group coordinator: requests in, answers out, `now` given; no I/O, no clock, no chance.
 
-It keeps Kafka's rules for groups of the consumer protocol (protocol rules 3.1 to 3.3, 3.6 and 3.7), for several groups
+It keeps Kafka's rules for groups of the consumer protocol (rules 3.1 to 3.3, 3.6 and 3.7), for several groups
 and for the topics that they read. Which broker node speaks for it can change: the other nodes answer NOT_COORDINATOR,
 the new one COORDINATOR_LOAD_IN_PROGRESS for a while.
 """

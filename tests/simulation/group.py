@@ -1,4 +1,4 @@
-"""One consumer-protocol group as the broker keeps it (GroupMetadataManager; protocol rules 3.1 to 3.3)."""
+"""One consumer-protocol group as the broker keeps it (GroupMetadataManager; rules 3.1 to 3.3)."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class Group:
             )
 
     def _check_epoch(self, member: GroupMember, beat: Heartbeat) -> None:
-        """Protocol rules 3.1: the answer with the newer epoch may have been lost; then a full request repeats it."""
+        """Rules 3.1: the answer with the newer epoch may have been lost; then a full request repeats it."""
         received, known = beat.member_epoch, member.epoch
         if received == JOIN_EPOCH and self.rules.accepts_rejoin:
             return
@@ -315,7 +315,7 @@ class Group:
 
 
 def _validate(beat: Heartbeat, rules: Rules) -> None:
-    """The broker's own checks of a request (protocol rules 2.4); raises Refusal."""
+    """The broker's own checks of a request (rules 2.4); raises Refusal."""
     if not beat.member_id:
         raise Refusal(code.INVALID_REQUEST, "MemberId can't be empty.")
     if beat.instance_id == "":

@@ -10,7 +10,7 @@ from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, TopicIdPa
 
 
 class Standing(Enum):
-    """The broker's states of a member (protocol rules 3.2)."""
+    """The broker's states of a member (rules 3.2)."""
 
     STABLE = "stable"
     #: It must give something up first, and keeps its epoch until it says that it did.

@@ -1,4 +1,4 @@
-"""What must hold after every step, whatever goes wrong (DESIGN 7, floor 3).
+"""What must hold after every step, whatever goes wrong.
 
 **Which overlaps KIP-848 permits.** Two processes may hold the same partition only while the membership of one of them
 is over without its knowledge or without its application's: the coordinator removed it (session or rebalance timeout,

@@ -7,7 +7,7 @@ from typing import Final
 
 from consumer_membership.types import Assignment
 
-# Kafka's error codes that the coordinator answers (protocol rules 6.4).
+# Kafka's error codes that the coordinator answers (rules 6.4).
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 COORDINATOR_LOAD_IN_PROGRESS: Final = 14
 COORDINATOR_NOT_AVAILABLE: Final = 15

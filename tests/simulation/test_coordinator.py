@@ -1,4 +1,4 @@
-"""The fake coordinator keeps the broker's rules (protocol rules 3.1 to 3.7): no fake may lie alone."""
+"""The fake coordinator keeps the broker's rules (rules 3.1 to 3.7): no fake may lie alone."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_b09_rejoin_with_epoch_zero_is_accepted_from_4_2_on(rules: Rules, expect
 
 @EVERY_RULES
 def test_previous_epoch_is_tolerated_in_a_complete_heartbeat_only(rules: Rules) -> None:
-    """Protocol rules 3.1: the answer with the newer epoch was lost; a bare repetition is fenced."""
+    """Rules 3.1: the answer with the newer epoch was lost; a bare repetition is fenced."""
     sut = coordinator(rules)
     first = granted(sut, beat("m1", 0), 0.0)
     granted(sut, beat("m2", 0), 2.0)
@@ -122,7 +122,7 @@ def test_previous_epoch_is_tolerated_in_a_complete_heartbeat_only(rules: Rules) 
 
 @EVERY_RULES
 def test_sessions_and_rebalance_timeouts_end(rules: Rules) -> None:
-    """Protocol rules 3.2: a silent member, and one that does not revoke in time, are removed."""
+    """Rules 3.2: a silent member, and one that does not revoke in time, are removed."""
     sut = coordinator(rules)
     first = granted(sut, beat("m1", 0), 0.0)
     granted(sut, beat("m2", 0), 2.0)
@@ -137,7 +137,7 @@ def test_sessions_and_rebalance_timeouts_end(rules: Rules) -> None:
 
 @EVERY_RULES
 def test_takeover_of_a_held_instance_id(rules: Rules) -> None:
-    """Protocol rules 3.3, verified on 4.3.1: refused, released on the holder's behalf, joined, the holder is fenced."""
+    """Rules 3.3, verified on 4.3.1: refused, released on the holder's behalf, joined, the holder is fenced."""
     sut = coordinator(rules)
     first = granted(sut, beat("m1", 0, instance_id="i"), 0.0)
     answer = say(sut, beat("m2", 0, instance_id="i"), 1.0)
@@ -153,7 +153,7 @@ def test_takeover_of_a_held_instance_id(rules: Rules) -> None:
 
 @EVERY_RULES
 def test_static_member_that_left_for_good_is_unknown(rules: Rules) -> None:
-    """Protocol rules 3.3: -1 removes the instance id, -2 needs one."""
+    """Rules 3.3: -1 removes the instance id, -2 needs one."""
     sut = coordinator(rules)
     first = granted(sut, beat("m1", 0, instance_id="i"), 0.0)
     granted(sut, Heartbeat(member_id="m1", member_epoch=-1, instance_id="i"), 0.1)
@@ -172,7 +172,7 @@ def test_static_member_that_left_for_good_is_unknown(rules: Rules) -> None:
     ids=["4.2", "4.3"],
 )
 def test_commits_are_fenced_by_the_epoch(rules: Rules, epochs: dict[int, int]) -> None:
-    """Protocol rules 3.6: KIP-1251 (4.3) accepts an older epoch for what has been held since then."""
+    """Rules 3.6: KIP-1251 (4.3) accepts an older epoch for what has been held since then."""
     sut = coordinator(rules)
     first = granted(sut, beat("m1", 0), 0.0)
     granted(sut, beat("m2", 0), 2.0)
@@ -186,7 +186,7 @@ def test_commits_are_fenced_by_the_epoch(rules: Rules, epochs: dict[int, int]) -
 
 @EVERY_RULES
 def test_commits_without_a_member_count_in_an_empty_group_only(rules: Rules) -> None:
-    """Protocol rules 3.6: a simple consumer's commit is refused while the group has members."""
+    """Rules 3.6: a simple consumer's commit is refused while the group has members."""
     sut = coordinator(rules)
     offsets = {FIRST: OffsetAndMetadata(offset=3)}
     empty = sut.commit("g", "", -1, offsets, 0.0)
@@ -196,7 +196,7 @@ def test_commits_without_a_member_count_in_an_empty_group_only(rules: Rules) -> 
 
 @EVERY_RULES
 def test_offset_fetch_knows_no_older_epoch(rules: Rules) -> None:
-    """Protocol rules 3.7: no KIP-1251 for OffsetFetch; without a member it is always answered."""
+    """Rules 3.7: no KIP-1251 for OffsetFetch; without a member it is always answered."""
     sut = coordinator(rules)
     first = granted(sut, beat("m1", 0), 0.0)
     assert sut.fetch_committed("g", "m1", first.member_epoch, [FIRST], 0.1) == {FIRST: None}
@@ -218,7 +218,7 @@ def test_other_nodes_and_a_loading_one_refuse(rules: Rules) -> None:
 
 @EVERY_RULES
 def test_join_must_be_complete_and_own_nothing(rules: Rules) -> None:
-    """Protocol rules 2.4: the broker's own checks."""
+    """Rules 2.4: the broker's own checks."""
     sut = coordinator(rules)
     bare = Heartbeat(member_id="m1", member_epoch=0)
     owning = Heartbeat(member_id="m1", member_epoch=0, rebalance_timeout_s=1.0, topics=("a",), owned=ALL)

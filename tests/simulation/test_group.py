@@ -280,7 +280,7 @@ def test_c11_unsubscribe_then_subscribe_joins_again(rules: Rules) -> None:
 
 @RULES
 def test_topic_made_anew_is_another_topic(rules: Rules) -> None:
-    """Protocol rules 1.8: the same name with a new id is revoked and assigned, from the new topic's own start.
+    """Rules 1.8: the same name with a new id is revoked and assigned, from the new topic's own start.
 
     Without automatic commits, for OffsetCommit v9 knows names only: one of the old topic's offsets would count.
     """

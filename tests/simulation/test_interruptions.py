@@ -1,4 +1,4 @@
-"""A membership that ends, or a target that changes, in the middle of a reconciliation (protocol rules 1.8, M70 to M77).
+"""A membership that ends, or a target that changes, in the middle of a reconciliation (rules 1.8, M70 to M77).
 
 Each of these worlds has one member in the middle of something slow; the invariants look on throughout.
 """

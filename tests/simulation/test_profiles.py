@@ -15,7 +15,7 @@ BLOCKS = 5
 @pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.parametrize("name", PROFILES)
 def test_invariants_hold_whatever_goes_wrong(name: str, block: int) -> None:
-    """DESIGN 7, floor 3: a failure prints its seed and the end of its trace."""
+    """A failure prints its seed and the end of its trace."""
     outcomes = [simulate(block * SEEDS_PER_BLOCK + seed, PROFILES[name]) for seed in range(SEEDS_PER_BLOCK)]
     assert sum(outcome.handovers for outcome in outcomes) > SEEDS_PER_BLOCK, "these runs hand too little over"
 

@@ -1,4 +1,4 @@
-"""Static members against the simulated coordinator (KIP-345 on KIP-848; protocol rules 3.3)."""
+"""Static members against the simulated coordinator (KIP-345 on KIP-848; rules 3.3)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_s06_of_two_that_start_together_one_survives(rules: Rules, policy: Confl
 @RULES
 @pytest.mark.parametrize("may_describe", [True, False])
 def test_crashed_member_s_replacement_has_its_partitions_at_once(rules: Rules, may_describe: bool) -> None:  # noqa: FBT001
-    """DESIGN 6: takeover: the same partitions within moments, and nobody else's move."""
+    """Rules 3.3: takeover: the same partitions within moments, and nobody else's move."""
     world, (one, other) = group_of(2, rules)
     world.may_describe = may_describe
     before, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
@@ -206,7 +206,7 @@ def test_c14_close_of_a_static_member_rebalances_only_with_leave(rules: Rules, o
 
 @RULES
 def test_removed_static_member_ends_and_a_dynamic_one_comes_back(rules: Rules) -> None:
-    """Protocol rules 3.5: both hear UNKNOWN_MEMBER_ID; what was removed as an instance is removed for good."""
+    """Rules 3.5: both hear UNKNOWN_MEMBER_ID; what was removed as an instance is removed for good."""
     world, (one, _) = group_of(2, rules)
     dynamic = world.start(2, "a", settings=MemberSettings(group_id=GROUP))
     world.settle(within_s=8)
@@ -233,7 +233,7 @@ def test_group_that_is_gone_is_joined_anew(rules: Rules) -> None:
 
 @RULES
 def test_lost_answer_to_a_static_join_is_recovered_from(rules: Rules) -> None:
-    """Protocol rules 3.3 (b): the instance id is held by this very member id, so it releases it and joins again."""
+    """Rules 3.3 (b): the instance id is held by this very member id, so it releases it and joins again."""
     world = World(3, rules=rules)
     world.create_topic("a", 2)
     world.faults.answer_lost = 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: What Apache Kafka 4.3.1 offers (protocol rules 6.5; ListOffsets seen on the wire).
+#: What Apache Kafka 4.3.1 offers (rules 6.5; ListOffsets seen on the wire).
 KAFKA_4_3 = {2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (2, 9), 12: (0, 4), 13: (0, 5)}
 KAFKA_4_3 |= {14: (0, 5), 15: (0, 6), 18: (0, 4), 32: (1, 4), 68: (0, 1), 69: (0, 1)}
 #: What librdkafka 2.16's mock cluster offers.

@@ -36,7 +36,7 @@ from kio.schema.metadata.v12 import response as metadata_v12
 from kio.schema.metadata.v13 import response as metadata_v13
 from kio.serial import entity_reader, entity_writer
 
-#: What a broker of 4.3 offers of the APIs that this package calls (protocol rules 6.5).
+#: What a broker of 4.3 offers of the APIs that this package calls (rules 6.5).
 NEWEST: Mapping[int, tuple[int, int]] = {
     2: (1, 11),
     3: (0, 13),

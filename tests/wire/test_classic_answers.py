@@ -38,9 +38,9 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RETRY, REDISCOVER, NOW = ClassicVerdict.RETRY, ClassicVerdict.REDISCOVER, ClassicVerdict.REJOIN_NOW
 REJOIN, KEEP, LATER = ClassicVerdict.REJOIN, ClassicVerdict.REJOIN_KEEP_ID, ClassicVerdict.REJOIN_LATER
 
-#: Protocol rules 4.7, by number; every code that is not here is fatal.
+#: Rules 4.7, by number; every code that is not here is fatal.
 JOIN = {14: RETRY, 15: REDISCOVER, 16: REDISCOVER, 25: REJOIN, 27: NOW, 79: ClassicVerdict.MEMBER_ID_REQUIRED}
-#: Protocol rules 4.10: Java ends at 14.
+#: Rules 4.10: Java ends at 14.
 SYNC = {14: LATER, 15: REDISCOVER, 16: REDISCOVER, 22: KEEP, 25: REJOIN, 27: NOW}
 BEAT = {14: RETRY, 15: REDISCOVER, 16: REDISCOVER, 22: KEEP, 25: REJOIN, 27: NOW}
 #: What a commit says of the membership; every code that is not here says nothing.
@@ -196,7 +196,7 @@ def test_assignment_that_is_none_is_empty_with_a_note(blob: bytes, note: str) ->
 
 @pytest.mark.parametrize("changed", [{"protocol_type": "connect"}, {"protocol_name": "roundrobin"}])
 def test_sync_in_another_protocol_is_fatal(changed: dict[str, str]) -> None:
-    """Protocol rules 4.7: a check of the client's own."""
+    """Rules 4.7: a check of the client's own."""
     synced = classic_answers.sync_group(sync_answer(**changed), "g", sync_order())
     assert isinstance(synced, SyncRejected)
     assert (synced.verdict, synced.error.code) == (ClassicVerdict.FATAL, 23)

@@ -21,7 +21,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.mark.parametrize("version", [5, 9])
 def test_join_offers_each_assignor_in_its_order(version: int) -> None:
-    """Protocol rules 4.1: the name is the assignor's, the metadata a subscription; the reason from version 8."""
+    """Rules 4.1: the name is the assignor's, the metadata a subscription; the reason from version 8."""
     call = classic_requests.join_group(only(Api.JOIN_GROUP, version), "g", join_order(instance_id="i"))
     entity = on_the_wire(call, Api.JOIN_GROUP, version)
     assert (entity.group_id, entity.member_id, entity.group_instance_id) == ("g", "m", "i")
@@ -94,7 +94,7 @@ def test_heartbeat_names_member_instance_and_generation(version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_leave_is_of_one_member(version: int) -> None:
-    """Protocol rules 4.8: member id, instance id and reason."""
+    """Rules 4.8: member id, instance id and reason."""
     call = classic_requests.leave_group(only(Api.LEAVE_GROUP, version), "g", leave_order(instance_id="i"))
     entity = on_the_wire(call, Api.LEAVE_GROUP, version)
     (member,) = entity.members
@@ -118,7 +118,7 @@ def test_classic_commit_has_the_generation_in_every_version(version: int) -> Non
 
 
 def test_commit_of_the_consumer_protocol_still_needs_version_9() -> None:
-    """Protocol rules 3.6: the broker takes none below from such a member."""
+    """Rules 3.6: the broker takes none below from such a member."""
     with pytest.raises(UnsupportedProtocolError, match="needed in version 9, and the broker offers versions 8 of it"):
         requests.offset_commit(only(Api.OFFSET_COMMIT, 8), "g", commit_order())
 

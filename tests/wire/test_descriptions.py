@@ -79,7 +79,7 @@ def test_consumer_group_with_all_that_its_coordinator_knows() -> None:
 
 @pytest.mark.parametrize(("epoch", "is_away"), [(-2, True), (0, False), (5, False)])
 def test_member_that_said_it_will_be_back_is_away(epoch: int, is_away: bool) -> None:  # noqa: FBT001
-    """Protocol rules 3.3: -2 is a static member that left and keeps its place."""
+    """Rules 3.3: -2 is a static member that left and keeps its place."""
     found = consumer_group_description(consumer_group(consumer_member("a", member_epoch=epoch)), "g")
     assert isinstance(found, GroupDescription)
     assert found.members[0].is_away is is_away

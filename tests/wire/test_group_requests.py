@@ -41,7 +41,7 @@ MEMBERS = (
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_members_are_removed_in_one_request(version: int) -> None:
-    """Protocol rules 3.5: member id, instance id or both, each with the reason where the version has one."""
+    """Rules 3.5: member id, instance id or both, each with the reason where the version has one."""
     api = Api.LEAVE_GROUP
     entity = on_the_wire(group_requests.remove_members(only(api, version), "g", MEMBERS, "because"), api, version)
     assert entity.group_id == "g"

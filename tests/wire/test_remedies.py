@@ -86,7 +86,7 @@ def test_every_remedy_is_of_an_error_that_needs_one() -> None:
 
 
 def test_full_group_names_its_own_protocol_s_limit() -> None:
-    """Issue 14.11: a full classic group was told of both limits in one sentence."""
+    """A full classic group was once told of both limits in one sentence."""
     joined = classic_answers.join_group(join_answer(code=81), "g", join_order())
     assert isinstance(joined, JoinRejected)
     assert fatal_words(joined.error) == (
@@ -100,7 +100,7 @@ def test_full_group_names_its_own_protocol_s_limit() -> None:
 
 
 def test_classic_member_is_not_asked_for_the_consumer_protocol() -> None:
-    """Issue 14.11: UNSUPPORTED_VERSION of a JoinGroup."""
+    """UNSUPPORTED_VERSION of a JoinGroup."""
     joined = classic_answers.join_group(join_answer(code=35), "g", join_order())
     assert isinstance(joined, JoinRejected)
     assert not [key for key in KEYS[GroupProtocol.CONSUMER] if key in fatal_words(joined.error)]

@@ -128,7 +128,7 @@ def test_timeout_beyond_int32_is_the_longest_that_can_be_said() -> None:
 
 
 def test_commit_carries_member_epoch_instance_and_every_offset() -> None:
-    """Protocol rules 3.6: version 9, the epoch in the generation's place, -1 for an unknown leader epoch."""
+    """Rules 3.6: version 9, the epoch in the generation's place, -1 for an unknown leader epoch."""
     commit = CommitOffsets(
         commit_id=1,
         offsets={
@@ -172,7 +172,7 @@ def test_offset_fetch_of_one_group(version: int) -> None:
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_offset_fetch_of_several_groups(version: int) -> None:
-    """From version 8 on groups are asked in a batch; 9 says who asks (protocol rules 3.7)."""
+    """From version 8 on groups are asked in a batch; 9 says who asks (rules 3.7)."""
     api = Api.OFFSET_FETCH
     call = requests.offset_fetch(only(api, version), "g", PARTITIONS, member_id="m", member_epoch=5)
     entity = on_the_wire(call, api, version)
@@ -184,7 +184,7 @@ def test_offset_fetch_of_several_groups(version: int) -> None:
 
 
 def test_offset_fetch_of_nobody_states_no_member() -> None:
-    """Protocol rules 3.7: without member id the id is null and the epoch -1, which every group accepts."""
+    """Rules 3.7: without member id the id is null and the epoch -1, which every group accepts."""
     call = requests.offset_fetch(VERSIONS, "g", PARTITIONS, member_epoch=5, require_stable=False)
     entity = on_the_wire(call, Api.OFFSET_FETCH, 9)
     (group,) = entity.groups
@@ -192,7 +192,7 @@ def test_offset_fetch_of_nobody_states_no_member() -> None:
 
 
 def test_find_coordinator_in_both_forms() -> None:
-    """Protocol rules 2.5: key type 0; one key up to version 3, a batch of one from 4 on."""
+    """Rules 2.5: key type 0; one key up to version 3, a batch of one from 4 on."""
     api = Api.FIND_COORDINATOR
     single = on_the_wire(requests.find_coordinator(only(api, 3), "g"), api, 3)
     batch = on_the_wire(requests.find_coordinator(only(api, 4), "g"), api, 4)

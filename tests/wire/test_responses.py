@@ -253,7 +253,7 @@ def find_answer_v4(code: int, message: str | None = None, key: str = "g") -> fin
 
 @pytest.mark.parametrize("answer", [find_answer_v3, find_answer_v4])
 def test_coordinator_is_found_or_refused(answer: Any) -> None:  # noqa: ANN401
-    """Protocol rules 2.5: an address, or the broker's reason; a missing right names the group."""
+    """Rules 2.5: an address, or the broker's reason; a missing right names the group."""
     assert responses.find_coordinator(answer(0), "g") == BrokerAddress(node_id=2, host="h", port=9092)
     assert responses.find_coordinator(answer(15, "Not yet."), "g") == BrokerError(
         code=15, name="COORDINATOR_NOT_AVAILABLE", message="Not yet."

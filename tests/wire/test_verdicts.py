@@ -18,7 +18,7 @@ from consumer_membership.wire.verdicts import (
     is_retriable,
 )
 
-#: Protocol rules 2.4, by number; every code that is not here is fatal.
+#: Rules 2.4, by number; every code that is not here is fatal.
 HEARTBEAT = {
     14: Verdict.RETRY,
     15: Verdict.REDISCOVER,
@@ -29,7 +29,7 @@ HEARTBEAT = {
     110: Verdict.REJOIN,
     111: Verdict.UNRELEASED,
 }
-#: Protocol rules 3.6; every code that is not here is final.
+#: Rules 3.6; every code that is not here is final.
 COMMIT = {
     3: CommitVerdict.RETRY_BRIEFLY,
     7: CommitVerdict.RETRY,
@@ -39,14 +39,14 @@ COMMIT = {
     100: CommitVerdict.RETRY_BRIEFLY,
     113: CommitVerdict.STALE_EPOCH,
 }
-#: Protocol rules 3.7; every code that is not here is final.
+#: Rules 3.7; every code that is not here is final.
 FETCH = {
     3: FetchVerdict.RETRY,
     7: FetchVerdict.RETRY,
     14: FetchVerdict.RETRY,
     15: FetchVerdict.REDISCOVER,
     16: FetchVerdict.REDISCOVER,
-    # Protocol rules 1.11 and 2.4: a removed member hears of it by its heartbeat and rejoins; OffsetFetch ends nothing.
+    # Rules 1.11 and 2.4: a removed member hears of it by its heartbeat and rejoins; OffsetFetch ends nothing.
     25: FetchVerdict.RETRY,
     69: FetchVerdict.RETRY,
     88: FetchVerdict.RETRY,

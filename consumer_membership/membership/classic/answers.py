@@ -117,7 +117,7 @@ class ClassicAnswers(Leading):
             self._take_share(share)
 
     def _is_outdated(self, assignment: frozenset[TopicPartition]) -> bool:
-        """Whether the subscription changed meanwhile: nothing is applied then (protocol rules 4.5)."""
+        """Whether the subscription changed meanwhile: nothing is applied then (rules 4.5)."""
         strange = sorted({p.topic for p in assignment} - self.topics)
         if strange:
             self._prepare(f"assigned topics that are not subscribed any more: {', '.join(strange)}")
@@ -140,7 +140,7 @@ class ClassicAnswers(Leading):
             self._obey(event.verdict, event.error)
 
     def _on_exchange_failed(self, event: ex.ExchangeFailed) -> None:
-        """No answer: the coordinator may have acted all the same; the member keeps its id (protocol rules 4.7)."""
+        """No answer: the coordinator may have acted all the same; the member keeps its id (rules 4.7)."""
         if event.request_id == self._leave_request:
             self._left(f"the leave got no answer ({event.reason}); the session's end removes the member")
         elif event.request_id == self.heartbeats.in_flight:
@@ -196,7 +196,7 @@ class ClassicAnswers(Leading):
                 self._obey(verdict, error)
 
     def _obey(self, verdict: ex.ClassicVerdict, error: BrokerError) -> None:
-        """What an error of JoinGroup or SyncGroup means (protocol rules 4.7): it leads back to JOINING, or ends."""
+        """What an error of JoinGroup or SyncGroup means (rules 4.7): it leads back to JOINING, or ends."""
         self.last_error = error
         match verdict:
             case _V.RETRY | _V.REJOIN_LATER | _V.REDISCOVER:

@@ -199,7 +199,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
             self._transition(_S.JOINING, reason)
 
     def _prepare(self, reason: str) -> None:
-        """Begin a rebalance: what must be given up before the join is given up (protocol rules 4.4)."""
+        """Begin a rebalance: what must be given up before the join is given up (rules 4.4)."""
         self._exchange = None
         self.rejoins_because = reason
         self._transition(_S.PREPARING, reason)
@@ -214,7 +214,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
     # ---- out of the group, in good order or not ----
 
     def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> None:
-        """The coordinator does not know the member, or its generation: what is owned is lost (protocol rules 4.7)."""
+        """The coordinator does not know the member, or its generation: what is owned is lost (rules 4.7)."""
         self.last_error = error
         self._forget_epoch()
         if not keeps_id:
@@ -269,7 +269,7 @@ class ClassicLifecycle(Funnel[ClassicEffect | LeaderEffect]):
         self.member_id = NO_MEMBER_ID
 
     def _leave(self) -> None:
-        """Everything was given up: say so, once, and wait a bounded time for the answer (protocol rules 4.8)."""
+        """Everything was given up: say so, once, and wait a bounded time for the answer (rules 4.8)."""
         option, is_static = self._leave_option, self.settings.is_static
         stays = option is LeaveOption.REMAIN or (is_static and option is LeaveOption.DEFAULT)
         if self.member_id == NO_MEMBER_ID and self._exchange is not None and not stays and self._now < self._leave_by:

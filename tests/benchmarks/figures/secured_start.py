@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAME = "secured-start"
 
 _RECORDS = 1_200
-#: Issue 3's bound for plaintext connections.
+#: The bound for plaintext connections, too.
 _SLOWER_BY_S = 0.05
 _TIMEOUT_S = 60.0
 _WAYS = (Way.TLS, Way.SCRAM_256, Way.SCRAM_512_OVER_TLS)

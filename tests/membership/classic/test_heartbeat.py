@@ -81,7 +81,7 @@ def test_nobody_hurries_to_hear_what_is_known() -> None:
 
 
 def test_heartbeats_are_sent_while_the_leader_computes() -> None:
-    """5.6: sent in COMPLETING_REBALANCE."""
+    """Rules 5.6: sent in COMPLETING_REBALANCE."""
     scene = joining().gather(1)
     before = scene.now
     assert (scene.state, scene.beat().generation, scene.now - before) == (S.SYNCING, 1, INTERVAL_S)

@@ -1,4 +1,4 @@
-"""The classic member: joins, rebalances of both kinds, verdicts, leaving (protocol rules 4)."""
+"""The classic member: joins, rebalances of both kinds, verdicts, leaving (rules 4)."""
 
 from __future__ import annotations
 
@@ -409,7 +409,7 @@ def test_leave_without_an_answer_ends_in_time() -> None:
 
 
 def test_pending_member_leaves() -> None:
-    """5.6, KIP-394: the JoinGroup that is out may make a member; its id comes with the answer, and then it leaves."""
+    """Rules 5.6, KIP-394: the JoinGroup that is out may make a member; it leaves with the id that the answer brings."""
     scene = joining().leave()
     assert (scene.state, scene.kinds) == (S.UNSUBSCRIBING, [])
     scene.join_rejected(V.MEMBER_ID_REQUIRED, ID_REQUIRED, "given")

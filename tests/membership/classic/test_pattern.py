@@ -1,4 +1,4 @@
-"""A subscribed pattern under the classic protocol: the member finds what matches (C13; 5.6: regex leader/follower)."""
+"""A subscribed pattern under the classic protocol: the member finds what matches (C13; rules 5.6)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_topic_that_vanishes_is_given_up_before_the_join() -> None:
 
 
 def test_matches_that_change_while_the_group_gathers_are_told_in_the_next_generation() -> None:
-    """5.6: the metadata changes during a rebalance; the JoinGroup that is out goes on."""
+    """Rules 5.6: the metadata changes during a rebalance; the JoinGroup that is out goes on."""
     scene = stable_by("^a", "a").rebalance().after(REFRESH_S).listed("a", "ab")
     assert (scene.state, said(scene)[0], len(scene.all(ex.SendJoin))) == (S.JOINING, {"a"}, 2)
     scene.gather(2).share(A0).settle()

@@ -1,4 +1,4 @@
-"""What the coordinator's errors do in each state (protocol rules 4.7; the words of 5.6)."""
+"""What the coordinator's errors do in each state (rules 4.7; the words of rules 5.6)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def refused(commit: ef.CommitOffsets, membership: V, error: BrokerError) -> ex.C
 def test_sync_that_is_refused_loses_what_a_cooperative_member_holds(
     verdict: V, error: BrokerError, member_id: str
 ) -> None:
-    """5.6: sync illegal generation keeps the id, unknown member does not; lost, not revoked; then the join."""
+    """Rules 5.6: sync illegal generation keeps the id, unknown member does not; lost, not revoked; then the join."""
     scene = stable(A0).rebalance().gather(2).sync_rejected(verdict, error)
     assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
     scene.finish()
@@ -76,7 +76,7 @@ def test_sync_that_is_refused_loses_what_a_cooperative_member_holds(
 
 
 def test_fenced_instance_in_join_and_in_sync_is_the_end() -> None:
-    """5.6: fatal, always."""
+    """Rules 5.6: fatal, always."""
     assert joining(instance_id="i").join_rejected(V.FATAL, FENCED).state is S.FATAL
     scene = stable(A0, instance_id="i").rebalance().gather(2).sync_rejected(V.FATAL, FENCED)
     assert (scene.state, scene.kinds) == (S.FATAL, ["RaiseToApplication", "LosePartitions"])
@@ -144,7 +144,7 @@ def test_heartbeat_that_is_refused_for_a_while_moves_nothing(name: str, verdict:
 
 @pytest.mark.parametrize("name", ["preparing", "syncing", "unsubscribing"])
 def test_rebalance_is_ignored_while_one_is_under_way(name: str) -> None:
-    """5.6: rebalance in progress is ignored while rebalancing."""
+    """Rules 5.6: rebalance in progress is ignored while rebalancing."""
     scene = STATES[name]()
     state, joins = scene.state, len(scene.all(ex.SendJoin))
     assert (scene.rebalance().state, len(scene.all(ex.SendJoin))) == (state, joins)
@@ -179,7 +179,7 @@ def test_fenced_instance_is_the_end_in_every_state(name: str) -> None:
 
 
 def test_commit_of_a_fenced_instance_is_the_end() -> None:
-    """5.6: FENCED_INSTANCE_ID, same generation; the commit's error first, then the member's."""
+    """Rules 5.6: FENCED_INSTANCE_ID, same generation; the commit's error first, then the member's."""
     scene = stable(A0, instance_id="i")
     scene.feed(refused(committing(scene), V.FATAL, FENCED))
     assert scene.kinds == ["CommitCompleted", "RaiseToApplication", "LosePartitions"]
@@ -187,7 +187,7 @@ def test_commit_of_a_fenced_instance_is_the_end() -> None:
 
 
 def test_commit_of_an_older_generation_is_no_verdict() -> None:
-    """5.6: FENCED_INSTANCE_ID, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID with a new generation: the heartbeat will say."""
+    """Rules 5.6: FENCED_INSTANCE_ID, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, new generation: the heartbeat will say."""
     scene = stable(A0, instance_id="i")
     commit = committing(scene)
     scene.rebalance().gather(2).share(A0).settle().feed(refused(commit, V.FATAL, FENCED))
@@ -198,7 +198,7 @@ def test_commit_of_an_older_generation_is_no_verdict() -> None:
     ("verdict", "error"), [(V.REJOIN, UNKNOWN), (V.REJOIN_KEEP_ID, OLD_GENERATION), (V.REJOIN_NOW, REBALANCING)]
 )
 def test_what_a_commit_says_of_the_membership_is_asked_of_a_heartbeat_at_once(verdict: V, error: BrokerError) -> None:
-    """5.6: the commit fails with its error; a heartbeat, whose number is known, moves the member."""
+    """Rules 5.6: the commit fails with its error; a heartbeat, whose number is known, moves the member."""
     scene = stable(A0)
     scene.feed(refused(committing(scene), verdict, error))
     assert (scene.state, scene.kinds) == (S.STABLE, ["CommitCompleted", "SendClassicHeartbeat"])
@@ -212,7 +212,7 @@ def test_commit_that_a_rebalance_overtook_is_made_by_the_next_generation(
     error: BrokerError,
     gathers_first: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """5.6: ILLEGAL_GENERATION and REBALANCE_IN_PROGRESS with a new generation; the member still has the partition."""
+    """Rules 5.6: ILLEGAL_GENERATION and REBALANCE_IN_PROGRESS, new generation; the member still has the partition."""
     scene = stable(A0)
     commit = committing(scene)
     scene.rebalance()
@@ -287,7 +287,7 @@ def test_second_leave_changes_nothing() -> None:
 
 
 def test_leader_whose_topic_disappears_makes_the_group_rebalance() -> None:
-    """5.6: topic disappears."""
+    """Rules 5.6: topic disappears."""
     scene = joining(classic={"session_timeout_s": 1e6}, max_poll_interval_s=1e6).gather(1, leads=True, members=ME)
     scene.described(a=1).computed(m=[A0]).share(A0).settle().after(301.0).described()
     assert (scene.state, scene.join.reason) == (S.JOINING, "the leader's topics have changed")

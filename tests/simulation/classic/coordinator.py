@@ -1,6 +1,6 @@
 """A pure coordinator of classic groups: requests in, answers out, `now` given; no I/O, no clock, no chance.
 
-It keeps Kafka's rules for groups of the classic protocol (protocol rules 3.4 to 3.7 and 4), after GroupMetadataManager.
+It keeps Kafka's rules for groups of the classic protocol (rules 3.4 to 3.7 and 4), after GroupMetadataManager.
 JoinGroup and SyncGroup wait for other members, so that every request comes with a key of the asker's, and every call
 returns the answers that it releases, in order, each with its request's key: that of the request itself, when it need
 not wait, and those of others. A request that its own member repeats, or whose member an administrator removes while
@@ -206,7 +206,7 @@ def _refused(request: Request, refusal: Refusal) -> Answer:
     """A refusal in the form of the request's answer."""
     match request:
         case Beat() if refusal.answer.code == code.COORDINATOR_LOAD_IN_PROGRESS:
-            # A broker that does not know yet says nothing bad (protocol rules 4.10).
+            # A broker that does not know yet says nothing bad (rules 4.10).
             return Alive()
         case Commit():
             return CommitResults(codes=dict.fromkeys(request.offsets, refusal.answer.code))

@@ -1,4 +1,4 @@
-"""One classic group as the broker keeps it: its phases, and what ends them (GroupMetadataManager; protocol rules 4.9).
+"""One classic group as the broker keeps it: its phases, and what ends them (GroupMetadataManager; rules 4.9).
 
 Answers to waiting requests gather in `released`, facts in `happened`; the coordinator takes them after each call.
 """
@@ -142,7 +142,7 @@ class ClassicGroup:
         return 0
 
     def check_commit(self, request: Commit, now: Instant) -> None:
-        """Protocol rules 3.6: an accepted commit counts as a heartbeat; raises Refusal."""
+        """Rules 3.6: an accepted commit counts as a heartbeat; raises Refusal."""
         self.check_alive()
         if request.generation < 0 and self.state is GroupState.EMPTY:
             return

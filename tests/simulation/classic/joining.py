@@ -1,4 +1,4 @@
-"""JoinGroup: who comes in, with which id, and what it sets off (protocol rules 3.4 and 4.9; GroupMetadataManager)."""
+"""JoinGroup: who comes in, with which id, and what it sets off (rules 3.4 and 4.9; GroupMetadataManager)."""
 
 from __future__ import annotations
 

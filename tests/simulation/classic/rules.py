@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-# Kafka's error codes beside those of `tests.simulation.rules` (protocol rules 6.4).
+# Kafka's error codes beside those of `tests.simulation.rules` (rules 6.4).
 UNKNOWN_SERVER_ERROR: Final = -1
 ILLEGAL_GENERATION: Final = 22
 INCONSISTENT_GROUP_PROTOCOL: Final = 23
@@ -21,7 +21,7 @@ VERSION_OF_SKIPPED_ASSIGNMENT: Final = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicRules:
-    """One broker's rules for classic groups; the defaults are a broker's own (protocol rules 6.2)."""
+    """One broker's rules for classic groups; the defaults are a broker's own (rules 6.2)."""
 
     #: How long an empty group waits for more members after the first one; 0: its join phase ends at the next timer.
     initial_rebalance_delay_s: float = 3.0

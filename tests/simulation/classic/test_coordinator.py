@@ -1,4 +1,4 @@
-"""The classic coordinator keeps the broker's rules (protocol rules 3.5 to 3.7 and 4): no fake may lie alone."""
+"""The classic coordinator keeps the broker's rules (rules 3.5 to 3.7 and 4): no fake may lie alone."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ILLEGAL = Refused(classic_code.ILLEGAL_GENERATION)
 
 
 def test_initial_delay_gathers_members_and_is_extended_while_they_come() -> None:
-    """Protocol rules 4.9: 3 s, again while somebody came, a rebalance timeout at most."""
+    """Rules 4.9: 3 s, again while somebody came, a rebalance timeout at most."""
     sut = coordinator(ClassicRules())
     ids = [new_id(sut), new_id(sut)]
     ask(sut, 1, join(ids[0]), 0.0)
@@ -61,7 +61,7 @@ def test_initial_delay_gathers_members_and_is_extended_while_they_come() -> None
 
 
 def test_initial_delay_ends_with_the_rebalance_timeout() -> None:
-    """Protocol rules 4.9: members that go on coming do not extend it for ever."""
+    """Rules 4.9: members that go on coming do not extend it for ever."""
     sut = coordinator(ClassicRules())
     ends: list[float] = []
     for second in range(8):
@@ -71,7 +71,7 @@ def test_initial_delay_ends_with_the_rebalance_timeout() -> None:
 
 
 def test_dynamic_member_must_join_with_the_id_it_is_given() -> None:
-    """KIP-394, protocol rules 4.2: MEMBER_ID_REQUIRED carries the id; versions before 4 wait at once."""
+    """KIP-394, rules 4.2: MEMBER_ID_REQUIRED carries the id; versions before 4 wait at once."""
     sut = coordinator()
     assert new_id(sut) == "member-1"
     assert ask(sut, 1, join("member-1")) == {}
@@ -81,7 +81,7 @@ def test_dynamic_member_must_join_with_the_id_it_is_given() -> None:
 
 
 def test_id_that_was_given_out_holds_up_the_rebalance_until_it_expires() -> None:
-    """Protocol rules 4.2 and 4.9: it must be used within the session timeout, then it is unknown."""
+    """Rules 4.2 and 4.9: it must be used within the session timeout, then it is unknown."""
     sut = coordinator()
     leader = stable(sut, join())[0]
     late = new_id(sut, 1.0)
@@ -91,7 +91,7 @@ def test_id_that_was_given_out_holds_up_the_rebalance_until_it_expires() -> None
 
 
 def test_first_that_joined_leads_and_alone_gets_to_know_the_members() -> None:
-    """Protocol rules 4.9: the answer to the leader only contains the members' metadata."""
+    """Rules 4.9: the answer to the leader only contains the members' metadata."""
     sut = coordinator()
     first, second = gathering(sut, join(), join())
     subscription = MemberSubscription(topics=frozenset({"a"}))
@@ -101,7 +101,7 @@ def test_first_that_joined_leads_and_alone_gets_to_know_the_members() -> None:
 
 
 def test_leader_stays_leader_while_it_joins_again() -> None:
-    """Protocol rules 4.9: whoever joins first in the next rebalance does not lead for that."""
+    """Rules 4.9: whoever joins first in the next rebalance does not lead for that."""
     sut = coordinator()
     first, second = stable(sut, join(), join())
     ask(sut, 2, join(second.member_id, topics=("b",)), 1.0)
@@ -110,7 +110,7 @@ def test_leader_stays_leader_while_it_joins_again() -> None:
 
 
 def test_dynamic_members_that_do_not_join_in_time_are_dropped() -> None:
-    """Protocol rules 3.4: the longest timeout counts; where the leader is gone, the first that joined leads."""
+    """Rules 3.4: the longest timeout counts; where the leader is gone, the first that joined leads."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     ask(sut, 2, join(follower.member_id, topics=("b",)), 0.0)
@@ -124,7 +124,7 @@ def test_dynamic_members_that_do_not_join_in_time_are_dropped() -> None:
 
 
 def test_new_member_whose_join_waits_too_long_is_forgotten() -> None:
-    """Protocol rules 4.9: five minutes, as nobody knows whether it is still there; those with an id are kept."""
+    """Rules 4.9: five minutes, as nobody knows whether it is still there; those with an id are kept."""
     sut = coordinator(ClassicRules(initial_rebalance_delay_s=0.0, new_member_join_timeout_s=30.0))
     leader, follower = stable(sut, join(), join())
     ask(sut, "new", join(new_id(sut)), 0.0)
@@ -137,7 +137,7 @@ def test_new_member_whose_join_waits_too_long_is_forgotten() -> None:
 
 
 def test_assignor_is_chosen_by_vote_among_those_that_all_support() -> None:
-    """Protocol rules 4.1: each member votes for the first of its list that everybody has."""
+    """Rules 4.1: each member votes for the first of its list that everybody has."""
     sut = coordinator()
     lists = [("own", "range", "sticky"), ("sticky", "range"), ("sticky", "range", "own")]
     members = gathering(sut, *(join(assignors=assignors) for assignors in lists))
@@ -145,7 +145,7 @@ def test_assignor_is_chosen_by_vote_among_those_that_all_support() -> None:
 
 
 def test_member_without_a_common_assignor_is_inconsistent() -> None:
-    """Protocol rules 4.7 and 4.9: one without any, of another list, or of another protocol type."""
+    """Rules 4.7 and 4.9: one without any, of another list, or of another protocol type."""
     sut = coordinator()
     inconsistent = Refused(classic_code.INCONSISTENT_GROUP_PROTOCOL)
     assert answer(sut, join(assignors=())) == inconsistent
@@ -177,14 +177,14 @@ def test_last_to_rejoin_a_group_that_got_full_is_out() -> None:
 
 @pytest.mark.parametrize("session_timeout_s", [5.9, 1800.1])
 def test_session_timeout_has_bounds(session_timeout_s: float) -> None:
-    """Protocol rules 4.9: outside of the broker's bounds it is refused, by any broker."""
+    """Rules 4.9: outside of the broker's bounds it is refused, by any broker."""
     sut = coordinator()
     released = sut.ask(1, "g", join(session_timeout_s=session_timeout_s), 0.0, node_id=9)
     assert released == [(1, Refused(classic_code.INVALID_SESSION_TIMEOUT))]
 
 
 def test_follower_that_rejoins_unchanged_gets_the_current_generation() -> None:
-    """Protocol rules 4.9: no rebalance; its SyncGroup repeats its assignment."""
+    """Rules 4.9: no rebalance; its SyncGroup repeats its assignment."""
     sut = coordinator()
     _, follower = stable(sut, join(), join())
     assert answer(sut, join(follower.member_id), 1.0) == follower
@@ -193,7 +193,7 @@ def test_follower_that_rejoins_unchanged_gets_the_current_generation() -> None:
 
 @pytest.mark.parametrize(("number", "topics"), [(0, ("a",)), (1, ("a", "b"))], ids=["leader", "changed follower"])
 def test_rejoin_of_the_leader_or_with_other_metadata_begins_a_rebalance(number: int, topics: tuple[str, ...]) -> None:
-    """Protocol rules 4.9: the leader may have seen new partitions, which its metadata do not show."""
+    """Rules 4.9: the leader may have seen new partitions, which its metadata do not show."""
     sut = coordinator()
     members = stable(sut, join(), join())
     assert ask(sut, 1, join(members[number].member_id, topics=topics), 1.0) == {}
@@ -209,7 +209,7 @@ def test_timeouts_of_the_newest_join_count() -> None:
 
 
 def test_repeated_join_while_the_leader_assigns_repeats_the_answer() -> None:
-    """Protocol rules 4.9: the first answer may have been lost; with other metadata it begins a rebalance."""
+    """Rules 4.9: the first answer may have been lost; with other metadata it begins a rebalance."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
     assert [answer(sut, join(one.member_id)) for one in (leader, follower)] == [leader, follower]
@@ -218,7 +218,7 @@ def test_repeated_join_while_the_leader_assigns_repeats_the_answer() -> None:
 
 
 def test_only_the_newest_of_a_members_joins_is_answered() -> None:
-    """Protocol rules 4.2: one whose asker gave up is forgotten; the member stays the same."""
+    """Rules 4.2: one whose asker gave up is forgotten; the member stays the same."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     ask(sut, "old", join(leader.member_id), 1.0)
@@ -231,7 +231,7 @@ def test_only_the_newest_of_a_members_joins_is_answered() -> None:
 
 
 def test_sync_waits_for_the_leaders() -> None:
-    """Protocol rules 4.2: everybody is answered with what the leader says; nothing for whom it leaves out."""
+    """Rules 4.2: everybody is answered with what the leader says; nothing for whom it leaves out."""
     sut = coordinator()
     leader, second, third = gathering(sut, join(), join(), join())
     assert [ask(sut, one.member_id, sync(one)) for one in (second, third)] == [{}, {}]
@@ -245,7 +245,7 @@ def test_sync_waits_for_the_leaders() -> None:
 
 
 def test_sync_is_refused_to_strangers_and_other_generations() -> None:
-    """Protocol rules 4.7: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL."""
+    """Rules 4.7: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL."""
     sut = coordinator()
     (leader,) = gathering(sut, join())
     assert answer(sut, sync(replace(leader, member_id="m9"))) == UNKNOWN
@@ -254,7 +254,7 @@ def test_sync_is_refused_to_strangers_and_other_generations() -> None:
 
 
 def test_sync_during_a_join_phase_is_told_to_join_again() -> None:
-    """Protocol rules 4.7: REBALANCE_IN_PROGRESS; one that waits is answered so when the rebalance begins."""
+    """Rules 4.7: REBALANCE_IN_PROGRESS; one that waits is answered so when the rebalance begins."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
     ask(sut, "waits", sync(follower))
@@ -263,7 +263,7 @@ def test_sync_during_a_join_phase_is_told_to_join_again() -> None:
 
 
 def test_member_that_does_not_sync_in_time_is_removed() -> None:
-    """Protocol rules 4.9: a rebalance timeout after the join phase, whether the leader assigned or not."""
+    """Rules 4.9: a rebalance timeout after the join phase, whether the leader assigned or not."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
     ask(sut, 1, sync(leader))
@@ -282,7 +282,7 @@ def test_member_that_does_not_sync_in_time_is_removed() -> None:
 
 
 def test_heartbeats_tell_the_member_where_the_group_is() -> None:
-    """Protocol rules 4.7: NONE while completing or stable, then what is wrong."""
+    """Rules 4.7: NONE while completing or stable, then what is wrong."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
     beats = [Beat(member_id=leader.member_id, generation=generation) for generation in (1, 0)]
@@ -294,7 +294,7 @@ def test_heartbeats_tell_the_member_where_the_group_is() -> None:
 
 
 def test_silent_member_is_removed_at_the_end_of_its_session() -> None:
-    """Protocol rules 4.9: the others must join again; its next word is not known."""
+    """Rules 4.9: the others must join again; its next word is not known."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     answer(sut, Beat(member_id=follower.member_id, generation=1), 6.0)
@@ -306,7 +306,7 @@ def test_silent_member_is_removed_at_the_end_of_its_session() -> None:
 
 
 def test_waiting_request_keeps_a_known_member_alive() -> None:
-    """Protocol rules 4.3: the pending JoinGroup stands for heartbeats; its answer starts the session anew."""
+    """Rules 4.3: the pending JoinGroup stands for heartbeats; its answer starts the session anew."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     ask(sut, "leader", join(leader.member_id), 1.0)
@@ -319,7 +319,7 @@ def test_waiting_request_keeps_a_known_member_alive() -> None:
 
 
 def test_waiting_sync_keeps_a_member_alive() -> None:
-    """Protocol rules 4.9: the leader may take its time to assign."""
+    """Rules 4.9: the leader may take its time to assign."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
     ask(sut, "waits", sync(follower))
@@ -332,7 +332,7 @@ def test_waiting_sync_keeps_a_member_alive() -> None:
 
 
 def test_group_that_everybody_left_is_empty_in_a_new_generation() -> None:
-    """Protocol rules 4.9: the next member's generation is not one that there was before."""
+    """Rules 4.9: the next member's generation is not one that there was before."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     answer(sut, Leave(members=(MemberIdentity(leader.member_id),)), 1.0)
@@ -345,7 +345,7 @@ def test_group_that_everybody_left_is_empty_in_a_new_generation() -> None:
 
 
 def test_each_leaving_member_has_its_own_result() -> None:
-    """Protocol rules 3.5: by id, by instance id, by both; one rebalance follows."""
+    """Rules 3.5: by id, by instance id, by both; one rebalance follows."""
     sut = coordinator()
     first, second, _, _ = stable(sut, join(), *(join(instance_id=f"i{number}") for number in range(3)))
     pending = new_id(sut, 1.0)
@@ -366,7 +366,7 @@ def test_each_leaving_member_has_its_own_result() -> None:
 
 
 def test_waiting_join_of_a_member_that_is_removed_is_unknown() -> None:
-    """Protocol rules 3.5: an administrator removes it; the others need not wait for it any more."""
+    """Rules 3.5: an administrator removes it; the others need not wait for it any more."""
     sut = coordinator()
     leader, follower = stable(sut, join(), join())
     ask(sut, 1, join(leader.member_id), 1.0)

@@ -106,7 +106,7 @@ def test_member_goes_through_a_whole_life_by_its_own_words() -> None:
 
 
 def test_refusals_mean_what_the_wire_says() -> None:
-    """Protocol rules 4.7: the tables of `wire.classic_answers`."""
+    """Rules 4.7: the tables of `wire.classic_answers`."""
     unknown = Refused(code.UNKNOWN_MEMBER_ID)
     events = [event_of(order, unknown) for order in (send_join("m"), send_sync(), BEAT)]
     rejections = [one for one in events if isinstance(one, JoinRejected | SyncRejected | ClassicHeartbeatRejected)]
@@ -114,14 +114,14 @@ def test_refusals_mean_what_the_wire_says() -> None:
 
 
 def test_refused_commit_speaks_of_the_membership() -> None:
-    """Protocol rules 4.7: the commit is final, the member joins anew."""
+    """Rules 4.7: the commit is final, the member joins anew."""
     event = event_of(COMMIT, Refused(code.UNKNOWN_MEMBER_ID))
     assert isinstance(event, ClassicCommitAnswered)
     assert event.membership is ClassicVerdict.REJOIN
 
 
 def test_missing_assignment_is_an_empty_one_with_a_note() -> None:
-    """Protocol rules 4.5: the leader omitted the member, so that there are no bytes."""
+    """Rules 4.5: the leader omitted the member, so that there are no bytes."""
     event = event_of(send_sync(), Synced(assignor="range", assignment=None))
     assert isinstance(event, SyncAnswered)
     assert (event.assignment, bool(event.note)) == (frozenset(), True)

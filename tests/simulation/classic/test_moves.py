@@ -48,7 +48,7 @@ NOT_COORDINATOR = Refused(code.NOT_COORDINATOR)
 
 
 def test_other_nodes_and_a_loading_one_refuse() -> None:
-    """Protocol rules 4.7: after a move the old node is not the coordinator, and the new one loads first."""
+    """Rules 4.7: after a move the old node is not the coordinator, and the new one loads first."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     sut.move(2, 1.0, loading_s=0.5)
@@ -59,7 +59,7 @@ def test_other_nodes_and_a_loading_one_refuse() -> None:
 
 
 def test_loading_coordinator_answers_heartbeats_with_none() -> None:
-    """Protocol rules 4.10: it does not know better, so that nobody is alarmed."""
+    """Rules 4.10: it does not know better, so that nobody is alarmed."""
     sut = coordinator()
     sut.move(2, 0.0, loading_s=0.5)
     assert answer(sut, Beat(member_id="m9", generation=3), 0.1) == Alive()
@@ -67,7 +67,7 @@ def test_loading_coordinator_answers_heartbeats_with_none() -> None:
 
 
 def test_sessions_start_anew_where_a_group_is_loaded() -> None:
-    """Protocol rules 4.9: nobody could send a heartbeat meanwhile."""
+    """Rules 4.9: nobody could send a heartbeat meanwhile."""
     sut = coordinator()
     stable(sut, join())
     assert sut.move(2, 9.0, loading_s=2.0) == []
@@ -75,7 +75,7 @@ def test_sessions_start_anew_where_a_group_is_loaded() -> None:
 
 
 def test_move_answers_what_waits() -> None:
-    """Protocol rules 4.7: NOT_COORDINATOR for joins while preparing, for syncs while completing."""
+    """Rules 4.7: NOT_COORDINATOR for joins while preparing, for syncs while completing."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
     ask(sut, "sync", sync(follower))
@@ -143,7 +143,7 @@ def test_loaded_group_knows_only_the_chosen_assignor() -> None:
 
 
 def test_group_of_a_coordinator_that_is_none_any_more_is_dead() -> None:
-    """Protocol rules 3.6: COORDINATOR_NOT_AVAILABLE, as long as somebody still asks this very group."""
+    """Rules 3.6: COORDINATOR_NOT_AVAILABLE, as long as somebody still asks this very group."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     group_of(sut).unload()

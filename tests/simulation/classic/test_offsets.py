@@ -1,4 +1,4 @@
-"""Commits to a classic group, and what is read back (protocol rules 3.6 and 3.7)."""
+"""Commits to a classic group, and what is read back (rules 3.6 and 3.7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def commit(member_id: str = "", generation: int = -1) -> Commit:
 
 
 def test_commits_are_fenced_by_member_and_generation() -> None:
-    """Protocol rules 3.6 and 4.7: and refused while the leader assigns; in the join phase they count."""
+    """Rules 3.6 and 4.7: and refused while the leader assigns; in the join phase they count."""
     sut = coordinator()
     leader, follower = gathering(sut, join(), join())
     member_id = leader.member_id
@@ -37,7 +37,7 @@ def test_commits_are_fenced_by_member_and_generation() -> None:
 
 
 def test_accepted_commit_counts_as_a_heartbeat() -> None:
-    """Protocol rules 3.6."""
+    """Rules 3.6."""
     sut = coordinator()
     (leader,) = stable(sut, join())
     answer(sut, commit(leader.member_id, 1), 7.0)
@@ -45,7 +45,7 @@ def test_accepted_commit_counts_as_a_heartbeat() -> None:
 
 
 def test_commits_without_a_member_count_in_an_empty_group_only() -> None:
-    """Protocol rules 3.6: a consumer that assigns by hand; a group that is not there is made for it."""
+    """Rules 3.6: a consumer that assigns by hand; a group that is not there is made for it."""
     sut = coordinator()
     assert answer(sut, commit("m9", 3)) == CommitResults(codes={A[0]: code.GROUP_ID_NOT_FOUND})
     assert answer(sut, commit()) == CommitResults(codes={A[0]: 0})
@@ -56,7 +56,7 @@ def test_commits_without_a_member_count_in_an_empty_group_only() -> None:
 
 
 def test_committed_offsets_are_read_without_looking_at_members() -> None:
-    """Protocol rules 3.7: also where there is no such group; a deleted topic's are gone."""
+    """Rules 3.7: also where there is no such group; a deleted topic's are gone."""
     sut = coordinator()
     wanted = Fetch(partitions=frozenset(A[:2]))
     assert answer(sut, wanted) == Fetched(offsets=dict.fromkeys(A[:2]))

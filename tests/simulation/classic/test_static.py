@@ -1,4 +1,4 @@
-"""The classic coordinator and members that have an instance id (KIP-345, KIP-814; protocol rules 3.4)."""
+"""The classic coordinator and members that have an instance id (KIP-345, KIP-814; rules 3.4)."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_static_members_of_whom_none_joins_are_waited_for_until_their_sessions_e
 
 
 def test_static_member_that_does_not_sync_is_removed() -> None:
-    """Protocol rules 4.9: the sync phase spares nobody."""
+    """Rules 4.9: the sync phase spares nobody."""
     sut = coordinator()
     leader, static = gathering(sut, *(join(instance_id=f"i{n}", session_timeout_s=100.0) for n in range(2)))
     ask(sut, 1, sync(leader))
@@ -202,7 +202,7 @@ def test_static_member_that_does_not_sync_is_removed() -> None:
 
 
 def test_administrator_removes_by_instance_id() -> None:
-    """Protocol rules 3.5: with an empty member id."""
+    """Rules 3.5: with an empty member id."""
     sut = coordinator()
     leader, static = stable(sut, *STATIC)
     answer(sut, Leave(members=(MemberIdentity(instance_id="i1"),)), 1.0)

@@ -1,0 +1,138 @@
+"""What code and tests cite is in the repository: rules, scenarios and Kafka issues in `docs/protocol.md`; documents."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios import REQUIRED, ids_in
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "consumer_membership"
+PROTOCOL = PACKAGE / "docs" / "protocol.md"
+
+_NUMBER = r"\d\.\d{1,2}|\d"
+#: "rules 4.7", "rules 3.1 to 3.3, 3.6 and 3.7", "rules 3.3 (b)"; `--rules 4.3` is an option of the exploration.
+_RULES = re.compile(rf"(?<!-)\b[Rr]ules ((?:{_NUMBER})(?:(?:,| to| and|, and) (?:{_NUMBER})(?![\w.]))*)")
+_ISSUES = re.compile(r"\bKAFKA-\d+\b")
+_FILES = re.compile(r"[\w./-]*\w\.md\b")
+#: librdkafka's, at its own place.
+_FOREIGN = frozenset({"STATISTICS.md"})
+#: Documents and trackers that only their authors have; an issue of another project has four digits or more.
+_ELSEWHERE = re.compile(
+    r"\bDESIGN\b|\bSTYLE\.md|\bprotocol rules\b|\bprotocol\.md,? \d|\bcatalogue [A-J\d]\b|\b[Ii]ssue \d{1,3}\b",
+    re.ASCII,
+)
+
+
+def rules_in(text: str) -> set[str]:
+    """The sections that a text cites; of "3.4 to 3.7" both ends."""
+    return {number for cited in _RULES.findall(text) for number in re.findall(_NUMBER, cited)}
+
+
+def sections() -> list[str]:
+    """The numbers of the sections of `docs/protocol.md`."""
+    return re.findall(r"^#{2,3} (\d(?:\.\d+)?) \S", PROTOCOL.read_text(), re.MULTILINE)
+
+
+def rows(pattern: str) -> list[str]:
+    """What stands in the first cells of its tables, as far as it has this form."""
+    return re.findall(rf"^\| ({pattern}) \| \S", PROTOCOL.read_text(), re.MULTILINE)
+
+
+@cache
+def words_of(path: Path) -> str:
+    """A document as it is; of a module the docstrings and the comments, without those for ruff."""
+    text = path.read_text()
+    return text if path.suffix == ".md" else "\n".join((*_docstrings(text), *_comments(text)))
+
+
+def _docstrings(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def _comments(text: str) -> Iterator[str]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield re.sub(r"noqa: [A-Z0-9, ]+", "", token.string)
+
+
+def writings() -> list[Path]:
+    """Every module and document of the repository, this module excepted: its regular expressions cite nothing."""
+    folders = (PACKAGE, ROOT / "tests", ROOT / "examples")
+    found = [path for folder in folders for path in folder.rglob("*") if path.suffix in {".py", ".md"}]
+    return [ROOT / "README.md", *sorted(path for path in found if path != Path(__file__).resolve())]
+
+
+def strays(cited: Callable[[str], set[str]], known: set[str]) -> dict[str, list[str]]:
+    """By file what it cites that is not known."""
+    found = {str(path.relative_to(ROOT)): sorted(cited(words_of(path)) - known) for path in writings()}
+    return {path: unknown for path, unknown in found.items() if unknown}
+
+
+def test_every_cited_rule_exists() -> None:
+    """What is cited as "rules 4.7" is a section of `docs/protocol.md`."""
+    assert strays(rules_in, set(sections())) == {}
+
+
+def test_every_cited_scenario_exists() -> None:
+    """An id in a docstring or a comment is a row of section 5, and so is each that `tests.scenarios` requires."""
+    known = set(rows(r"[MHSBC]\d{2,3}"))
+    assert strays(lambda text: set(ids_in(text)), known) == {}
+    assert [scenario for scenario in REQUIRED if scenario not in known] == []
+
+
+def test_every_cited_kafka_issue_is_told() -> None:
+    """Section 7.2 says in a line what it is."""
+    assert strays(lambda text: set(_ISSUES.findall(text)), set(rows(r"KAFKA-\d+"))) == {}
+
+
+def test_nothing_is_cited_that_is_not_in_the_repository() -> None:
+    """Neither the authors' own papers, nor a document that is not there."""
+    assert strays(lambda text: set(_ELSEWHERE.findall(text)), set()) == {}
+    there = {path.name for path in [*ROOT.glob("*.md"), *PACKAGE.rglob("*.md"), *(ROOT / "tests").rglob("*.md")]}
+    assert strays(lambda text: {Path(name).name for name in _FILES.findall(text)}, there | _FOREIGN) == {}
+
+
+def test_each_section_and_each_row_is_there_once() -> None:
+    """Two of a name would be two truths."""
+    for names in (sections(), rows(r"[MHSBC]\d{2,3}"), rows(r"KAFKA-\d+")):
+        assert names
+        assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+def test_sections_are_in_order() -> None:
+    """Without a gap, so that a number can be found by eye."""
+    numbers = [tuple(map(int, name.split("."))) for name in sections()]
+    assert numbers == sorted(numbers)
+    for chapter in {number[0] for number in numbers}:
+        parts = [number[1] for number in numbers if number[0] == chapter and len(number) > 1]
+        assert parts == list(range(1, len(parts) + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ("Rules 4.10: they go on.", {"4.10"}),
+        ("(KIP-848; rules 2.2 and 2.3).", {"2.2", "2.3"}),
+        ("rules 3.1 to 3.3, 3.6 and 3.7), for several", {"3.1", "3.3", "3.6", "3.7"}),
+        ("rules 3.4 to 3.7 and 4)", {"3.4", "3.7", "4"}),
+        ("Rules 3.3 (b): released", {"3.3"}),
+        ("Rules 4.9: 3 s, again", {"4.9"}),
+        ("Rules 3.6, 15 of them", {"3.6"}),
+        ("[--rules 4.3|classic]", set()),
+    ],
+)
+def test_citations_are_read_from_a_text(text: str, cited: set[str]) -> None:
+    """One section, a list or a range."""
+    assert rules_in(text) == cited
