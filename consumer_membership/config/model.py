@@ -81,7 +81,8 @@ class ConsumerConfig(BaseSettings):
     """What the caller wrote and the environment says, checked.
 
     Field names are librdkafka's keys with underscores; the keys themselves are the aliases. `from_mapping` is the way
-    in: it raises `ConfigurationError` with key, value and remedy. Values of secret keys appear in no text.
+    in: it raises `ConfigurationError` with key, value and remedy. Values of secret keys appear in no text. The words
+    under a key are what `docs/configuration.md` says of it; a key without any means what it means in librdkafka.
     """
 
     model_config = SettingsConfigDict(
@@ -95,40 +96,48 @@ class ConsumerConfig(BaseSettings):
     # ---- the member ----
     group_id: values.Text
     group_instance_id: values.Text | None = None
-    #: Ids such as orders-{0..7} of which the member claims a free one: static members without an identity of their own.
+    """a static member: `close` keeps its place and its partitions until the session ends"""
     group_instance_id_pool: values.Pool = ()
-    #: What to do where another member holds the instance id. Left out: takeover, and wait with a pool.
+    """`orders-{0..7}`, names with commas, or a list: the member claims a free one of these ids"""
     group_instance_id_conflict_policy: values.Policy | None = None
-    #: auto: consumer (KIP-848) where the coordinator takes it, else classic.
+    """what to do where another member holds the id: `takeover`, `wait`, `fail`"""
     group_protocol: values.Protocols = (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC)
+    """`consumer`, `classic`, or `auto`: the first of them that broker and configuration allow"""
     group_remote_assignor: values.Text | None = None
-    #: The classic protocol's assignors: Kafka's names, import paths, or objects. Left out: librdkafka's default.
+    """consumer protocol: `uniform`, `range`, or one that the broker was given"""
     partition_assignment_strategy: values.Strategies | None = None
-    #: The classic protocol's; under the consumer protocol it is the broker's or the group's setting.
+    """classic: Kafka's four assignors by name, and your own as an object, a class or an import path"""
     session_timeout_ms: values.SessionMs = 45_000
-    #: How often a classic leader looks whether its topics changed, and who has a pattern which topics match it.
+    """classic; under the consumer protocol it is the broker's or the group's setting"""
     topic_metadata_refresh_interval_ms: values.RefreshMs = 300_000
-    #: Topics that are not there for this consumer; a broker cannot be told of them, so that auto is classic with it.
+    """also how often a member looks whether its topics exist, and a classic leader whether they changed; every 1 to
+    30 s while one is missing
+    """
     topic_blacklist: values.Blacklist = ()
+    """topics as if they did not exist; makes `auto` classic, since brokers that match patterns cannot be told"""
     client_rack: values.Text | None = None
-    #: Also the rebalance timeout that the member states to the broker (KIP-848).
     max_poll_interval_ms: values.PositiveMs = 300_000
+    """enforced here: the member leaves, loses its partitions, and rejoins with the next poll; also the rebalance
+    timeout that it states to the coordinator
+    """
     enable_auto_commit: values.Bool = True
     auto_commit_interval_ms: values.DurationMs = 5_000
     enable_auto_offset_store: values.Bool = True
-    #: Lowers the cadence of heartbeats below the broker's (5 s by default). A scale-out costs about three of them, so
-    #: 200 ms gives 0.6 s. Each heartbeat costs the broker about 0.15 ms of CPU: 1,000 members at 1 s take a seventh of
-    #: a core.
-    #: Under the classic protocol 3 s (a third of a shorter session timeout).
     heartbeat_interval_ms: values.PositiveMs | None = None
-    #: While records flow and heartbeat.interval.ms is not set: heartbeat at least this often, so that a partition which
-    #: another member gives up is picked up at once. 0 switches it off. About 0.15 ms of broker CPU each.
+    """lowers the member's cadence (Java and confluent-kafka in classic groups: 3 s), and with it the time of a
+    scale-out, which takes about three heartbeats; confluent-kafka refuses it under the consumer protocol. A heartbeat
+    costs the broker about 0.15 ms of CPU: 1,000 members at 1 s take a seventh of a core
+    """
     heartbeat_active_interval_ms: values.DurationMs = 250
+    """while records flow: heartbeat at least this often (consumer protocol: unless `heartbeat.interval.ms` is set), so
+    that a partition which another member gives up is picked up at once; 0 switches it off
+    """
     retry_backoff_ms: values.RetryMs = 100
     retry_backoff_max_ms: values.RetryMs = 1_000
-    #: A process of 14 MB (21 with TLS and SASL) that leaves the group for this one's members when it dies without a
-    #: goodbye; for a host or a container that outlives its processes.
     crash_guardian_enable: values.Guardian = False
+    """a small process (14 MB, 21 with TLS and SASL) that leaves on behalf of members whose process was killed, while
+    their host or container lives; Linux and macOS
+    """
 
     # ---- where partitions start ----
     auto_offset_reset: values.Reset = OffsetReset.LATEST
@@ -136,6 +145,7 @@ class ConsumerConfig(BaseSettings):
 
     # ---- the connection ----
     bootstrap_servers: values.Text | None = None
+    """without it a consumer waits, as confluent-kafka's does, and says for what"""
     metadata_broker_list: values.Text | None = None
     client_id: values.Text = "rdkafka"
     #: The other keys of TLS and SASL are read in `security.py`; these are judged even where they are not used.
@@ -153,6 +163,7 @@ class ConsumerConfig(BaseSettings):
     broker_address_family: values.Family = AddressFamily.ANY
     receive_message_max_bytes: values.ReceiveBytes = 100_000_000
     allow_auto_create_topics: values.Bool = False
+    """goes with the look whether topics exist, so a subscribed name is created where the broker allows it"""
 
     #: Everything that was given, as it was given, but for oauth_cb: what the fetcher's handle is made from.
     given: Mapping[str, object] = Field(default_factory=dict, repr=False)
