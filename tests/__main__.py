@@ -154,12 +154,18 @@ def docker_answers() -> bool:
     return asked.returncode == 0
 
 
-def main() -> int:
-    """Run the stages; 0 if all that was to run passed."""
+def _parser() -> argparse.ArgumentParser:
+    """What this command takes."""
     parser = argparse.ArgumentParser(prog="python -m tests", description="Run all checks of this project.")
     parser.add_argument("--no-broker", action="store_true", help="leave floor 5 (the real broker) out")
     parser.add_argument("--no-docker", action="store_true", help="leave out the tests that need a Docker engine")
     parser.add_argument("--only", default="", metavar="STAGE,...", help=f"some of: {', '.join(STAGES)}")
+    return parser
+
+
+def main() -> int:
+    """Run the stages; 0 if all that was to run passed."""
+    parser = _parser()
     options = parser.parse_args()
     only = frozenset(filter(None, options.only.split(",")))
     if unknown := only - STAGES.keys():

@@ -6,8 +6,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from consumer_membership.membership.classic import states as classic_states
 from consumer_membership.membership.states import MemberState, diagram
 
@@ -59,28 +57,6 @@ def test_tests_that_the_map_names_exist() -> None:
         if name not in defined:
             missing.append(f"{module}::{name}")
     assert missing == []
-
-
-@pytest.mark.parametrize("path", [MAP, ROOT / "README.md"], ids=lambda path: path.parent.name)
-def test_links_lead_somewhere(path: Path) -> None:
-    """Relative links name files that exist."""
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
-    assert [link for link in links if not (path.parent / link).exists()] == []
-
-
-def tables(markdown: str) -> list[list[str]]:
-    """Consecutive lines that begin with a bar, outside code."""
-    prose = re.sub(r"^```.*?^```", "", markdown, flags=re.MULTILINE | re.DOTALL)
-    return [block.splitlines() for block in re.findall(r"(?:^\|.*\n?)+", prose, re.MULTILINE)]
-
-
-@pytest.mark.parametrize("path", [MAP, ROOT / "README.md"], ids=lambda path: path.parent.name)
-def test_every_table_is_whole(path: Path) -> None:
-    """It has a head, a rule and rows of as many cells: a blank line in it would end it, and show its rest as text."""
-    for lines in tables(path.read_text()):
-        cells = [len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", line))) for line in lines]
-        assert re.fullmatch(r"\|(?: ?:?-+:? ?\|)+", lines[1] if len(lines) > 1 else ""), lines[0]
-        assert set(cells) == {cells[0]}, next(line for line, n in zip(lines, cells, strict=True) if n != cells[0])
 
 
 def test_files_and_modules_that_the_map_names_exist() -> None:

@@ -163,7 +163,7 @@ TAKEN: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_constructor_takes_more_than_confluent_kafka_does(name: str) -> None:
-    """README's "Different from confluent-kafka on purpose" has the reasons."""
+    """`docs/migration.md` has the reasons, under "Different on purpose"."""
     config, words = TAKEN[name]
     theirs = Outcome.of(lambda: confluent_kafka.Consumer({**BASE, **config}))
     assert theirs.kafka_error is not None

@@ -11,14 +11,19 @@ from tests.simulation.chaos import SimulationFailure, simulate
 from tests.simulation.profiles import PROFILES
 
 
-def main() -> int:
-    """Run the seeds of every profile and print a summary; 1 if a seed failed."""
+def _parser() -> argparse.ArgumentParser:
+    """What this command takes."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds of each profile")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--profile", choices=sorted(PROFILES), help="this profile only")
     parser.add_argument("--keep-going", action="store_true", help="print the first failure, count the others")
-    chosen = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Run the seeds of every profile and print a summary; 1 if a seed failed."""
+    chosen = _parser().parse_args()
     failures: Counter[str] = Counter()
     for name, profile in PROFILES.items():
         if chosen.profile not in (None, name):

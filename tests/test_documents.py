@@ -1,0 +1,511 @@
+"""What the documents show can be run, what they link to is there, and what they name exists."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import builtins
+import importlib.util
+import inspect
+import pkgutil
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import confluent_kafka
+import pytest
+from kio.schema.errors import ErrorCode
+
+import consumer_membership
+from consumer_membership import Consumer, MembershipView, MemberState, MemberSubscription, Topics, admin, errors, spark
+from consumer_membership.cli import command, main
+from consumer_membership.config import SaslMechanism
+from consumer_membership.config.environment import PREFIX, variable_of
+from consumer_membership.config.keys import KEYS
+from consumer_membership.config.model import FETCHER_DEFAULTS, ConsumerConfig
+from consumer_membership.config.security import HONOURED_BY_TLS
+from consumer_membership.config.strategies import DEFAULT
+from consumer_membership.devbroker.existing import VARIABLE
+from consumer_membership.membership.classic.assignors.checked import assign_checked
+from consumer_membership.runtime.lines import _CONTEXTS as LOGGERS
+from consumer_membership.types import GroupProtocol
+from consumer_membership.wire.remedies import REMEDIES
+from consumer_membership.wire.verdicts import error_name
+from tests import __main__ as everything
+from tests.benchmarks import __main__ as benchmarks
+from tests.exploration import __main__ as exploration
+from tests.simulation import __main__ as simulation
+from tests.support import configuration_table
+from tests.support.documents import (
+    DOCS,
+    MAP,
+    README,
+    ROOT,
+    anchors,
+    blocks,
+    cells,
+    documents,
+    links,
+    name_of,
+    prose,
+    quoted,
+    section,
+    tables,
+)
+from tests.support.mock_cluster import MockCluster
+
+PACKAGE = ROOT / "consumer_membership"
+#: Whoever uses the package reads these, and whoever tests it CONTRIBUTING.md; what they name must be there.
+OF_USERS = [path for path in documents() if path not in (MAP, DOCS / "protocol.md", DOCS / "architecture.md")]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+
+#: What `python -m` runs, by its module, and how its arguments are read.
+PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "tests": everything._parser,
+    "tests.benchmarks": benchmarks._parser,
+    "tests.exploration": exploration._parser,
+    "tests.simulation": simulation._parser,
+}
+#: Settings of brokers, of groups, and of producers: none of ours.
+OF_OTHERS = {
+    "connections.max.reauth.ms",
+    "consumer.assignment.interval.ms",
+    "consumer.session.timeout.ms",
+    "group.consumer.assignment.interval.ms",
+    "group.consumer.max.size",
+    "group.consumer.migration.policy",
+    "group.consumer.session.timeout.ms",
+    "group.initial.rebalance.delay.ms",
+    "group.max.size",
+    "transaction.timeout.ms",
+}
+#: Operations of Kafka's ACLs, which stand in capitals as error codes do.
+OPERATIONS = {"ALTER_CONFIGS"}
+#: Names of Java's, of librdkafka's statistics, of confluent-kafka's and of Spark's.
+FOREIGN_NAMES = {"GroupCoordinator", "foreachPartition", "mapInArrow"}
+
+read = Path.read_text
+
+
+def all_blocks(language: str) -> list[tuple[Path, str]]:
+    """The blocks in one language of all documents for users."""
+    return [(path, code) for path in OF_USERS for code in blocks(read(path), language)]
+
+
+def id_of(value: object) -> str | None:
+    """A document by its name."""
+    return name_of(value) if isinstance(value, Path) else None
+
+
+# ---- form ------------------------------------------------------------------------------------------------------------
+
+
+def test_readme_can_be_read_in_one_go() -> None:
+    """What needs more room has a document of its own."""
+    assert len(read(README).splitlines()) <= 120
+
+
+def test_readme_links_to_every_document() -> None:
+    """Nothing is found by luck."""
+    linked = {(ROOT / link.partition("#")[0]).resolve() for link in links(read(README)) if "://" not in link}
+    assert [name_of(path) for path in OF_USERS if path != README and path not in linked] == []
+    assert set((ROOT / "examples").glob("*.py")) <= linked
+
+
+@pytest.mark.parametrize("path", documents(), ids=name_of)
+def test_links_lead_somewhere(path: Path) -> None:
+    """Relative links name files that exist, and headings in them."""
+    broken = []
+    for link in links(read(path)):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        if not target.exists() or (anchor and anchor not in anchors(read(target))):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("path", documents(), ids=name_of)
+def test_every_table_is_whole(path: Path) -> None:
+    """It has a head, a rule and rows of as many cells: a blank line in it would end it, and show its rest as text."""
+    for lines in tables(read(path)):
+        counts = [cells(line) for line in lines]
+        assert re.fullmatch(r"\|(?: ?:?-+:? ?\|)+", lines[1] if len(lines) > 1 else ""), lines[0]
+        assert set(counts) == {counts[0]}, next(line for line, n in zip(lines, counts, strict=True) if n != counts[0])
+
+
+# ---- Python ----------------------------------------------------------------------------------------------------------
+
+
+def test_python_is_python_and_names_what_exists() -> None:
+    """Also the view's fields and the consumer's methods."""
+    shown = all_blocks("python")
+    assert len(shown) == 6
+    used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
+    of = {
+        "consumer": dir(Consumer),
+        "view": MembershipView.__dataclass_fields__,
+        "result": dir(spark.DrainResult),
+        "handle": dir(spark.RunHandle),
+        "context": dir(spark.SinkContext),
+    }
+    for node in used:
+        if isinstance(node.value, ast.Name) and node.value.id in of:
+            assert node.attr in of[node.value.id]
+
+
+class _EnoughError(Exception):
+    """The example has shown what it shows."""
+
+
+@pytest.mark.slow
+def test_example_and_view_run() -> None:
+    """The README's loop prints each record and closes, and its view answers; on librdkafka's mock cluster."""
+    use, view = blocks(read(README), "python")
+    printed: list[tuple[object, ...]] = []
+
+    def show(*values: object) -> None:
+        printed.append(values)
+        if len(printed) == 3:
+            raise _EnoughError
+
+    with MockCluster.start(brokers=1) as cluster:
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        for number in range(3):
+            producer.produce("orders", str(number).encode(), key=b"key", partition=0)
+        producer.flush(20)
+        here = use.replace("localhost:9092", cluster.bootstrap_servers)
+        with pytest.raises(_EnoughError):
+            exec(here, {"print": show})  # noqa: S102 - what the README shows
+        assert printed == [(b"key", b"0"), (b"key", b"1"), (b"key", b"2")]
+
+        config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "view", "auto.offset.reset": "earliest"}
+        with Consumer(config) as consumer:
+            consumer.subscribe(["orders"])
+            message = consumer.poll(30)
+            assert message is not None
+            printed.clear()
+            partition = consumer.position(consumer.assignment())[0]
+            of_view = {"consumer": consumer, "partition": partition, "print": lambda *values: printed.append(values)}
+            exec(view, of_view)  # noqa: S102 - what the README shows
+            assert printed[0] == (of_view["view"].state,)  # type: ignore[attr-defined]  # the block makes it
+            assert printed[-1] == ([partition],)
+
+
+def test_states_that_the_readme_names_are_all() -> None:
+    """In the comment beside `view.state`."""
+    (named,) = re.findall(r"print\(view\.state\)  # (.*)", read(README))
+    assert named.split() == [state.value for state in MemberState]
+
+
+def test_tls_and_sasl_are_as_the_document_says() -> None:
+    """Its configuration is a good one, and every key that it names is honoured."""
+    text = read(DOCS / "security.md")
+    (block,) = blocks(text, "python")
+    (shown,) = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Dict)]
+    settings = ConsumerConfig.from_mapping(ast.literal_eval(shown)).connection_settings()
+    assert settings.tls is not None
+    assert settings.sasl is not None
+    named = set(re.findall(r"`((?:enable\.)?ssl\.[a-z.]+)`", text))
+    assert len(named) == 9
+    assert named <= HONOURED_BY_TLS
+    assert {mechanism.value for mechanism in SaslMechanism} <= set(re.findall(r"[A-Z0-9-]{5,}", text))
+
+
+def test_words_of_the_spark_document_exist() -> None:
+    """Functions, sinks and their parameters."""
+    text = read(DOCS / "spark.md")
+    named = {match[1]: match[2] for match in re.finditer(r"^\| .*?`(\w+)[.\w]*(?:\((.*?)\))?`", text, re.MULTILINE)}
+    assert {"run", "drain", "member_task", "read_group", "check", "PostgresSink", "KafkaSink"} <= named.keys()
+    assert named.keys() <= set(spark.__all__)
+    for name, parameters in named.items():
+        known = inspect.signature(getattr(spark, name)).parameters
+        for parameter in filter(None, (parameters or "").split(", ")):
+            assert parameter in known
+    for option in ("sink_timeout_s", "sink_attempts", "batch_format"):
+        assert option in spark.Options.__annotations__
+
+
+def test_assignor_gives_each_topic_to_one_member() -> None:
+    """It is taken where an assignor is asked for, and what it gives is sent."""
+    (block,) = blocks(read(DOCS / "group-protocols.md"), "python")
+    module = ModuleType("shown")
+    exec(block, module.__dict__)  # noqa: S102 - what the document shows
+    config = {"group.id": "g", "bootstrap.servers": "h:1", "partition.assignment.strategy": module.OneActive}
+    settings = ConsumerConfig.from_mapping(config).protocol_settings()
+    assert settings.protocols == (GroupProtocol.CLASSIC,)
+    (assignor,) = settings.classic.assignors
+    subscriptions = {
+        "a": MemberSubscription(topics=frozenset({"orders"})),
+        "b": MemberSubscription(topics=frozenset({"orders", "payments", "missing"})),
+    }
+    given = assign_checked(assignor, Topics(partitions={"orders": 2, "payments": 1}), subscriptions).assignments
+    assert given == {"a": {("orders", 0), ("orders", 1)}, "b": {("payments", 0)}}
+
+
+def test_the_one_import_to_change_is_there() -> None:
+    """What the guide begins with runs as it is."""
+    (block,) = blocks(read(DOCS / "migration.md"), "python")
+    shown: dict[str, object] = {}
+    exec(block, shown)  # noqa: S102 - what the document shows
+    assert shown["Consumer"] is Consumer
+
+
+# ---- commands --------------------------------------------------------------------------------------------------------
+
+
+def test_the_two_commands_install_extras_that_exist() -> None:
+    """Each is one line that does all its set-up; `.ci/run` has the second one."""
+    commands = re.findall(
+        r"^python3 -m venv \.venv && .*'(?:-e )?\.\[(.*)\]' && \.venv/bin/(.*)$", read(README), re.MULTILINE
+    )
+    assert [command for _, command in commands] == ["consumer-membership demo", "python -m tests"]
+    assert {extra for named, _ in commands for extra in named.split(",")} <= EXTRAS.keys()
+    (tests,) = (line for line in read(README).splitlines() if line.endswith("python -m tests"))
+    assert tests in read(ROOT / ".ci" / "run")
+
+
+LINES = [(path, line) for path, code in all_blocks("") for line in code.splitlines()]
+
+
+@pytest.mark.parametrize(("path", "line"), LINES, ids=id_of)
+def test_command_lines_are_understood(path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as their arguments go; a command of a kind that nobody checks is refused."""
+    assert path in OF_USERS
+    words = shlex.split(line)
+    match words:
+        case ["consumer-membership", *rest]:
+            for name in ("run_demo", "consume", "run_foreground", "describe", "remove_members"):
+                monkeypatch.setattr(f"consumer_membership.cli.command.{name}", lambda *_, **__: 0)
+            assert main(rest) == 0
+        case ["python", "-m", "pytest", *rest]:
+            paths = [word for word in rest if word.startswith("tests/")]
+            flags = {word for word in rest if word.startswith("--")}
+            assert all((ROOT / name).exists() for name in paths)
+            assert flags <= {"--no-broker", "--no-docker"}
+        case ["python", "-m", module, *rest] if module in PARSERS:
+            options = PARSERS[module]().parse_args(rest)
+            assert set(filter(None, getattr(options, "only", "").split(","))) <= everything.STAGES.keys()
+        case ["python", "-m", module]:
+            assert importlib.util.find_spec(module) is not None
+        case ["pip", "install" | "wheel", *rest]:
+            version = PYPROJECT["project"]["version"]
+            wheels = [word for word in rest if word.endswith(".whl")]
+            assert wheels in ([], [f"dist/consumer_membership-{version}-py3-none-any.whl"])
+        case ["docker", "compose", *_]:
+            assert line in read(ROOT / "docker-compose.yml")
+        case ["python3", "-m", "venv", ".venv", "&&", ".venv/bin/pip", "install", "-q", *rest]:
+            (package,) = (word for word in rest if word.startswith(".["))
+            assert set(package[2:-1].split(",")) <= EXTRAS.keys()
+        case _:
+            pytest.fail(f"nobody checks {line!r}")
+
+
+def test_commands_in_sentences_exist() -> None:
+    """Modules, subcommands and options that stand in backticks."""
+    subcommands = _subcommands(command._parser())
+    options = {
+        option
+        for parser in (*subcommands.values(), *(make() for make in PARSERS.values()))
+        for action in parser._actions
+        for option in action.option_strings
+    }
+    for path in OF_USERS:
+        for words in map(str.split, quoted(read(path))):
+            match words:
+                case ["consumer-membership", name, *_]:
+                    assert name in subcommands, path
+                case ["python", "-m", module, *rest] if module in PARSERS:
+                    PARSERS[module]().parse_args(rest)
+                case ["python", "-m", module]:
+                    assert importlib.util.find_spec(module) is not None, path
+                case [option] if re.fullmatch(r"--[a-z-]+", option):
+                    assert option in options, path
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    (found,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(found.choices)
+
+
+def test_each_subcommand_is_shown() -> None:
+    """In the document of the command line."""
+    shown = {shlex.split(line)[1] for code in blocks(read(DOCS / "command-line.md"), "") for line in code.splitlines()}
+    assert shown == _subcommands(command._parser()).keys()
+
+
+def test_stages_are_those_of_the_test_command() -> None:
+    """The table in CONTRIBUTING.md, in their order."""
+    rows = re.findall(r"^\| `([a-z-]+)` \|", section(read(DOCS / "CONTRIBUTING.md"), "Everything"), re.MULTILINE)
+    assert rows == list(everything.STAGES)
+
+
+# ---- the configuration -----------------------------------------------------------------------------------------------
+
+
+def test_tables_of_keys_are_the_generated_ones() -> None:
+    """To renew them: python -m tests.support.configuration_table."""
+    text = read(configuration_table.DOCUMENT)
+    assert text == configuration_table.renewed(text)
+
+
+def test_keys_and_defaults_are_those_of_the_configuration() -> None:
+    """What the tables show as a default is what a configuration without the key has."""
+    rows = dict(re.findall(r"^\| `([a-z._]+)` \| (.*?) \|", read(configuration_table.DOCUMENT), re.MULTILINE))
+    fields = {name.replace("_", "."): field.default for name, field in ConsumerConfig.model_fields.items()}
+    assert rows.keys() <= set(KEYS)
+    assert fields.keys() - {"given"} <= rows.keys()
+    for key, shown in rows.items():
+        if key in FETCHER_DEFAULTS:
+            assert shown == FETCHER_DEFAULTS[key]
+        elif key == "partition.assignment.strategy":
+            assert shown == ",".join(assignor.name for assignor in DEFAULT)
+        elif key in fields and fields[key] not in (None, ()) and key != "group.id":
+            given = {"group.id": "g", "bootstrap.servers": "h:1", key: shown}
+            assert getattr(ConsumerConfig.from_mapping(given), key.replace(".", "_")) == fields[key]
+
+
+def test_keys_of_its_own_are_all_told() -> None:
+    """Whoever adds a key says what it does."""
+    own = {key for key in KEYS if key in configuration_table.words()}
+    assert {
+        "crash.guardian.enable",
+        "group.instance.id.conflict.policy",
+        "group.instance.id.pool",
+        "heartbeat.active.interval.ms",
+    } <= own
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+def named(pattern: str) -> Iterator[tuple[Path, str]]:
+    """What stands in backticks and is of this form."""
+    for path in OF_USERS:
+        for words in quoted(read(path)):
+            if re.fullmatch(pattern, words):
+                yield path, words
+
+
+def test_keys_exist() -> None:
+    """Also those with a value; settings of brokers and of Spark are others' to know."""
+    found = {(path, words.partition("=")[0]) for path, words in named(r"[a-z]+(\.[a-z]+)+(=\S+)?")}
+    assert len(found) > 80
+    known = {*KEYS, *OF_OTHERS, "default.topic.config", "docker-compose.yml"}
+    wrong = [(name_of(path), key) for path, key in found if key not in known and not _is_foreign(key)]
+    assert wrong == []
+
+
+def _is_foreign(words: str) -> bool:
+    return words.startswith(("spark.", "context.", "consumer.")) or words.endswith(".py")
+
+
+def test_environment_variables_exist() -> None:
+    """Each stands for a key."""
+    known = {variable_of(key) for key in KEYS} | {PREFIX, VARIABLE}
+    found = {word for path in OF_USERS for word in re.findall(r"\b(?:CONSUMER_MEMBERSHIP|KAFKA)_\w*", read(path))}
+    assert len(found) > 5
+    assert found <= known
+
+
+def test_classes_and_exceptions_exist() -> None:
+    """By their bare names."""
+    rooms = (consumer_membership, errors, spark, admin, confluent_kafka, builtins)
+    found = {words.partition("(")[0].partition(".")[0] for _, words in named(r"[A-Z][a-z]+\w*(\.rows)?(\(.*\))?")}
+    assert {"ConfigurationError", "GroupAdmin", "KafkaSink", "Assigned"} <= found
+    assert {name for name in found if not any(hasattr(room, name) for room in rooms)} <= FOREIGN_NAMES
+
+
+def test_modules_and_loggers_exist() -> None:
+    """What begins with the package's name."""
+    for _, name in named(r"consumer_membership(\.\w+)+"):
+        if name not in LOGGERS:
+            assert pkgutil.resolve_name(name) is not None
+
+
+def test_methods_fields_and_parameters_exist() -> None:
+    """Everything with an underscore, or with brackets."""
+    callbacks = {"on_assign", "on_revoke", "on_lost", "on_commit", "on_assignment", "error_cb", "stats_cb", "oauth_cb"}
+    fixtures = {"kafka_broker"}
+    known = {
+        *dir(Consumer),
+        *dir(confluent_kafka.KafkaError),
+        *dir(spark.RunHandle),
+        *dir(spark.GroupRead),
+        *spark.Options.__annotations__,
+        *spark.__all__,
+        *MembershipView.__dataclass_fields__,
+        *KEYS,
+        *(name for call in (spark.drain, spark.run, spark.FencedError) for name in inspect.signature(call).parameters),
+    }
+    missing = []
+    for path, words in named(r"[a-z]+(_[a-z]+)*(\(.*\))?(\.[a-z_]+)?|[a-z_]+="):
+        first, _, field = words.replace("=", "").partition(").")
+        name = first.partition("(")[0]
+        if ("_" not in name and "(" not in first) or words.startswith("consumer_membership."):
+            continue
+        if name not in known | callbacks | fixtures or (field and field not in MembershipView.__dataclass_fields__):
+            missing.append((name_of(path), words))
+    assert missing == []
+
+
+def test_codes_are_kafkas_or_librdkafkas() -> None:
+    """Everything in capitals with an underscore, also outside backticks."""
+    known = {code.name.upper() for code in ErrorCode} | set(dir(confluent_kafka.KafkaError)) | OPERATIONS
+    found = set()
+    for path in OF_USERS:
+        text = re.sub(r"(?:CONSUMER_MEMBERSHIP|KAFKA)_\w*", "", prose(read(path)))
+        found |= set(re.findall(r"(?<!\w)(?:_?[A-Z]+(?:_[A-Z]+)+|_[A-Z]+)\b", text))
+    assert len(found) > 15
+    assert found <= known
+
+
+def test_files_exist() -> None:
+    """Paths below the project's root, or below the package's."""
+    found = [words for _, words in named(r"\.?[\w-]+(/[\w.-]+)+|[\w-]+\.(py|md|yml)")]
+    assert found
+    elsewhere = {"apache/kafka", name_of(benchmarks._RESULTS)}  # an image, and what a run makes
+    assert {name for name in found if not (ROOT / name).exists() and not (PACKAGE / name).exists()} <= elsewhere
+
+
+# ---- figures and words -----------------------------------------------------------------------------------------------
+
+
+def test_figures_of_the_readme_are_measured_ones() -> None:
+    """Its rows stand in the table of all figures, between the markers."""
+    (table,) = re.findall(
+        r"<!-- figures: begin -->\n(.*)<!-- figures: end -->", read(DOCS / "benchmarks.md"), re.DOTALL
+    )
+    head, _, *rows = tables(read(README))[0]
+    assert head.endswith("| confluent-kafka | here |")
+    assert len(rows) == 3
+    assert [row for row in rows if row not in table.splitlines()] == []
+
+
+def test_words_in_quotation_marks_are_those_of_the_package() -> None:
+    """Of the view, the log and the commands; `...` stands for what differs."""
+    said = [text for path in PACKAGE.rglob("*.py") for text in _texts(ast.parse(read(path)))]
+    text = re.sub(r"`[^`]*`", "", prose(read(DOCS / "troubleshooting.md")))
+    phrases = re.findall(r'"([^"]+)"', text)
+    assert len(phrases) > 30
+    parts = [part.strip() for phrase in phrases for part in phrase.split("...")]
+    assert [part for part in parts if not any(part in one for one in said)] == []
+
+
+def _texts(module: ast.Module) -> Iterator[str]:
+    """What the code can say: its strings, but for docstrings."""
+    mute = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in mute:
+            yield node.value
+
+
+def test_each_end_that_has_a_remedy_is_told() -> None:
+    """Whoever knows what helps against an error says so to its readers, too."""
+    told = re.findall(r"^\| ([A-Z_]+) \|", read(DOCS / "troubleshooting.md"), re.MULTILINE)
+    assert {error_name(code) for remedies in REMEDIES.values() for code in remedies} <= set(told)
