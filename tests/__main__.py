@@ -28,6 +28,11 @@ ROOT = Path(__file__).resolve().parent.parent
 NOT_INTEGRATION = "not integration and not docker"
 #: Beside the one of the extra `test`.
 NEWEST_PYSPARK = "4.3.0"
+#: What the installed package is asked.
+HAS_DOCUMENTS = """
+from importlib.resources import files
+assert (files("consumer_membership") / "docs" / "troubleshooting.md").is_file()
+"""
 #: Those that have a session.
 SPARK_TESTS = ("tests/spark/test_runs.py", "tests/spark/test_group_read.py", "tests/spark/test_doctor.py")
 
@@ -114,7 +119,7 @@ def newest_spark(plan: Plan) -> int:
 
 
 def wheel(_: Plan) -> int:
-    """The wheel builds, installs into an empty environment, imports, and its command answers."""
+    """The wheel builds, installs into an empty environment, imports, has its documents, and its command answers."""
     with tempfile.TemporaryDirectory() as folder:
         code = python("-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
         if code:
@@ -126,6 +131,7 @@ def wheel(_: Plan) -> int:
             lambda: run([str(home / "bin" / "pip"), "install", "-q", str(built)]),
             lambda: run([str(home / "bin" / "consumer-membership"), "--version"], Path(folder)),
             lambda: run([str(home / "bin" / "python"), "-c", "from consumer_membership import Consumer"], Path(folder)),
+            lambda: run([str(home / "bin" / "python"), "-c", HAS_DOCUMENTS], Path(folder)),
         ]
         return next((code for code in (answer() for answer in answers) if code), 0)
 

@@ -190,7 +190,7 @@ def test_example_and_view_run() -> None:
             message = consumer.poll(30)
             assert message is not None
             printed.clear()
-            partition = consumer.position(consumer.assignment())[0]
+            partition = confluent_kafka.TopicPartition("orders", 0, 1)
             of_view = {"consumer": consumer, "partition": partition, "print": lambda *values: printed.append(values)}
             exec(view, of_view)  # noqa: S102 - what the README shows
             assert printed[0] == (of_view["view"].state,)  # type: ignore[attr-defined]  # the block makes it
@@ -270,7 +270,7 @@ def test_the_two_commands_install_extras_that_exist() -> None:
     assert tests in read(ROOT / ".ci" / "run")
 
 
-LINES = [(path, line) for path, code in all_blocks("") for line in code.splitlines()]
+LINES = [(path, line) for path, code in all_blocks("") for line in code.splitlines() if line]
 
 
 @pytest.mark.parametrize(("path", "line"), LINES, ids=id_of)
@@ -413,6 +413,18 @@ def test_environment_variables_exist() -> None:
     assert found <= known
 
 
+def test_pods_are_configured_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of the manifests are read, with their values."""
+    shown = read(DOCS / "static-members.md")
+    variables = dict(re.findall(r"name: (\w+), value: \"(.*?)\"", shown))
+    assert variables.keys() <= {variable_of(key) for key in KEYS}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    config = ConsumerConfig.from_mapping({"group.id": "g", "bootstrap.servers": "h:1"})
+    assert config.group_instance_id_pool == tuple(f"orders-{number}" for number in range(8))
+    assert config.crash_guardian_enable is True
+
+
 def test_classes_and_exceptions_exist() -> None:
     """By their bare names."""
     rooms = (consumer_membership, errors, spark, admin, confluent_kafka, builtins)
@@ -443,7 +455,12 @@ def test_methods_fields_and_parameters_exist() -> None:
         *KEYS,
         *(name for call in (spark.drain, spark.run, spark.FencedError) for name in inspect.signature(call).parameters),
     }
-    missing = []
+    missing = [
+        (name_of(path), words)
+        for name, kind in (("consumer", Consumer), ("context", spark.SinkContext))
+        for path, words in named(rf"{name}\.\w+(\(.*\))?")
+        if not hasattr(kind, words.partition(".")[2].partition("(")[0])
+    ]
     for path, words in named(r"[a-z]+(_[a-z]+)*(\(.*\))?(\.[a-z_]+)?|[a-z_]+="):
         first, _, field = words.replace("=", "").partition(").")
         name = first.partition("(")[0]

@@ -25,7 +25,8 @@ _IN_WORDS: Mapping[str, str] = {
     "group.instance.id.conflict.policy": "takeover; wait with a pool",
     "group.protocol": "auto",
     "group.remote.assignor": "the broker's",
-    "heartbeat.interval.ms": f"the broker's (5 s); classic: {CLASSIC_HEARTBEAT_MS / 1000:g} s",
+    "heartbeat.interval.ms": f"the broker's (5 s); classic: {CLASSIC_HEARTBEAT_MS / 1000:g} s,"
+    " or a third of a shorter session",
     "partition.assignment.strategy": ",".join(assignor.name for assignor in DEFAULT),
     "isolation.level": "read_committed",
     "ssl.endpoint.identification.algorithm": "https",
