@@ -1,7 +1,8 @@
 """A drop-in for `confluent_kafka.Consumer` whose group membership is its own state machine on the wire.
 
 Change `from confluent_kafka import ...` to `from consumer_membership import ...`: what a consuming program imports from
-there is here too, and everything but `Consumer` is confluent-kafka's own.
+there is here too, and everything but `Consumer` is confluent-kafka's own. The folder `docs` beside this module has the
+guides: migration, configuration, static members, troubleshooting, ...
 """
 
 # First, or the module would take the name of `version`, the function.
