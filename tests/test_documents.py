@@ -139,6 +139,18 @@ def test_every_table_is_whole(path: Path) -> None:
         assert set(counts) == {counts[0]}, next(line for line, n in zip(lines, counts, strict=True) if n != counts[0])
 
 
+@pytest.mark.parametrize("path", documents(), ids=name_of)
+def test_headings_stand_alone(path: Path) -> None:
+    """With an empty line on either side, or they are read as text."""
+    lines = prose(read(path)).splitlines()
+    crowded = [
+        line
+        for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False)
+        if re.match(r"#+ ", line) and (before or after)
+    ]
+    assert crowded == []
+
+
 # ---- Python ----------------------------------------------------------------------------------------------------------
 
 

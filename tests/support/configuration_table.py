@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -22,6 +21,7 @@ from consumer_membership.config.strategies import DEFAULT
 DOCUMENT = Path(consumer_membership.__file__).parent / "docs" / "configuration.md"
 #: What the model has as None, or as Python's own value, in the words that a program would give.
 _IN_WORDS: Mapping[str, str] = {
+    "group.id": "required",
     "group.instance.id.conflict.policy": "takeover; wait with a pool",
     "group.protocol": "auto",
     "group.remote.assignor": "the broker's",
@@ -62,9 +62,7 @@ def defaults() -> Mapping[str, str]:
 
 
 def _shown(value: object) -> str:
-    if value in (None, ()) or repr(value) == "PydanticUndefined":
-        return ""
-    return str(value.value if isinstance(value, Enum) else value)
+    return "" if value in (None, ()) else str(value.value if isinstance(value, Enum) else value)
 
 
 def own_keys() -> Iterator[str]:
@@ -100,4 +98,3 @@ def renewed(text: str) -> str:
 
 if __name__ == "__main__":
     DOCUMENT.write_text(renewed(DOCUMENT.read_text()))
-    sys.exit()
