@@ -133,7 +133,7 @@ class Answers(Lifecycle):
                 self.last_error = event.error
                 self._lose_coordinator(event.error.name)
             case Verdict.REPORT:
-                self._raise(Problem.REFUSED, event.error)
+                self._report(event.error)
             case Verdict.REJOIN if self._was_removed_for_good(event.error):
                 self._fail(removed_for_good(self.instance.id, event.error))
             case Verdict.REJOIN:
@@ -149,6 +149,13 @@ class Answers(Lifecycle):
                 self._fail(event.error)
             case _:
                 assert_never(event.verdict)
+
+    def _report(self, error: BrokerError) -> None:
+        """A topic may not be described: where a look at the topics says which, the application hears it from there."""
+        if self.watch.looks_for_refused(self._now):
+            self.last_error = error
+        else:
+            self._raise(Problem.REFUSED, error)
 
     def _on_instance_held(self, event: ev.HeartbeatRejected) -> None:
         """UNRELEASED_INSTANCE_ID: what the policy says."""

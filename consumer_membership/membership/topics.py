@@ -122,6 +122,17 @@ class TopicWatch:
             return Seen()
         return self._now_without({name: error for name, error in self.unavailable.items() if name not in topics})
 
+    def looks_for_refused(self, now: Instant) -> bool:
+        """The coordinator says that a topic may not be described, but not which: whether a look tells that.
+
+        With patterns it does not: the list of all topics leaves such a one out.
+        """
+        if self._look_at is None or self._subscription.patterns:
+            return False
+        if all(error.code == UNKNOWN_TOPIC_CODE for error in self.unavailable.values()):
+            self._look_at = now
+        return True
+
     def ask(self) -> tuple[int, frozenset[str] | None]:
         """Look now: the number of the question, and the topics that it is about (None: all)."""
         self._last_request += 1

@@ -203,7 +203,7 @@ MESSAGES: dict[str, tuple[Provocation, str, Said, Said]] = {
     "group forbidden, classic": (forbidden_group, "classic", _NO_GROUP, _NO_GROUP),
     "group forbidden, consumer": (forbidden_group, "consumer", _NO_GROUP, _NO_GROUP),
     "topic forbidden, classic": (forbidden_topic, "classic", _NO_TOPIC, _NO_TOPIC),
-    "topic forbidden, consumer": (forbidden_topic, "consumer", _NO_TOPIC_848, replace(_NO_TOPIC_848, offset=None)),
+    "topic forbidden, consumer": (forbidden_topic, "consumer", _NO_TOPIC_848, _NO_TOPIC),
     # Under the consumer protocol confluent-kafka says nothing of it.
     "topic missing, classic": (missing_topic, "classic", _MISSING, _MISSING),
     "group full, classic": (full, "classic", _FULL, replace(_FULL, fatal=True)),

@@ -12,6 +12,7 @@ from consumer_membership.membership.classic import leadership as le
 from consumer_membership.membership.classic.portrait import view_of as classic_view_of
 from consumer_membership.membership.classic.settings import ClassicSettings
 from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.events import Verdict
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import UNSUPPORTED_VERSION_CODE, BrokerError, GroupProtocol, Subscription
 from tests.membership.builders import A0, B0, COORDINATOR, LOADING, Scene, named
@@ -236,3 +237,20 @@ def test_topic_that_the_blacklist_keeps_out_is_told_and_never_asked_for() -> Non
     assert (asked(scene), scene.beats[0].topics) == ([{"payments"}], ("payments",))
     assert told(saw(scene, "payments", "orders")) == [("orders", 3)]
     assert scene.answer(1, []).settle().view.waits_for == "topic 'orders' is in topic.blacklist"
+
+
+def test_topic_that_the_coordinator_refuses_is_told_once_and_by_name() -> None:
+    """Its refusal of the heartbeat does not say which topic it is; the metadata do."""
+    scene = saw(joining("closed", "open"), "closed", "open").reject(Verdict.REPORT, NOT_AUTHORIZED)
+    assert told(scene) == []
+    assert len(asked(scene)) == 2
+    saw(scene, "open", refused=["closed"])
+    assert told(scene) == [("closed", 29)]
+    scene.after(5.0).reject(Verdict.REPORT, NOT_AUTHORIZED)
+    assert told(scene) == [("closed", 29)]
+
+
+def test_refusal_beside_a_pattern_is_told_as_it_is() -> None:
+    """The list of all topics leaves out what may not be described."""
+    scene = joining("closed", pattern="^open").reject(Verdict.REPORT, NOT_AUTHORIZED)
+    assert told(scene) == [(None, 29)]
