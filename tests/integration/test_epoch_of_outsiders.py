@@ -66,8 +66,13 @@ def config(broker: Broker, group: str, protocol: str, **more: object) -> dict[st
 
 
 def settled(consumer: AnyConsumer) -> None:
-    """Poll until it has the topic's two partitions."""
-    until(lambda: consumer.poll(0.05) is None and len(consumer.assignment()) == 2)
+    """Poll until it has the topic's two partitions; ours until its view shows them, which is a moment later."""
+
+    def is_settled() -> bool:
+        has_them = consumer.poll(0.05) is None and len(consumer.assignment()) == 2
+        return has_them and (not isinstance(consumer, Consumer) or len(consumer.membership().owned) == 2)
+
+    until(is_settled)
 
 
 def refusal_of_transaction(broker: Broker, metadata: object, at: TopicPartition) -> int:
