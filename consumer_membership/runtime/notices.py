@@ -11,11 +11,6 @@ from consumer_membership.types import BrokerError
 _NO_TIMESTAMP = (TIMESTAMP_NOT_AVAILABLE, -1)
 
 
-def fatal_words(error: BrokerError) -> str:
-    """The error that ended the membership, and what helps where that is known."""
-    return str(error)
-
-
 def kafka_error(error: BrokerError) -> KafkaError:
     """The error with the broker's own code and words; librdkafka's words where the broker said none."""
     if error.message or error.remedy:
@@ -30,7 +25,7 @@ def error_message(notice: RaiseToApplication) -> Message:
     Its value is the words: a message without one is false, and `if not message: continue` would pass over it.
     """
     if notice.problem is Problem.FATAL:
-        error = KafkaError(notice.error.code, fatal_words(notice.error), fatal=True)
+        error = KafkaError(notice.error.code, str(notice.error), fatal=True)
     else:
         error = kafka_error(notice.error)
     words = error.str().encode()

@@ -28,7 +28,7 @@ from consumer_membership.membership.funnel import SUBSCRIPTION_ERRORS
 from consumer_membership.runtime.book import OffsetBook
 from consumer_membership.runtime.duty import Duty
 from consumer_membership.runtime.mailroom import Mailroom
-from consumer_membership.runtime.notices import error_message, fatal_words
+from consumer_membership.runtime.notices import error_message
 from consumer_membership.runtime.steps import Steps
 from consumer_membership.runtime.turnstile import Turnstile
 from consumer_membership.types import FATAL_CODE
@@ -141,7 +141,7 @@ class Performer:
     def refuse_if_fatal(self, what: str) -> None:
         """Raise if the member was refused for good."""
         if self._fatal is not None:
-            raise FatalGroupError(f"{what}: {fatal_words(self._fatal.error)}", FATAL_CODE)
+            raise FatalGroupError(f"{what}: {self._fatal.error}", FATAL_CODE)
 
     def forgive(self) -> None:
         """Forget a fatal error whose cause was the subscription: another one takes its place."""

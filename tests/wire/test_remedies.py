@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.membership.classic.exchanges import ClassicVerdict, JoinRejected, SyncRejected
 from consumer_membership.membership.events import Verdict
-from consumer_membership.runtime.notices import fatal_words, kafka_error
+from consumer_membership.runtime.notices import kafka_error
 from consumer_membership.types import BrokerError, GroupProtocol
 from consumer_membership.wire import classic_answers
 from consumer_membership.wire.remedies import REMEDIES, Request, with_remedy
@@ -44,7 +44,7 @@ FATAL_SYNC = [code for code in ErrorCode if classic_answers.sync_verdict(code) i
 
 def check(error: BrokerError, request: Request) -> None:
     """One advice, at the end; of the other protocol not a word, but where the fact itself is about it."""
-    told, remedy = fatal_words(error), REMEDIES[request].get(error.code, "")
+    told, remedy = str(error), REMEDIES[request].get(error.code, "")
     assert error.remedy == remedy
     assert told.count(remedy) == 1 if remedy else told == str(error)
     for protocol in set(GroupProtocol) - request.protocols:
@@ -89,11 +89,11 @@ def test_full_group_names_its_own_protocol_s_limit() -> None:
     """A full classic group was once told of both limits in one sentence."""
     joined = classic_answers.join_group(join_answer(code=81), "g", join_order())
     assert isinstance(joined, JoinRejected)
-    assert fatal_words(joined.error) == (
+    assert str(joined.error) == (
         "GROUP_MAX_SIZE_REACHED: Consumer group g already has the configured maximum number of members; raise "
         "group.max.size on the brokers, or run fewer members"
     )
-    assert fatal_words(heartbeat_error(81, None, "g")) == (
+    assert str(heartbeat_error(81, None, "g")) == (
         "GROUP_MAX_SIZE_REACHED: The consumer group has reached its maximum capacity; raise group.consumer.max.size on "
         "the brokers, or run fewer members"
     )
@@ -103,12 +103,12 @@ def test_classic_member_is_not_asked_for_the_consumer_protocol() -> None:
     """UNSUPPORTED_VERSION of a JoinGroup."""
     joined = classic_answers.join_group(join_answer(code=35), "g", join_order())
     assert isinstance(joined, JoinRejected)
-    assert not [key for key in KEYS[GroupProtocol.CONSUMER] if key in fatal_words(joined.error)]
+    assert not [key for key in KEYS[GroupProtocol.CONSUMER] if key in str(joined.error)]
 
 
 def test_error_without_a_known_remedy_is_left_as_it_is() -> None:
     """The same value, and the name where there are no words."""
     error = BrokerError(code=-1, name="UNKNOWN_SERVER_ERROR")
     assert with_remedy(Request.JOIN, error) is error
-    assert (error.words, fatal_words(error)) == ("UNKNOWN_SERVER_ERROR", "UNKNOWN_SERVER_ERROR")
+    assert (error.words, str(error)) == ("UNKNOWN_SERVER_ERROR", "UNKNOWN_SERVER_ERROR")
     assert kafka_error(error).str() == "UNKNOWN_SERVER_ERROR"
