@@ -30,7 +30,7 @@ from consumer_membership.config.security import HONOURED_BY_TLS
 from consumer_membership.config.strategies import DEFAULT
 from consumer_membership.devbroker.existing import VARIABLE
 from consumer_membership.membership.classic.assignors.checked import assign_checked
-from consumer_membership.runtime.lines import _CONTEXTS as LOGGERS
+from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
 from consumer_membership.types import GroupProtocol
 from consumer_membership.wire.remedies import REMEDIES
 from consumer_membership.wire.verdicts import error_name

@@ -13,8 +13,8 @@ from consumer_membership.admin.reports import GroupReport, Removal
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.texts import checked_keys
 from consumer_membership.errors import UseError
-from consumer_membership.runtime.group_client import GroupClient
-from consumer_membership.runtime.security import Security
+from consumer_membership.runtime.network.group_client import GroupClient
+from consumer_membership.runtime.network.security import Security
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 
 AnswerT = TypeVar("AnswerT")

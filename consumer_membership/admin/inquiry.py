@@ -21,7 +21,12 @@ from consumer_membership.admin.refusals import (
 )
 from consumer_membership.admin.reports import GroupReport, Removal
 from consumer_membership.errors import TransportError
-from consumer_membership.runtime.group_client import BrokerRefusal, GroupClient, GroupDescription, MemberIdentity
+from consumer_membership.runtime.network.group_client import (
+    BrokerRefusal,
+    GroupClient,
+    GroupDescription,
+    MemberIdentity,
+)
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata
 
 AnswerT = TypeVar("AnswerT")

@@ -16,7 +16,12 @@ from tenacity import (
 from consumer_membership.admin.refusals import TOPIC_FORBIDDEN
 from consumer_membership.admin.reports import PartitionProgress
 from consumer_membership.errors import TransportError
-from consumer_membership.runtime.group_client import BrokerRefusal, GroupClient, GroupDescription, MemberDescription
+from consumer_membership.runtime.network.group_client import (
+    BrokerRefusal,
+    GroupClient,
+    GroupDescription,
+    MemberDescription,
+)
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata | BrokerError]

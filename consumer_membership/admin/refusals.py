@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from consumer_membership.errors import GroupError, MembershipError, UnsupportedProtocolError
-from consumer_membership.runtime.group_client import BrokerRefusal
+from consumer_membership.runtime.network.group_client import BrokerRefusal
 
 NOT_FOUND = "GROUP_ID_NOT_FOUND"
 NOT_OFFERED = "UNSUPPORTED_VERSION"

@@ -8,7 +8,7 @@ from consumer_membership.admin import arguments
 from consumer_membership.admin.refusals import UNKNOWN_MEMBER
 from consumer_membership.admin.reports import Removal, RemovalOutcome
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.runtime.group_client import GroupDescription, MemberDescription, MemberIdentity
+from consumer_membership.runtime.network.group_client import GroupDescription, MemberDescription, MemberIdentity
 from consumer_membership.types import BrokerError, GroupProtocol
 
 #: Java's words; the coordinator logs them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from consumer_membership.runtime.group_client import GroupDescription, MemberDescription, MemberIdentity
+from consumer_membership.runtime.network.group_client import GroupDescription, MemberDescription, MemberIdentity
 from consumer_membership.types import BrokerAddress
 
 

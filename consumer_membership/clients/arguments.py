@@ -19,7 +19,7 @@ from consumer_membership.clients.faults import (
 )
 from consumer_membership.config import SubscriptionSettings
 from consumer_membership.membership.patterns import NotPosixError, as_written, translate
-from consumer_membership.runtime.handle import HandleCallbacks
+from consumer_membership.runtime.application.handle import HandleCallbacks
 from consumer_membership.text import LONGEST_STRING, LONGEST_TOPIC, excerpt, problem_of
 from consumer_membership.types import LeaveOption, Subscription, TopicPattern
 

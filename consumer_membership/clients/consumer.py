@@ -26,10 +26,10 @@ from consumer_membership.clients.rebalance import listener_of
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.environment import naming_variables
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.fetcher import key_of
-from consumer_membership.runtime.member_thread import member_thread
+from consumer_membership.runtime.application.fetcher import key_of
+from consumer_membership.runtime.application.session import Session
+from consumer_membership.runtime.network.member_thread import member_thread
 from consumer_membership.runtime.ports import PortFactory
-from consumer_membership.runtime.session import Session
 from consumer_membership.types import JOIN_EPOCH, NO_EPOCH
 
 if TYPE_CHECKING:  # importing confluent_kafka.admin takes time, and its users import it themselves
@@ -78,7 +78,7 @@ class Consumer:
             )
         self._session = session
         # What the hot path of `poll` reads, and nothing else.
-        self._mailbox = session.mailroom.mailbox
+        self._mailbox = session.order_queue.mailbox
         self._ready = session.deliveries.ready
         self._is_layout_checked = False
 

@@ -8,10 +8,10 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from consumer_membership.clients.arguments import OnCommit
 from consumer_membership.membership.effects import CommitCompleted
-from consumer_membership.runtime.data_plane import placed
-from consumer_membership.runtime.fetcher import key_of
-from consumer_membership.runtime.notices import kafka_error
-from consumer_membership.runtime.open_commits import NO_OFFSET_CODE
+from consumer_membership.runtime.application.data_plane import placed
+from consumer_membership.runtime.application.fetcher import key_of
+from consumer_membership.runtime.application.notices import kafka_error
+from consumer_membership.runtime.application.open_commits import NO_OFFSET_CODE
 from consumer_membership.types import BrokerError, CommittedOffsets, OffsetAndMetadata, Offsets
 from consumer_membership.types import TopicPartition as Partition
 

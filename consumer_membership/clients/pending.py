@@ -7,10 +7,10 @@ from confluent_kafka import TopicPartition
 from consumer_membership.clients.faults import CommitFailedError, at_the_door
 from consumer_membership.clients.outcomes import outcome, overall_error
 from consumer_membership.errors import CommitError
-from consumer_membership.runtime.commits import Commits
-from consumer_membership.runtime.data_plane import domain_offset
-from consumer_membership.runtime.fetcher import key_of
-from consumer_membership.runtime.notices import kafka_error
+from consumer_membership.runtime.application.commits import Commits
+from consumer_membership.runtime.application.data_plane import domain_offset
+from consumer_membership.runtime.application.fetcher import key_of
+from consumer_membership.runtime.application.notices import kafka_error
 from consumer_membership.types import TIMED_OUT_CODE, Offsets
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from consumer_membership.clients.arguments import listener_callback
-from consumer_membership.runtime.listener import RebalanceCallback, RebalanceListener
+from consumer_membership.runtime.application.listener import RebalanceCallback, RebalanceListener
 from consumer_membership.types import TopicPartition as Partition
 
 ConsumerT = TypeVar("ConsumerT")

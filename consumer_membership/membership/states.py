@@ -75,7 +75,7 @@ SILENT: frozenset[MemberState] = frozenset({_S.UNSUBSCRIBED, _S.FENCED, _S.STALE
 
 
 def diagram() -> str:
-    """The transition table as a Mermaid state diagram; the package map carries it and a test keeps both equal."""
+    """The transition table as a Mermaid state diagram; docs/architecture.md carries it and a test keeps both equal."""
     lines = ["stateDiagram-v2", f"    [*] --> {_S.UNSUBSCRIBED}"]
     for state in MemberState:
         lines += [f"    {state} --> {after}" for after in MemberState if after in VALID_TRANSITIONS[state]]

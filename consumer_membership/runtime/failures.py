@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from consumer_membership.runtime.lines import RoomLog
+from consumer_membership.runtime.log_lines import RoomLog
 
 logger = RoomLog("consumer_membership.network", "BROKER")
 

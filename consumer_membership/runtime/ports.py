@@ -13,9 +13,9 @@ from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.connections import BrokerTraffic
-from consumer_membership.runtime.lines import ConsumerLines
+from consumer_membership.runtime.log_lines import ConsumerLines
 from consumer_membership.runtime.mailbox import Mailbox
+from consumer_membership.runtime.network.connections import BrokerTraffic
 from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, TopicPartition
 
 

@@ -19,7 +19,7 @@ from consumer_membership.errors import (
     MembershipError,
     TransportError,
 )
-from consumer_membership.runtime.group_client import GroupClient
+from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.spark.plan import MemberPlan, Partition
 
 if TYPE_CHECKING:

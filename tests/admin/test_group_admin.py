@@ -17,8 +17,8 @@ from consumer_membership.errors import (
 )
 from consumer_membership.types import BrokerAddress, GroupProtocol, TopicPartition
 from tests.runtime.clients import FIND, LIST_OFFSETS, PATIENCE_S, refusal_at_the_end
-from tests.runtime.test_cluster_client import asked_partitions, offsets_answer
-from tests.runtime.test_group_client import DESCRIBE, DESCRIBE_CLASSIC, LEAVE, script
+from tests.runtime.network.test_cluster_client import asked_partitions, offsets_answer
+from tests.runtime.network.test_group_client import DESCRIBE, DESCRIBE_CLASSIC, LEAVE, script
 from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, ScriptedBroker, Topic
 from tests.wire.groups import (
     TOPIC_ID,

@@ -11,12 +11,12 @@ from consumer_membership.admin import GroupReport, PartitionProgress
 from consumer_membership.admin.progress import end_offsets, partitions_of, progress
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
-from consumer_membership.runtime.group_client import BrokerRefusal, GroupClient
+from consumer_membership.runtime.network.group_client import BrokerRefusal, GroupClient
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 from consumer_membership.wire.verdicts import broker_error
 from tests.admin.builders import group, member, partitions
 from tests.runtime.clients import PATIENCE_S, answers, settings
-from tests.runtime.test_cluster_client import asked_partitions, offset_by_node, offsets_answer
+from tests.runtime.network.test_cluster_client import asked_partitions, offset_by_node, offsets_answer
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker, Topic
 from tests.wire.groups import TOPIC_ID
 

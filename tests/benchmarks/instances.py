@@ -49,7 +49,7 @@ class Steps:
         return self.first_record - self.constructing
 
 
-class Life:
+class Lifetime:
     """One process of an instance."""
 
     def __init__(self, kind: str, job: Job) -> None:
@@ -118,7 +118,7 @@ class Instance:
     def __init__(self, kind: str, job: Job) -> None:
         self._kind = kind
         self._job = job
-        self.lives: list[Life] = []
+        self.lives: list[Lifetime] = []
 
     @property
     def name(self) -> str:
@@ -126,15 +126,15 @@ class Instance:
         return self._job.config["group.instance.id"]
 
     @property
-    def life(self) -> Life:
+    def life(self) -> Lifetime:
         """The latest one."""
         return self.lives[-1]
 
-    def start(self) -> Life:
+    def start(self) -> Lifetime:
         """A new life, which begins now."""
         number = len(self.lives)
         ledger = f"{self._job.ledger}-{number}" if self._job.ledger else ""
-        self.lives.append(Life(self._kind, replace(self._job, ledger=ledger)))
+        self.lives.append(Lifetime(self._kind, replace(self._job, ledger=ledger)))
         return self.life
 
 
@@ -207,7 +207,7 @@ class StaticGroup:
             life.kill()
         self._folder.cleanup()
 
-    def lives(self) -> list[Life]:
+    def lives(self) -> list[Lifetime]:
         """All of them, in the order of their start."""
         return sorted((life for one in self.instances for life in one.lives), key=lambda life: life.started_at)
 

@@ -30,7 +30,7 @@ from consumer_membership.membership.events import CommitRequested, Event, LeaveR
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.lines import ConsumerLines
+from consumer_membership.runtime.log_lines import ConsumerLines
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.ports import MemberFigures
 from consumer_membership.types import (

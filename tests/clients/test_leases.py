@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from consumer_membership import Consumer
-from consumer_membership.runtime.session import WAITS_FOR_WORD
+from consumer_membership.runtime.application.session import WAITS_FOR_WORD
 from tests.clients.application import Called, at, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread

@@ -107,7 +107,7 @@ def test_commit_after_a_seek_is_of_what_was_consumed_before_it(consumers: Consum
 
 def test_heavy_records_make_small_batches(consumers: ConsumerFactory, topic: str) -> None:
     """The buffer is bounded by weight: it is memory on top of librdkafka's queue."""
-    from consumer_membership.runtime import fetcher  # noqa: PLC0415
+    from consumer_membership.runtime.application import fetcher  # noqa: PLC0415
 
     consumer = consumers()
     consumer.assign([Wanted(topic, 0, 0)])

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership import Consumer
-from consumer_membership.runtime import handle_watch
+from consumer_membership.runtime.application import handle_watch
 from tests.clients.application import at, drain, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
@@ -172,4 +172,4 @@ def test_handle_that_lost_its_brokers_fetches_again(shutting_down: ShuttingDown)
             assert shutting_down.fetched_from() == start
             if consumer._session._fetcher.handle is not handle:  # type: ignore[union-attr]
                 return
-    pytest.fail("no handle lost its brokers; if librdkafka has mended this, runtime/handle_watch.py can go")
+    pytest.fail("no handle lost its brokers; if librdkafka has mended this, runtime/application/handle_watch.py can go")

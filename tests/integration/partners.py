@@ -24,7 +24,7 @@ from tests.integration.nursery import NURSERY, Descriptor, take_up
 from tests.runtime.guardian.processes import wait_until
 from tests.support.partners.__main__ import live
 from tests.support.partners.books import Account, Told, doubles, repetitions
-from tests.support.partners.life import Client, Life, Strategy
+from tests.support.partners.life import Client, Lifetime, Strategy
 from tests.support.partners.speech import now_ms
 
 #: A bound against hanging, not a measurement: on a busy machine six processes, one of them a JVM, take long to start.
@@ -32,7 +32,7 @@ PATIENCE_S = 90.0
 _ASKED_S = 10.0
 
 
-def _live(life: Life, stdout: Descriptor, stderr: Descriptor) -> None:
+def _live(life: Lifetime, stdout: Descriptor, stderr: Descriptor) -> None:
     take_up(stdout=stdout, stderr=stderr)
     live(life)
 
@@ -40,7 +40,7 @@ def _live(life: Life, stdout: Descriptor, stderr: Descriptor) -> None:
 class Partner:
     """One process; killed at the latest when its context is left. Its log goes to a file in `folder`."""
 
-    def __init__(self, life: Life, folder: Path) -> None:
+    def __init__(self, life: Lifetime, folder: Path) -> None:
         self.life = life
         self.account = Account()
         self.changed = threading.Condition()
@@ -161,8 +161,8 @@ class Company:
         instance_id: str | None = None,
         session_timeout_ms: int = 10_000,
     ) -> Partner:
-        """Start another member; what the words mean stands at `Life`."""
-        life = Life(
+        """Start another member; what the words mean stands at `Lifetime`."""
+        life = Lifetime(
             client=client,
             bootstrap_servers=self.bootstrap_servers,
             group=self.group,

@@ -37,7 +37,7 @@ PROTOCOLS = {
 
 
 @dataclass(slots=True)
-class Life:
+class Lifetime:
     """One consumer of one partition, and what it saw."""
 
     consumer: AnyConsumer
@@ -88,12 +88,12 @@ class Stage:
         }
 
     def play(
-        self, kind: Callable[..., AnyConsumer], scene: Callable[[Life, Stage], None]
+        self, kind: Callable[..., AnyConsumer], scene: Callable[[Lifetime, Stage], None]
     ) -> tuple[tuple[Calls, Records], dict[str, int]]:
         """What a consumer of this kind saw in this scene, and what its group has committed when it has ended."""
         group = unique("group")
         with closing(kind({**self.config, "group.id": group})) as consumer:
-            life = Life(consumer)
+            life = Lifetime(consumer)
             scene(life, self)
         return (life.calls, life.records), self.committed(group)
 
@@ -108,13 +108,13 @@ class Stage:
         }
 
 
-def read_some(life: Life, stage: Stage) -> None:
+def read_some(life: Lifetime, stage: Stage) -> None:
     """Take a hundred records; many more wait in the buffer."""
     life.subscribe(stage.topic)
     life.poll_until(lambda: len(life.records) == READ)
 
 
-def unsubscribed(life: Life, stage: Stage) -> None:
+def unsubscribed(life: Lifetime, stage: Stage) -> None:
     """By `poll` until the revocation, and longer."""
     read_some(life, stage)
     life.consumer.unsubscribe()
@@ -122,7 +122,7 @@ def unsubscribed(life: Life, stage: Stage) -> None:
     assert life.consumer.poll(0.3) is None
 
 
-def unsubscribed_in_batches(life: Life, stage: Stage) -> None:
+def unsubscribed_in_batches(life: Lifetime, stage: Stage) -> None:
     """By `consume`."""
     read_some(life, stage)
     life.consumer.unsubscribe()
@@ -130,20 +130,20 @@ def unsubscribed_in_batches(life: Life, stage: Stage) -> None:
     assert life.consumer.consume(READ, 0.3) == []
 
 
-def unsubscribed_and_closed(life: Life, stage: Stage) -> None:
+def unsubscribed_and_closed(life: Lifetime, stage: Stage) -> None:
     """Without another poll."""
     read_some(life, stage)
     life.consumer.unsubscribe()
 
 
-def resubscribed(life: Life, stage: Stage) -> None:
+def resubscribed(life: Lifetime, stage: Stage) -> None:
     """To the same topic, once the old membership is over: from the record after the last one."""
     unsubscribed(life, stage)
     life.subscribe(stage.topic)
     life.poll_until(lambda: len(life.records) == 2 * READ)
 
 
-SCENES: dict[Callable[[Life, Stage], None], dict[str, int]] = {
+SCENES: dict[Callable[[Lifetime, Stage], None], dict[str, int]] = {
     unsubscribed: {"topic": READ},
     unsubscribed_in_batches: {"topic": READ},
     unsubscribed_and_closed: {"topic": READ},
@@ -154,7 +154,7 @@ SCENES: dict[Callable[[Life, Stage], None], dict[str, int]] = {
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("scene", SCENES)
 def test_nothing_more_comes_and_offsets_are_confluent_kafka_s(
-    kafka: Broker, protocol: str, scene: Callable[[Life, Stage], None]
+    kafka: Broker, protocol: str, scene: Callable[[Lifetime, Stage], None]
 ) -> None:
     """Not one record of what was given up; what was handed out last is what is committed, and the next start."""
     stage = Stage(kafka, protocol)
@@ -166,7 +166,7 @@ def test_nothing_more_comes_and_offsets_are_confluent_kafka_s(
 # ---- another subscription at once -----------------------------------------------------------------------------------
 
 
-def resubscribed_at_once(life: Life, stage: Stage) -> None:
+def resubscribed_at_once(life: Lifetime, stage: Stage) -> None:
     """To the same topic, without a poll in between."""
     read_some(life, stage)
     life.consumer.unsubscribe()
@@ -174,7 +174,7 @@ def resubscribed_at_once(life: Life, stage: Stage) -> None:
     life.poll_until(lambda: len(life.records) == 2 * READ)
 
 
-def replaced(life: Life, stage: Stage, *, leaves: bool) -> None:
+def replaced(life: Lifetime, stage: Stage, *, leaves: bool) -> None:
     """By the other topic."""
     read_some(life, stage)
     if leaves:

@@ -12,13 +12,13 @@ from confluent_kafka.admin import AdminClient
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.classic.exchanges import ClassicVerdict, JoinRejected
+from consumer_membership.runtime.guardian.leave_requests import Will
 from consumer_membership.runtime.guardian.leaving import leave
-from consumer_membership.runtime.guardian.wills import Will
 from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from tests.runtime.guardian.consumers import ConsumerProcess
+from tests.runtime.guardian.leave_requests import will
 from tests.runtime.guardian.processes import PATIENCE_S, has_ended, pss_bytes, wait_until
-from tests.runtime.guardian.wills import will
-from tests.runtime.test_classic_client_floors import Cluster, Member, with_members
+from tests.runtime.network.test_classic_client_floors import Cluster, Member, with_members
 from tests.support.kafka import create_topic, unique
 from tests.wire.classic import join_order
 

@@ -13,8 +13,8 @@ from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.runtime.mailbox import Mailbox
-from consumer_membership.runtime.network_thread import NetworkThread
-from consumer_membership.runtime.observer import LogObserver
+from consumer_membership.runtime.network.observer import LogObserver
+from consumer_membership.runtime.network.thread import NetworkThread
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription
 from tests.support.kafka import create_topic, unique
 from tests.support.protocols import CONSUMER_ONLY

@@ -18,10 +18,10 @@ from tests.integration.nursery import NURSERY, Descriptor
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until
 from tests.support import victim
-from tests.support.victim import Life, Order, Point
+from tests.support.victim import Lifetime, Order, Point
 
 
-def _live(life: Life, orders: Descriptor, reports: Descriptor, log: Descriptor) -> None:
+def _live(life: Lifetime, orders: Descriptor, reports: Descriptor, log: Descriptor) -> None:
     victim.live(life, orders.detach(), reports.detach(), log.detach())
 
 
@@ -96,7 +96,7 @@ class Victim:
             "heartbeat.interval.ms": 200,
         }
         settings |= {key.replace("_", "."): value for key, value in config.items() if value is not None}
-        self._life = Life(
+        self._life = Lifetime(
             config=settings, topic=topic, dies_at=dies_at, is_armed=is_armed, request_timeout_s=request_timeout_s
         )
         self.account = Account()

@@ -9,7 +9,7 @@ from typing import TypeVar
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.membership.effects import CommitOffsets, Heartbeat, SendHeartbeat
-from consumer_membership.runtime.broker_client import BrokerClient
+from consumer_membership.runtime.network.broker_client import BrokerClient
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
 from tests.support.scripted_broker import Answer, Received, Script, ScriptedBroker
 

@@ -39,7 +39,7 @@ from consumer_membership.types import LeaveOption, OffsetAndMetadata, Subscripti
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
-#: How long a poll may wait before it looks into the mailbox; a real one waits less (`runtime.mailroom`).
+#: How long a poll may wait before it looks into the mailbox; a real one waits less (`runtime.order_queue`).
 SLICE_S = 0.1
 STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)
 _STEP_OF: dict[type[StepEffect], Step] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-MAP = ROOT / "consumer_membership" / "README.md"
+MAP = ROOT / "consumer_membership" / "docs" / "architecture.md"
 DOCS = ROOT / "consumer_membership" / "docs"
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -31,7 +31,7 @@ from consumer_membership.membership.effects import CommitOffsets, Effect, SendHe
 from consumer_membership.membership.member import Member
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.states import MemberState
-from consumer_membership.runtime import member_requests
+from consumer_membership.runtime.network import member_requests
 
 _POLL_S = 0.02
 #: prctl's number for "this signal when the parent ends": a process that is stopped cannot see its parent's end itself.
@@ -83,7 +83,7 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class Lifetime:
     """What a process is told at its start."""
 
     config: dict[str, object]
@@ -166,7 +166,7 @@ class Trap:
 class Application:
     """Subscribes, polls, reports, and obeys."""
 
-    def __init__(self, life: Life, trap: Trap) -> None:
+    def __init__(self, life: Lifetime, trap: Trap) -> None:
         self._trap = trap
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._standing: tuple[object, ...] = ()
@@ -259,7 +259,7 @@ class Application:
         say(call=call, partitions=sorted(partition.partition for partition in partitions))
 
 
-def live(life: Life, orders: int, reports: int, log: int) -> None:
+def live(life: Lifetime, orders: int, reports: int, log: int) -> None:
     """Be one member, with these file descriptors for stdin, stdout and stderr."""
     for place, descriptor in enumerate((orders, reports, log)):
         os.dup2(descriptor, place)

@@ -11,7 +11,7 @@ _PRINT = r"""
 import re, sys
 print(*sorted(name for name in sys.modules if re.fullmatch(r"kio\.schema\.\w+\.v\d+\.(request|response)", name)))
 """
-_IMPORT = "import consumer_membership.runtime.broker_client"
+_IMPORT = "import consumer_membership.runtime.network.broker_client"
 _SPEAK = """
 from consumer_membership.wire.requests import metadata_of_names
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange

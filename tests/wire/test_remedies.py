@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.membership.classic.exchanges import ClassicVerdict, JoinRejected, SyncRejected
 from consumer_membership.membership.events import Verdict
-from consumer_membership.runtime.notices import kafka_error
+from consumer_membership.runtime.application.notices import kafka_error
 from consumer_membership.types import BrokerError, GroupProtocol
 from consumer_membership.wire import classic_answers
 from consumer_membership.wire.remedies import REMEDIES, Request, with_remedy

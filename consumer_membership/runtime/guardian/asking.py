@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from consumer_membership.runtime.guardian.wills import HELLO, QUESTION, Address, Frames, Will
+from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Address, Frames, Will
 from consumer_membership.wire import bare
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 from consumer_membership.config.settings import SaslSettings
 from consumer_membership.errors import AuthenticationError
-from consumer_membership.runtime.guardian.wills import QUESTION
-from consumer_membership.runtime.passwords import password_mechanism
+from consumer_membership.runtime.guardian.leave_requests import QUESTION
+from consumer_membership.runtime.network.passwords import password_mechanism
 from consumer_membership.wire import bare
 from consumer_membership.wire.sasl import Mechanism, judge_handshake, judge_reply
 

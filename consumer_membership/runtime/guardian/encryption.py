@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from consumer_membership.config.settings import TlsSettings
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.runtime.tls import explain, tls_context
+from consumer_membership.runtime.network.tls import explain, tls_context
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from consumer_membership.runtime.guardian.asking import NoAnswerError, RefusedError, ask, shown
-from consumer_membership.runtime.guardian.wills import Address, Will
+from consumer_membership.runtime.guardian.leave_requests import Address, Will
 from consumer_membership.wire import bare
 
 #: How long a leave is tried: most of a session's 45 s, after which it is pointless.

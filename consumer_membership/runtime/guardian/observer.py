@@ -13,9 +13,9 @@ from consumer_membership.membership.classic.exchanges import SendClassicLeave
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Frames, Will
 from consumer_membership.runtime.guardian.owner import Guardian
-from consumer_membership.runtime.guardian.wills import HELLO, QUESTION, Frames, Will
-from consumer_membership.runtime.security import Security
+from consumer_membership.runtime.network.security import Security
 from consumer_membership.types import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,

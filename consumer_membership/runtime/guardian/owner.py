@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from consumer_membership.runtime.guardian.wills import Will, line_of
+from consumer_membership.runtime.guardian.leave_requests import Will, line_of
 
 _LOG = logging.getLogger("consumer_membership.guardian")
 

@@ -14,9 +14,9 @@ import threading
 import time
 
 from consumer_membership.runtime.guardian.asking import load_for
+from consumer_membership.runtime.guardian.leave_requests import Ledger, Will
 from consumer_membership.runtime.guardian.leaving import Level, leave
 from consumer_membership.runtime.guardian.watch import ParentWatch
-from consumer_membership.runtime.guardian.wills import Ledger, Will
 
 _PIPE, _STDERR = 0, 2
 _READ_BYTES = 1 << 16

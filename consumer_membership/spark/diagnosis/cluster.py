@@ -19,7 +19,7 @@ from consumer_membership.admin import MemberDescription, MemberIdentity
 from consumer_membership.admin.refusals import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED, TOPIC_FORBIDDEN
 from consumer_membership.config import ConnectionSettings, ConsumerConfig, TlsSettings
 from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
-from consumer_membership.runtime.group_client import BrokerRefusal, GroupClient, GroupDescription
+from consumer_membership.runtime.network.group_client import BrokerRefusal, GroupClient, GroupDescription
 from consumer_membership.spark.diagnosis.examination import Endpoint
 from consumer_membership.types import BrokerAddress, GroupProtocol
 

@@ -11,7 +11,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from tests.benchmarks.workers.instance import Job, Life
+from tests.benchmarks.workers.instance import Job, Lifetime
 from tests.benchmarks.workers.member import NUMBER_AND_TIME
 from tests.benchmarks.workers.wiring import END, job_of, next_order, say
 
@@ -34,7 +34,7 @@ def main() -> None:
     """Live."""
     running = time.monotonic()
     job = job_of(Job)
-    life = Life(job)
+    life = Lifetime(job)
     say("running", at=running)
     ledger = os.open(job.ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while next_order() != END:
@@ -45,7 +45,7 @@ def main() -> None:
     life.leave()
 
 
-def _one_batch(life: Life, ledger: int, size: int) -> None:
+def _one_batch(life: Lifetime, ledger: int, size: int) -> None:
     batch = [message for message in life.consumer.consume(size, _POLL_S) if life.is_record(message)]
     if not batch:
         return

@@ -43,7 +43,7 @@ class Job:
     ledger: str = ""
 
 
-class Life:
+class Lifetime:
     """A consumer from its import on; the words that it says are the steps in their order."""
 
     def __init__(self, job: Job) -> None:
@@ -101,7 +101,7 @@ def _say(word: str, partitions: list[TopicPartition]) -> None:
 def main() -> None:
     """Live."""
     running = time.monotonic()
-    life = Life(job_of(Job))
+    life = Lifetime(job_of(Job))
     say("running", at=running)
     while next_order() != END:
         try:

@@ -11,11 +11,11 @@ from datetime import timedelta
 import pytest
 from kio.schema.errors import ErrorCode
 
+from consumer_membership.runtime.guardian.leave_requests import Will
 from consumer_membership.runtime.guardian.leaving import Level, Outcome, leave
-from consumer_membership.runtime.guardian.wills import Will
 from consumer_membership.types import GroupProtocol
-from tests.runtime.guardian.wills import will
-from tests.runtime.test_transport import unused_port
+from tests.runtime.guardian.leave_requests import will
+from tests.runtime.network.test_transport import unused_port
 from tests.support.scripted_broker import DISCONNECT, NEWEST, Answer, Raw, Received, ScriptedBroker
 
 HEARTBEAT, FIND, LEAVE_GROUP = 68, 10, 13

@@ -12,10 +12,10 @@ from consumer_membership.membership.events import TimePassed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.observer import CLASSIC_GUARDED, GUARDED, GuardianObserver
-from consumer_membership.runtime.security import Security
+from consumer_membership.runtime.network.security import Security
 from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from consumer_membership.wire.versions import SPOKEN, Api
-from tests.runtime.guardian.wills import NotedGuardian, view
+from tests.runtime.guardian.leave_requests import NotedGuardian, view
 from tests.support.scripted_broker import _parse
 
 SETTINGS = ConnectionSettings(

@@ -12,9 +12,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.runtime.guardian.owner import Guardian
+from tests.runtime.guardian.leave_requests import will
 from tests.runtime.guardian.processes import Application, has_ended, wait_until
 from tests.runtime.guardian.test_leaving import HEARTBEAT, script
-from tests.runtime.guardian.wills import will
 from tests.support.scripted_broker import ScriptedBroker
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ PRELUDE = """
 import logging, socket, time
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
 from consumer_membership.runtime.guardian.owner import OF_THIS_PROCESS
-from tests.runtime.guardian.wills import will
+from tests.runtime.guardian.leave_requests import will
 place = (sys.argv[1], int(sys.argv[2]))
 guardian = OF_THIS_PROCESS.get()
 def leaver(name, key=None):

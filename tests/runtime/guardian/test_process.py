@@ -16,12 +16,12 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.runtime.guardian import script as script_module
-from consumer_membership.runtime.guardian.wills import line_of
+from consumer_membership.runtime.guardian.leave_requests import line_of
 from tests.runtime.guardian.gatekeeper import Gatekeeper
+from tests.runtime.guardian.leave_requests import will
 from tests.runtime.guardian.processes import Application, has_ended, maps, pss_bytes, sleeps_again, wait_until
 from tests.runtime.guardian.test_leaving import HEARTBEAT, script
-from tests.runtime.guardian.wills import will
-from tests.runtime.test_tls import server_context
+from tests.runtime.network.test_tls import server_context
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.secured import Materials
 
@@ -260,7 +260,7 @@ OF_ALL = [
     f"{OURS}.runtime.guardian.leaving",
     f"{OURS}.runtime.guardian.process",
     f"{OURS}.runtime.guardian.watch",
-    f"{OURS}.runtime.guardian.wills",
+    f"{OURS}.runtime.guardian.leave_requests",
     f"{OURS}.wire",
     f"{OURS}.wire.bare",
 ]
@@ -268,13 +268,15 @@ OF_TLS = [
     f"{OURS}.config.settings",
     f"{OURS}.errors",
     f"{OURS}.runtime.guardian.encryption",
-    f"{OURS}.runtime.tls",
+    f"{OURS}.runtime.network",
+    f"{OURS}.runtime.network.tls",
 ]
 OF_SASL = [
     f"{OURS}.config.settings",
     f"{OURS}.errors",
     f"{OURS}.runtime.guardian.authentication",
-    f"{OURS}.runtime.passwords",
+    f"{OURS}.runtime.network",
+    f"{OURS}.runtime.network.passwords",
     f"{OURS}.wire.sasl",
     "hashlib",
 ]

@@ -16,9 +16,9 @@ from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.runtime.guardian.leaving import Level, leave
 from consumer_membership.wire.versions import Api
 from tests.runtime.guardian.gatekeeper import WORDS, Gatekeeper
+from tests.runtime.guardian.leave_requests import will
 from tests.runtime.guardian.test_leaving import HEARTBEAT, Clock, left, said, script
-from tests.runtime.guardian.wills import will
-from tests.runtime.test_tls import server_context
+from tests.runtime.network.test_tls import server_context
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker
 from tests.support.secured import Materials, materials
 

@@ -6,7 +6,7 @@ import importlib
 import logging
 import sys
 
-from tests.support.partners.life import Client, Life
+from tests.support.partners.life import Client, Lifetime
 from tests.support.partners.stop import die_with_parent
 
 #: Each client's module is imported in its own process only: a start costs as little as it can.
@@ -21,10 +21,10 @@ _MODULES = {
 
 def main() -> None:
     """Live the life that the command line tells."""
-    live(Life.from_json(sys.argv[1]))
+    live(Lifetime.from_json(sys.argv[1]))
 
 
-def live(life: Life) -> None:
+def live(life: Lifetime) -> None:
     """Live this life until SIGTERM, and no longer than the parent process."""
     die_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")

@@ -15,7 +15,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import KafkaError
 
-from tests.support.partners.life import Life, Strategy
+from tests.support.partners.life import Lifetime, Strategy
 from tests.support.partners.speech import say, say_committed, say_partitions, say_records
 
 _POLL_MS = 50
@@ -29,7 +29,7 @@ _ASSIGNORS: Mapping[Strategy, type[Any]] = {
 class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
     """Subscribes, reads, tells, commits. A rebalance waits until the batch in its hands is committed."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Lifetime) -> None:
         self._held: frozenset[TopicPartition] = frozenset()
         self._batch = asyncio.Lock()
         self._topic = life.topic
@@ -104,10 +104,10 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka
         return Telling
 
 
-async def _live(life: Life) -> None:
+async def _live(life: Lifetime) -> None:
     await _Application(life).run()
 
 
-def live(life: Life) -> None:
+def live(life: Lifetime) -> None:
     """Be one member until SIGTERM."""
     asyncio.run(_live(life))

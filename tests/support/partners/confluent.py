@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from tests.support.partners.life import Client, Life
+from tests.support.partners.life import Client, Lifetime
 from tests.support.partners.speech import say, say_committed, say_partitions, say_records
 from tests.support.partners.stop import on_sigterm, on_sigusr1
 
@@ -39,7 +39,7 @@ class _Listener(logging.Handler):
 class _Application:
     """Subscribes, polls, tells, commits."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Lifetime) -> None:
         self._listener = _Listener()
         self._is_ours = life.client is Client.OURS
         self._batch: dict[int, tuple[int, int]] = {}
@@ -135,7 +135,7 @@ class _Application:
         return self._consumer.generation() if self._is_ours else self._listener.generation
 
 
-def _their_consumer(life: Life, listener: _Listener) -> Any:  # noqa: ANN401 - one of two libraries' consumers
+def _their_consumer(life: Lifetime, listener: _Listener) -> Any:  # noqa: ANN401 - one of two libraries' consumers
     from confluent_kafka import Consumer  # noqa: PLC0415 - beside ours
 
     log = logging.getLogger("librdkafka")
@@ -144,7 +144,7 @@ def _their_consumer(life: Life, listener: _Listener) -> Any:  # noqa: ANN401 - o
     return Consumer(_config(life) | {"debug": "cgrp"}, logger=log)
 
 
-def _our_consumer(life: Life) -> Any:  # noqa: ANN401 - one of two libraries' consumers
+def _our_consumer(life: Lifetime) -> Any:  # noqa: ANN401 - one of two libraries' consumers
     from consumer_membership import Consumer  # noqa: PLC0415 - a confluent partner is not to import it
 
     _tell_leadership()
@@ -168,7 +168,7 @@ def _tell_leadership() -> None:
     ClassicMember.handle = watched  # type: ignore[assignment, method-assign]  # the point of it
 
 
-def _config(life: Life) -> dict[str, object]:
+def _config(life: Lifetime) -> dict[str, object]:
     config: dict[str, object] = {
         "bootstrap.servers": life.bootstrap_servers,
         "group.id": life.group,
@@ -192,6 +192,6 @@ def _config(life: Life) -> dict[str, object]:
     return config
 
 
-def live(life: Life) -> None:
+def live(life: Lifetime) -> None:
     """Be one member until SIGTERM."""
     _Application(life).run()

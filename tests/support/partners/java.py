@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from consumer_membership.devbroker.java import java_for
-from tests.support.partners.life import Life, Strategy
+from tests.support.partners.life import Lifetime, Strategy
 from tests.support.partners.speech import say, say_committed, say_partitions, say_records
 from tests.support.partners.stop import die_with_parent
 
@@ -82,14 +82,14 @@ def _numbers(partitions: Iterable[dict[str, Any]]) -> list[int]:
     return [some["partition"] for some in partitions]
 
 
-def _properties(life: Life) -> str:
+def _properties(life: Lifetime) -> str:
     lines = [f"client.id={life.client_id}"]
     if life.protocol == "classic":
         lines.append(f"heartbeat.interval.ms={life.heartbeat_interval_ms}")
     return "\n".join(lines) + "\n"
 
 
-def _words(life: Life, properties: Path) -> list[str]:
+def _words(life: Lifetime, properties: Path) -> list[str]:
     words = ["--bootstrap-server", life.bootstrap_servers, "--group-id", life.group, "--topic", life.topic]
     words += ["--group-protocol", life.protocol, "--reset-policy", "earliest", "--consumer.config", str(properties)]
     if life.protocol == "classic":
@@ -100,7 +100,7 @@ def _words(life: Life, properties: Path) -> list[str]:
     return words
 
 
-def live(life: Life) -> None:
+def live(life: Lifetime) -> None:
     """Be one member until SIGTERM."""
     with tempfile.TemporaryDirectory(prefix="consumer-membership-partner-") as folder:
         properties = Path(folder, "consumer.properties")

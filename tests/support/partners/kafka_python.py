@@ -15,7 +15,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaError
 
-from tests.support.partners.life import Life, Strategy
+from tests.support.partners.life import Lifetime, Strategy
 from tests.support.partners.speech import say, say_committed, say_partitions, say_records
 from tests.support.partners.stop import on_sigterm, on_sigusr1
 
@@ -31,7 +31,7 @@ _ASSIGNORS: Mapping[Strategy, type[Any]] = {
 class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
     """Subscribes, polls, tells, commits. A rebalance happens inside a poll, when no batch is in its hands."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Lifetime) -> None:
         self._consumer = KafkaConsumer(
             bootstrap_servers=life.bootstrap_servers,
             group_id=life.group,
@@ -113,6 +113,6 @@ class _Application(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-py
         return Telling
 
 
-def live(life: Life) -> None:
+def live(life: Lifetime) -> None:
     """Be one member until SIGTERM."""
     _Application(life).run()

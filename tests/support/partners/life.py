@@ -43,7 +43,7 @@ SPEAKS_CONSUMER = frozenset({Client.OURS, Client.CONFLUENT, Client.JAVA})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class Lifetime:
     """What a process is told at its start.
 
     Attributes:

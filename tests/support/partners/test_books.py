@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.support.partners.books import Account, Told, doubles, repetitions, uncommitted
-from tests.support.partners.life import Client, Life, Strategy
+from tests.support.partners.life import Client, Lifetime, Strategy
 
 
 def account(*events: tuple[int, str, dict[str, object]]) -> Account:
@@ -76,7 +76,7 @@ def test_what_was_not_committed_when_a_partition_went_may_come_again() -> None:
 
 def test_life_comes_back_from_the_command_line() -> None:
     """What a process is told is what it was to be told."""
-    life = Life(
+    life = Lifetime(
         client=Client.JAVA,
         bootstrap_servers="b",
         group="g",
@@ -84,7 +84,7 @@ def test_life_comes_back_from_the_command_line() -> None:
         client_id="c",
         strategies=(Strategy.STICKY, Strategy.RANGE),
     )
-    assert Life.from_json(life.as_json()) == life
+    assert Lifetime.from_json(life.as_json()) == life
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_life_that_a_client_cannot_live_is_refused(
 ) -> None:
     """Before a process is started that would be waited for in vain."""
     with pytest.raises(ValueError, match=client):
-        Life(
+        Lifetime(
             client=client,
             bootstrap_servers="b",
             group="g",

@@ -1,7 +1,7 @@
 """Chains of moves: a gives a partition to b, b one to c, and so forth. Only the two ends get another load.
 
 A chain costs what it moves out of racks, then what it takes from owners; what it may bring into racks or back to owners
-is not counted, so that no cost is negative (`homecoming` counts it).
+is not counted, so that no cost is negative (`returns` counts it).
 """
 
 from __future__ import annotations

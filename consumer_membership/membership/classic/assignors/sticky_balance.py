@@ -4,7 +4,7 @@ Everybody keeps what it owns (with racks: what matches), the rest is dealt to wh
 subscribers first. Whoever has most gives to those who have least and may have it. Then, again beginning with whoever
 has most: if a member with at least two fewer can be reached by a chain of moves (`chains`), the cheapest such chain is
 taken. Java moves single partitions only and stops where a chain would be needed. At last comes home what can
-(`homecoming`).
+(`returns`).
 
 In the end no chain is left, and then the loads are as even as they can be: every other possible outcome has the same
 loads or more uneven ones (the argument of Harvey et al., "Semi-matchings for bipartite graphs and load balancing").
@@ -18,8 +18,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from consumer_membership.membership.classic.assignors.chains import Search
 from consumer_membership.membership.classic.assignors.holdings import Holdings, Kind
-from consumer_membership.membership.classic.assignors.homecoming import bring_home
 from consumer_membership.membership.classic.assignors.racks import Racks
+from consumer_membership.membership.classic.assignors.returns import bring_home
 from consumer_membership.types import TopicPartition
 
 

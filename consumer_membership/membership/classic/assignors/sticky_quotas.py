@@ -4,7 +4,7 @@ Of P partitions and M members, P mod M members get one more than the others' P d
 its quota, lowest numbers first, so that what is given up is spread over the topics; the larger quota goes to those who
 fill it with what they own. The rest is dealt out in turn: first up to the smaller quota, then one each. No balanced
 result keeps more. With racks, only what matches is kept and dealt first; what remains is exchanged
-(`rack_exchange`, `homecoming`).
+(`rack_exchange`, `returns`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from itertools import groupby
 from operator import attrgetter
 
 from consumer_membership.membership.classic.assignors.holdings import Holdings
-from consumer_membership.membership.classic.assignors.homecoming import bring_home
 from consumer_membership.membership.classic.assignors.rack_exchange import exchange
 from consumer_membership.membership.classic.assignors.racks import Racks
+from consumer_membership.membership.classic.assignors.returns import bring_home
 from consumer_membership.types import TopicPartition
 
 

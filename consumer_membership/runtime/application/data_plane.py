@@ -1,0 +1,311 @@
+"""Which partitions are fetched and from where: what an application may change and ask beside polling.
+
+Each call waits for its turn, one poll slice at most. Inside rebalance callbacks the calls that assign belong to the
+rebalance, as in confluent-kafka; programs written for the eager protocol, which call `assign` and `unassign` there,
+go on working, although only the difference arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from math import inf
+from time import monotonic
+from typing import TypeVar
+
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership.membership.events import AssignedByHand
+from consumer_membership.runtime.application.fair_lock import FairLock
+from consumer_membership.runtime.application.fetcher import Fetcher, in_slices, key_of
+from consumer_membership.runtime.application.lifetime import Lifetime
+from consumer_membership.runtime.application.offset_book import OffsetBook
+from consumer_membership.runtime.application.open_commits import GRACE_S
+from consumer_membership.runtime.application.steps import Steps
+from consumer_membership.runtime.refusals import StateError, UnansweredError
+from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, Subscription, TopicPartition
+
+T = TypeVar("T")
+WantedT = TypeVar("WantedT", bound=Wanted)
+
+#: The first slice of a request that librdkafka answers from the network; Ctrl-C gets in between slices.
+REQUEST_SLICE_S = 1.0
+
+
+class DataPlane:
+    """The partitions of one session."""
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        book: OffsetBook,
+        steps: Steps,
+        fair_lock: FairLock,
+        life: Lifetime,
+        *,
+        announce: Callable[[AssignedByHand], None],
+        commit_by_hand: Callable[[], None],
+        fetch_committed: Callable[[frozenset[TopicPartition], float], Future[CommittedOffsets]],
+    ) -> None:
+        self._fetcher = fetcher
+        self._book = book
+        self._steps = steps
+        self._fair_lock = fair_lock
+        self._life = life
+        self._announce = announce
+        self._commit_by_hand = commit_by_hand
+        self._fetch_committed = fetch_committed
+        #: What the application asked for, so that partitions come from the group; empty: nothing.
+        self._subscription = Subscription()
+        #: Whether an earlier subscription was given up, and the group has not taken everything yet.
+        self._is_leaving = False
+
+    # ---- subscribing ----
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether the application asked for topics: partitions then come from the group."""
+        return bool(self._subscription)
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Hand out what is of these topics only, and have them looked up; an empty one: nothing, the member leaves.
+
+        What the group gave for an earlier subscription stays assigned until it takes it, and nothing more of it comes
+        (KAFKA-19356): where that one was given up as a whole, nothing at all until the member has left.
+        """
+        with self._fair_lock:
+            self._fetcher.warm(subscription.topics)
+            self._subscription = subscription
+            self._is_leaving |= not subscription
+            self._keep_to_subscription()
+
+    def left(self) -> None:
+        """The member has left, and the group has taken everything: what it gives from now on is of a new membership."""
+        with self._fair_lock:
+            self._is_leaving = False
+            self._keep_to_subscription()
+
+    def _keep_to_subscription(self) -> None:
+        if self._is_leaving or not self._subscription:
+            self._fetcher.keep_to(frozenset())
+        else:
+            # Which topics a pattern means is the group's to say.
+            self._fetcher.keep_to(None if self._subscription.patterns else self._subscription.topics)
+
+    # ---- assigning ----
+
+    def assign(self, partitions: list[Wanted]) -> None:
+        """Assign exactly these; inside on_assign these of the arriving ones."""
+        self._life.check()
+        self._steps.settle_starts()
+        with self._fair_lock:
+            if self._steps.arriving is not None:
+                self._take_arriving(partitions)
+                return
+            self._refuse_if_grouped("Failed to set assignment")
+            self._commit_by_hand()
+            self._fetcher.replace(partitions)
+            self._book.forget([key_of(partition) for partition in partitions])
+            self._announce(AssignedByHand(holds=bool(partitions)))
+
+    def unassign(self) -> None:
+        """Assign nothing; inside on_revoke and on_lost give up what they are about."""
+        self._life.check()
+        with self._fair_lock:
+            if self._steps.leaving is not None:
+                self._fetcher.remove(self._steps.leaving)
+                return
+            self._refuse_if_grouped("Failed to remove assignment")
+            self._commit_by_hand()
+            self._book.forget(self._fetcher.assigned)
+            self._fetcher.remove_all()
+            self._announce(AssignedByHand(holds=False))
+
+    def incremental_assign(self, partitions: list[Wanted]) -> None:
+        """Assign these as well."""
+        self._life.check()
+        self._steps.settle_starts()
+        with self._fair_lock:
+            if self._steps.arriving is not None:
+                self._take_arriving(partitions)
+                return
+            self._fetcher.add(partitions)
+            self._book.forget([key_of(partition) for partition in partitions])
+            self._announce(AssignedByHand(holds=bool(self._fetcher.by_hand)))
+
+    def incremental_unassign(self, partitions: list[Wanted]) -> None:
+        """Give up these; each must be assigned."""
+        self._life.check()
+        keys = [key_of(partition) for partition in partitions]
+        for partition in keys:
+            if keys.count(partition) > 1:
+                # librdkafka ends the process here (an assertion), so it never gets to see such a list.
+                raise StateError(
+                    f"Duplicate {partition.topic} [{partition.partition}] in input list; name each partition once",
+                    KafkaError._INVALID_ARG,  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+                )
+        with self._fair_lock:
+            unknown = [partition for partition in keys if partition not in self._fetcher.assigned]
+            if unknown:
+                raise StateError(
+                    f"{unknown[0].topic} [{unknown[0].partition}] can't be unassigned since it is not in the "
+                    "current assignment",
+                    KafkaError._INVALID_ARG,  # noqa: SLF001
+                )
+            self._fetcher.remove(keys)
+            if self._steps.leaving is None:
+                self._book.forget(keys)
+                if not self._fetcher.by_hand:
+                    self._announce(AssignedByHand(holds=False))
+
+    def _take_arriving(self, partitions: list[Wanted]) -> None:
+        """Inside on_assign: the application assigns itself; -1000 and -1001 mean where the group left off."""
+        arriving = self._steps.arriving or {}
+        starts, left_off = [], set()
+        for partition in partitions:
+            key, offset = key_of(partition), partition.offset
+            if offset in (OFFSET_INVALID, OFFSET_STORED) and key in arriving:
+                offset = arriving[key]
+                left_off.add(key)
+            starts.append(Wanted(key.topic, key.partition, offset))
+        self._fetcher.add(starts, arriving)
+        self._fetcher.show_as_stored(left_off)
+        self._steps.is_handled = True
+
+    def _refuse_if_grouped(self, what: str) -> None:
+        if self.is_subscribed or self._fetcher.held:
+            raise StateError(
+                f"{what}: Local: Erroneous state (the group assigns the partitions of a subscribed consumer; to start "
+                "elsewhere use seek(), or assign() inside on_assign; to read others as well incremental_assign(); to "
+                "read without the group call unsubscribe() and poll() first)",
+                KafkaError._STATE,  # noqa: SLF001
+            )
+
+    def assignment(self) -> list[Wanted]:
+        """What is assigned now."""
+        self._life.check()
+        with self._fair_lock:
+            return self._fetcher.assignment()
+
+    # ---- holding back and moving ----
+
+    def pause(self, partitions: list[Wanted]) -> None:
+        """Hold back these until they are resumed."""
+        self._life.check()
+        with self._fair_lock:
+            self._fetcher.pause([key_of(p) for p in partitions], arriving=self._steps.arriving or ())
+
+    def resume(self, partitions: list[Wanted]) -> None:
+        """Let these go on."""
+        self._life.check()
+        with self._fair_lock:
+            self._fetcher.resume([key_of(p) for p in partitions])
+
+    def seek(self, partition: Wanted) -> None:
+        """Go on from this offset."""
+        self._life.check()
+        with self._fair_lock:
+            self._fetcher.seek(partition)
+
+    def position(self, partitions: list[Wanted]) -> list[Wanted]:
+        """The next offset of each; -1001 where nothing was delivered since it was assigned or sought."""
+        self._life.check()
+        with self._fair_lock:
+            found = self._fetcher.positions({key_of(partition) for partition in partitions})
+        return [placed(Wanted, key_of(partition), found.get(key_of(partition))) for partition in partitions]
+
+    def store(self, offsets: list[Wanted]) -> None:
+        """Remember these offsets as consumed (`enable.auto.offset.store=false`).
+
+        Raises:
+            StateError: none of them could be stored; some that cannot are passed over, as in confluent-kafka.
+        """
+        self._life.check()
+        if self._book.stores_by_itself:
+            raise StateError(
+                "StoreOffsets failed: Local: Invalid argument or configuration (set enable.auto.offset.store=false)",
+                KafkaError._INVALID_ARG,  # noqa: SLF001
+            )
+        with self._fair_lock:
+            assigned = self._fetcher.assigned
+            topics = {partition.topic for partition in assigned}
+            # That nothing of a partition is consumed may be said of every one that librdkafka has heard of.
+            good = [one for one in offsets if key_of(one) in assigned or (one.offset < 0 and one.topic in topics)]
+            if offsets and not good:
+                if any(offset.topic in topics for offset in offsets):
+                    raise StateError("StoreOffsets failed: Local: Erroneous state", KafkaError._STATE)  # noqa: SLF001
+                raise StateError(
+                    "StoreOffsets failed: Local: Unknown partition",
+                    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+                )
+            for offset in good:
+                self._book.store(key_of(offset), domain_offset(offset))
+
+    # ---- asking the brokers ----
+
+    def ask(self, call: Callable[[Consumer, float], T], timeout_s: float) -> T:
+        """The answer to a request of the handle that goes to the brokers; negative: wait for ever."""
+        self._life.check()
+
+        def one_slice(left_s: float) -> T:
+            with self._fair_lock:
+                self._life.check()
+                return call(self._fetcher.handle, left_s)
+
+        return in_slices(one_slice, timeout_s, monotonic, REQUEST_SLICE_S)
+
+    def committed(self, partitions: list[Wanted], timeout_s: float) -> CommittedOffsets:
+        """What the group has committed of these, as its coordinator tells the member; negative: wait for ever.
+
+        It needs neither the handle nor another thread that polls. librdkafka's own answer would do but for the texts:
+        they have no end in it (`rd_kafka_topic_partition_list_update` copies them without the zero), and what stands
+        behind them in memory is read along.
+
+        Raises:
+            RefusedError: the coordinator refused for good.
+            UnansweredError: no answer in time.
+        """
+        self._life.check()
+        limit_s = inf if timeout_s < 0 else timeout_s
+        answer = self._fetch_committed(frozenset(key_of(partition) for partition in partitions), limit_s)
+        deadline = monotonic() + limit_s + GRACE_S
+        try:
+            while monotonic() < deadline:
+                with suppress(TimeoutError):
+                    return answer.result(REQUEST_SLICE_S)
+                self._life.check()
+        except CancelledError:
+            self._life.check()
+        finally:
+            answer.cancel()
+        raise UnansweredError("Failed to get committed offsets: Local: Timed out (the membership thread has ended)")
+
+
+def domain_offset(offset: Wanted) -> OffsetAndMetadata | None:
+    """The offset to commit that a front end's TopicPartition carries; None where it carries none."""
+    if offset.offset < 0:
+        return None
+    epoch: int | None = offset.leader_epoch
+    # With C's terminating zero, as confluent-kafka commits it: that tells an empty text from none, and confluent-kafka
+    # reads a text without it together with what stands behind it in memory.
+    text = "" if offset.metadata is None else offset.metadata + "\0"
+    return OffsetAndMetadata(offset=offset.offset, leader_epoch=epoch, metadata=text)
+
+
+def placed(kind: type[WantedT], partition: TopicPartition, at: OffsetAndMetadata | None) -> WantedT:
+    """The partition with this offset as a front end's TopicPartition; -1001 where there is none.
+
+    The C type's constructor takes no None for metadata and leader epoch, and its attributes are read-only.
+    """
+    topic, number = partition
+    if at is None:
+        return kind(topic, number, OFFSET_INVALID)
+    # confluent-kafka commits a text with C's terminating zero, an empty one too; where nothing stands there was none.
+    text = at.metadata.partition("\0")[0] if at.metadata else None
+    if at.leader_epoch is None:
+        return kind(topic, number, at.offset) if text is None else kind(topic, number, at.offset, text)
+    if text is None:
+        return kind(topic, number, at.offset, leader_epoch=at.leader_epoch)
+    return kind(topic, number, at.offset, metadata=text, leader_epoch=at.leader_epoch)

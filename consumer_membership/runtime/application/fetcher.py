@@ -1,0 +1,425 @@
+"""librdkafka's handle: it fetches the partitions it is told to, from the offsets it is told, and is no member.
+
+Only the application's threads come here, one at a time: every method but `progress` wants the fair_lock held. The
+handle is never subscribed and never commits.
+
+Which partitions are held back is kept here and not asked of librdkafka: there a pause outlives the assignment, while
+Java's rule, which this package follows, is that a revoked partition comes back unpaused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import TypeVar
+
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership.runtime.application.deliveries import Deliveries
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+
+_LOG = logging.getLogger("consumer_membership.fetcher")
+
+T = TypeVar("T")
+
+#: So many topics at most are asked for one by one: 1,000 requests take a second, 100 take 20 ms.
+LOOK_UPS = 100
+#: A request that failed after this part of its slice has run into the slice's end: librdkafka rounds to milliseconds.
+_NEARLY = 0.9
+#: Records of one inner batch. Measured: poll() gains nothing above a few hundred, and the batch is memory on top of
+#: librdkafka's queue.
+BATCH_RECORDS = 500
+#: What a batch may weigh: librdkafka bounds its queue by bytes (queued.max.messages.kbytes), and so does the batch.
+BATCH_BYTES = 1 << 20
+
+
+def key_of(wanted: Wanted) -> TopicPartition:
+    """The partition that a front end's TopicPartition names."""
+    return TopicPartition(wanted.topic, wanted.partition)
+
+
+def wanted(partitions: Iterable[TopicPartition]) -> list[Wanted]:
+    """The same partitions as librdkafka takes them."""
+    return [Wanted(partition.topic, partition.partition) for partition in partitions]
+
+
+class Fetcher:
+    """The handle and the partitions that it fetches."""
+
+    def __init__(self, make_handle: Callable[[], Consumer], deliveries: Deliveries) -> None:
+        self._make_handle = make_handle
+        self.handle = make_handle()
+        self.deliveries = deliveries
+        #: Partitions that the group gave, and those that the application assigned itself.
+        self.held: set[TopicPartition] = set()
+        self.by_hand: set[TopicPartition] = set()
+        #: Held back by the application, because their revocation is under way, and because it is still to come: they
+        #: are the group's and of a subscription that was given up.
+        self.paused: set[TopicPartition] = set()
+        self.frozen: set[TopicPartition] = set()
+        self.given_up: set[TopicPartition] = set()
+        #: The topics of which the group's partitions are handed out; None: of all.
+        self._topics: frozenset[str] | None = None
+        #: The offset that `assignment()` shows of a partition.
+        self._shown: dict[TopicPartition, int] = {}
+        #: Where a partition starts: as long as that record waits, nothing of the partition was delivered.
+        self._starts: dict[TopicPartition, int] = {}
+        #: The logical starts of partitions whose first record has not been seen.
+        self._logical: dict[TopicPartition, int] = {}
+        #: When the handle was last told to start a partition where the group left off, which it finds out by itself.
+        self.asked_at: dict[TopicPartition, float] = {}
+        #: Positions before a seek: what may still be committed (librdkafka keeps the stored offset over a seek).
+        self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
+        #: Positions of resumed partitions of which no record came since.
+        self._nudged: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._batch = BATCH_RECORDS
+        self._warm: set[str] = set()
+
+    def warm(self, topics: Collection[str]) -> None:
+        """Have librdkafka fetch these topics' metadata now, so that their partitions start at once when they come.
+
+        To ask for cached watermarks makes a topic known to the handle, which asks for what it knows when it connects.
+        """
+        self._warm |= set(topics)
+        for topic in topics:
+            self.handle.get_watermark_offsets(Wanted(topic, 0), cached=True)
+        self._look_up(topics)
+
+    def _look_up(self, topics: Collection[str]) -> None:
+        """Ask a broker that is connected already for these topics; waits for nothing.
+
+        By itself librdkafka would look after them when its timer comes, once a second. Measured, subscription to first
+        record: median 25 ms instead of 730 where it comes up to 0.3 s after the constructor. For many topics the
+        timer's one request is as quick as one for each.
+        """
+        for topic in topics if len(topics) <= LOOK_UPS else ():
+            with suppress(KafkaException):  # the answer is librdkafka's to take, or it has no broker yet
+                self.handle.list_topics(topic, 0)
+
+    # ---- fetching ----
+
+    @property
+    def assigned(self) -> set[TopicPartition]:
+        """Everything that the handle fetches or holds back."""
+        return self.held | self.by_hand
+
+    @property
+    def can_deliver(self) -> bool:
+        """Whether a record may come from the handle."""
+        if not self.paused and not self.frozen and not self.given_up:  # nearly always, and asked for in every slice
+            return bool(self.held or self.by_hand)
+        return not self.assigned <= self._held_back
+
+    @property
+    def _held_back(self) -> set[TopicPartition]:
+        return self.paused | self.frozen | self.given_up
+
+    def fetch(self, limit: int, timeout_s: float) -> list[Message]:
+        """At most `limit` records from the handle itself, gathered for at most this time."""
+        batch = self.handle.consume(limit, timeout_s)
+        if self._logical and batch:
+            self._note_first(batch)
+        return batch
+
+    def fill(self, timeout_s: float) -> bool:
+        """Fill the buffer: at once with what is there, else wait for one record; whether there is one now."""
+        batch = self.fetch(self._batch, 0)
+        if not batch and timeout_s > 0:
+            batch = self.fetch(1, timeout_s)
+        if batch:
+            # A batch of heavy records is cut so that it stays near its weight; its ends stand for all of it.
+            weight = max(len(batch[0]), len(batch[-1]), 1)
+            self._batch = max(1, min(BATCH_RECORDS, BATCH_BYTES // weight))
+            self.deliveries.take_in(batch)
+        return bool(batch)
+
+    def _note_first(self, batch: list[Message]) -> None:
+        for message in batch:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if topic is None or partition is None or offset is None or message.error() is not None:
+                continue
+            found = TopicPartition(topic, partition)
+            if found in self._logical:
+                del self._logical[found]
+                self._starts[found] = offset
+
+    # ---- assignment ----
+
+    def assignment(self) -> list[Wanted]:
+        """What is assigned, with the offsets that confluent-kafka shows: -1000 for what the group gave."""
+        return [Wanted(p.topic, p.partition, self._shown.get(p, OFFSET_STORED)) for p in sorted(self.assigned)]
+
+    def replace(self, partitions: list[Wanted]) -> None:
+        """Assign exactly these, by hand."""
+        self.handle.assign(partitions)
+        self._look_up_new(partitions)
+        self._forget(self.by_hand)
+        self.by_hand = {key_of(p) for p in partitions}
+        self._begin(partitions)
+
+    def add(self, partitions: list[Wanted], of_group: Container[TopicPartition] = ()) -> None:
+        """Assign these as well, by hand or as those which the group gave."""
+        self.handle.incremental_assign(partitions)
+        self._look_up_new(partitions)
+        added = {key_of(partition) for partition in partitions}
+        for partition in added:
+            (self.held if partition in of_group else self.by_hand).add(partition)
+        self._begin(partitions)
+        self.given_up |= self._unwanted(added)
+        self._hold_back(self._held_back & added)
+
+    def add_for_group(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Assign what the group gave, from these offsets; what is fetched already goes on."""
+        new = {partition: offset for partition, offset in offsets.items() if partition not in self.assigned}
+        if new:
+            self.warm({partition.topic for partition in new} - self._warm)
+            starts = [Wanted(p.topic, p.partition, offset) for p, offset in new.items()]
+            self._assign_anew(starts)
+            self._begin(starts)
+        self.held |= offsets.keys()
+        self.by_hand -= offsets.keys()
+        self.show_as_stored(offsets)
+        unwanted = self._unwanted(offsets.keys()) - self.given_up
+        self.given_up |= unwanted
+        self._hold_back((self.paused & new.keys()) | (unwanted - self.paused))
+
+    def _assign_anew(self, starts: list[Wanted]) -> None:
+        """Have the handle fetch these, which it does not as far as is known here.
+
+        Ctrl-C may have come after the handle took them and before that was noted: then it takes them once more.
+        """
+        try:
+            self.handle.incremental_assign(starts)
+        except KafkaException as refused:
+            if refused.args[0].code() != KafkaError._CONFLICT:  # noqa: SLF001 - librdkafka's own codes
+                raise
+            taken = {key_of(one) for one in self.handle.assignment()} & {key_of(start) for start in starts}
+            self.handle.incremental_unassign(wanted(taken))
+            self.handle.incremental_assign(starts)
+
+    def show_as_stored(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have `assignment()` show these as starting where the group left off."""
+        for partition in partitions:
+            self._shown[partition] = OFFSET_STORED
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop fetching these; a set, for librdkafka ends the process on a partition that is named twice."""
+        gone = set(partitions) & self.assigned
+        if gone:
+            self.handle.incremental_unassign(wanted(gone))
+        self._forget(set(partitions))
+        self.held -= gone
+        self.by_hand -= gone
+
+    def remove_all(self) -> None:
+        """Stop fetching altogether."""
+        gone = self.assigned
+        self.handle.unassign()
+        self._forget(gone)
+        self.held.clear()
+        self.by_hand.clear()
+
+    def _look_up_new(self, partitions: Iterable[Wanted]) -> None:
+        self._look_up({p.topic for p in partitions} - self._warm - {p.topic for p in self.assigned})
+
+    def _begin(self, partitions: Iterable[Wanted]) -> None:
+        for start in partitions:
+            partition = key_of(start)
+            self._shown[partition] = OFFSET_STORED if start.offset == OFFSET_INVALID else start.offset
+            self._set_start(partition, start.offset)
+            if start.offset in (OFFSET_INVALID, OFFSET_STORED):
+                self.asked_at[partition] = monotonic()
+
+    def _set_start(self, partition: TopicPartition, offset: int) -> None:
+        self._starts.pop(partition, None)
+        self._nudged.pop(partition, None)
+        self._logical.pop(partition, None)
+        (self._starts if offset >= 0 else self._logical)[partition] = offset
+
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+        self.deliveries.drop(partitions)
+        held_back = self._held_back & set(partitions)
+        if held_back:
+            # Else librdkafka would hold the partition back when it comes again.
+            self.handle.resume(wanted(held_back))
+        self.paused.difference_update(partitions)
+        self.frozen.difference_update(partitions)
+        self.given_up.difference_update(partitions)
+        for partition in partitions:
+            for memory in (self._shown, self._starts, self._logical, self._before_seek, self._nudged):
+                memory.pop(partition, None)
+
+    # ---- holding back ----
+
+    def pause(self, partitions: Collection[TopicPartition], arriving: Collection[TopicPartition] = ()) -> None:
+        """Hold back these until they are resumed; what is neither assigned nor `arriving` is passed over."""
+        new = set(partitions) & (self.assigned | set(arriving)) - self.paused
+        self.paused |= new
+        self._hold_back(new & self.assigned - self.frozen - self.given_up)
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Let these go on, with what was kept of them first."""
+        again = set(partitions) & self.paused
+        self.paused -= again
+        self._let_go(again & self.assigned - self.frozen - self.given_up)
+
+    def freeze(self, partitions: Collection[TopicPartition]) -> None:
+        """Hold back exactly these for their revocation; what was frozen for an earlier one goes on."""
+        new = set(partitions) & self.held
+        self.thaw(self.frozen - new)
+        added = new - self.frozen
+        self.frozen |= added
+        self._hold_back(added - self.paused - self.given_up)
+
+    def thaw(self, partitions: Collection[TopicPartition]) -> None:
+        """Let these go on: their revocation does not take place."""
+        again = set(partitions) & self.frozen
+        self.frozen -= again
+        self._let_go(again - self.paused - self.given_up)
+
+    def keep_to(self, topics: frozenset[str] | None) -> None:
+        """Hand out nothing of what the group gave, or still gives, but for partitions of these topics (None: all).
+
+        The rest is held back until the group takes it: what was handed out last is still what is committed of it.
+        """
+        self._topics = topics
+        unwanted = self._unwanted(self.held)
+        again, new = self.given_up - unwanted, unwanted - self.given_up
+        self.given_up = unwanted
+        self._hold_back(new - self.paused - self.frozen)
+        self._let_go(again - self.paused - self.frozen)
+
+    def _unwanted(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        if self._topics is None:
+            return set()
+        return {partition for partition in self.held.intersection(partitions) if partition.topic not in self._topics}
+
+    def _hold_back(self, partitions: Collection[TopicPartition]) -> None:
+        if partitions:
+            self.handle.pause(wanted(partitions))
+            self.deliveries.park(partitions)
+
+    def _let_go(self, partitions: Collection[TopicPartition]) -> None:
+        if not partitions:
+            return
+        self.deliveries.unpark(sorted(partitions))
+        positions = self.handle.position(wanted(partitions))
+        self.handle.resume(wanted(partitions))
+        for position in positions:
+            self._nudge(key_of(position), position)
+
+    def _nudge(self, partition: TopicPartition, position: Wanted) -> None:
+        """Have a resumed partition fetched at once: librdkafka takes up to 0.6 s to look, and a seek wakes it.
+
+        A seek makes librdkafka forget the position until the next record, so it is remembered here: another one before
+        that record must not fall back to where the partition started.
+        """
+        target = self._next_offset(partition, position)
+        if target is not None:
+            with suppress(KafkaException):  # what is only just being assigned cannot be sought, and need not be
+                self.handle.seek(Wanted(partition.topic, partition.partition, target))
+
+    def _next_offset(self, partition: TopicPartition, position: Wanted) -> int | None:
+        """Where the handle is to go on; its `position` is kept, for what follows makes the handle forget it."""
+        if position.offset >= 0:
+            epoch: int | None = position.leader_epoch
+            self._nudged[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
+        last = self._nudged.get(partition)
+        return self._starts.get(partition) if last is None else last.offset
+
+    # ---- the handle's own life ----
+
+    @property
+    def has_broker(self) -> bool:
+        """Whether the handle is connected to a broker that it could ask; waits for nothing.
+
+        With no time to wait librdkafka says that it has none to ask, or that the answer did not come in time.
+        """
+        topic = next(iter(self.assigned)).topic
+        try:
+            self.handle.list_topics(topic, 0)
+        except KafkaException as refused:
+            return bool(refused.args[0].code() != KafkaError._TRANSPORT)  # noqa: SLF001 - librdkafka's own codes
+        return True
+
+    def renew(self) -> None:
+        """Have another handle fetch the same from where this one was, and let this one go.
+
+        Nothing is lost or comes twice; but a partition that the application assigned at a logical offset, and of which
+        no record came yet, begins where that offset is by now. The new handle takes over when it is ready, so that
+        whatever interrupts this leaves the one before at work.
+
+        Raises:
+            ConfigurationError: librdkafka makes no other one.
+        """
+        starts = []
+        for position in self.handle.position(wanted(self.assigned)):
+            partition = key_of(position)
+            offset = self._next_offset(partition, position)
+            starts.append(Wanted(*partition, self._logical[partition] if offset is None else offset))
+        handle = self._make_handle()
+        handle.incremental_assign(starts)
+        if self._held_back:
+            handle.pause(wanted(self._held_back))
+        former, self.handle = self.handle, handle
+        self.warm(self._warm.copy())
+        former.close()
+
+    # ---- positions ----
+
+    def seek(self, target: Wanted) -> None:
+        """Go on from this offset; what was fetched of the partition is forgotten."""
+        partition = key_of(target)
+        position = self.positions({partition}).get(partition) if partition in self.assigned else None
+        self.handle.seek(target)
+        self.deliveries.drop({partition})
+        if position is not None:
+            self._before_seek[partition] = position
+        self._set_start(partition, target.offset)
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The next record to deliver of each partition of which one was delivered since it was assigned or sought."""
+        waiting = self.deliveries.first_undelivered(partitions)
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for partition, message in waiting.items():
+            offset = message.offset()
+            if offset is not None and offset != self._starts.get(partition):
+                found[partition] = OffsetAndMetadata(offset=offset, leader_epoch=message.leader_epoch())
+        rest = [partition for partition in partitions if partition not in waiting]
+        for position in self.handle.position(wanted(rest)) if rest else ():
+            if position.offset >= 0:
+                epoch: int | None = position.leader_epoch
+                found[key_of(position)] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
+            elif key_of(position) in self._nudged:
+                found[key_of(position)] = self._nudged[key_of(position)]
+        return found
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What may be committed of the assignment when every delivered record counts as consumed."""
+        assigned = self.assigned
+        before_seek = {partition: at for partition, at in self._before_seek.items() if partition in assigned}
+        return before_seek | self.positions(assigned)
+
+
+def in_slices(call: Callable[[float], T], timeout_s: float, now: Callable[[], float], first_slice_s: float) -> T:
+    """The result of a request of the handle that takes long, asked in slices so that Ctrl-C gets in between.
+
+    `call` is given the seconds it may take. A slice that expires is tried again, twice as long, until the time is over
+    (negative: never). What fails before its slice is over fails for good.
+    """
+    deadline = None if timeout_s < 0 else now() + timeout_s
+    slice_s = first_slice_s
+    while True:
+        begun = now()
+        left = slice_s if deadline is None else min(slice_s, max(deadline - begun, 0.0))
+        try:
+            return call(left)
+        except KafkaException:
+            is_over = deadline is not None and now() >= deadline
+            if is_over or now() - begun < left * _NEARLY:
+                raise
+            _LOG.debug("A request of %.1f s expired; asking again", left)
+        slice_s *= 2

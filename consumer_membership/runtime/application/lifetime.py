@@ -1,0 +1,126 @@
+"""Whether a session may be used: it is open, and this is the process that made it.
+
+librdkafka's threads do not survive a `fork()`, and its handle ends the process when it is destroyed in a child. So a
+forked child is told at its next call, and the handle is never destroyed there.
+
+Which static member's place each session has is known here, too, because sessions of one process that want the same one
+take it from each other, and neither can tell from its own configuration.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from weakref import WeakSet, WeakValueDictionary
+
+from consumer_membership.config import ConnectionSettings
+from consumer_membership.config.environment import is_from_environment, variable_of
+from consumer_membership.membership.effects import ApplicationEffect
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.runtime.application.fetcher import Fetcher
+from consumer_membership.runtime.mailbox import Mailbox
+from consumer_membership.runtime.refusals import ClosedError, ForkedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticPlace:
+    """A static member's place in a group of one cluster, which only one member can have (KIP-345)."""
+
+    group_id: str
+    instance_id: str
+    servers: frozenset[tuple[str, int]]
+
+    def warning(self) -> str:
+        """What to tell who takes it where another live session of this process has it."""
+        key = "group.instance.id"
+        origin = ""
+        if is_from_environment(key, self.instance_id):
+            origin = f", from the environment variable {variable_of(key)},"
+        return (
+            f"{key} {self.instance_id!r}{origin} is used by two live consumers of group {self.group_id!r} in this "
+            "process; only one member can have it, so that one of them is fenced, or waits, when the other joins. Give "
+            f"each consumer an id of its own in the program, or let them claim free ones from a pool ({key}.pool, "
+            f"{variable_of(f'{key}.pool')})"
+        )
+
+
+def place_of(member: MemberSettings, connection: ConnectionSettings) -> StaticPlace | None:
+    """The place that a member's configuration names; None for a dynamic one, and for one that claims its id."""
+    if member.instance_id is None:
+        return None
+    servers = frozenset(connection.bootstrap_servers)
+    return StaticPlace(group_id=member.group_id, instance_id=member.instance_id, servers=servers)
+
+
+class Lifetime:
+    """The life of one session."""
+
+    __slots__ = ("__weakref__", "_fetcher", "_mailbox", "_place", "_process", "is_closed", "is_ending")
+
+    def __init__(self, fetcher: Fetcher, mailbox: Mailbox[ApplicationEffect]) -> None:
+        self._process = os.getpid()
+        self._fetcher = fetcher
+        self._mailbox = mailbox
+        #: Set when closing begins: whoever polls comes back soon.
+        self.is_ending = False
+        self.is_closed = False
+        self._place: StaticPlace | None = None
+        _LIVES.add(self)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is the process that made the session."""
+        return os.getpid() == self._process
+
+    def check_process(self) -> None:
+        """Raise if this is another process than the one that made the session."""
+        if not self.is_ours:
+            raise ForkedError(
+                f"this consumer was made in process {self._process} and cannot be used in its child {os.getpid()}: "
+                "make a new one after fork(), or start processes with multiprocessing's 'spawn' method"
+            )
+
+    def check(self) -> None:
+        """Raise if the session cannot be used (any more, or here)."""
+        self.check_process()
+        if self.is_closed:
+            raise ClosedError("Consumer closed")
+
+    def take_place(self, place: StaticPlace) -> bool:
+        """Note that this session is to have this place; True: it is the first to ask for it while another one lives.
+
+        A session asks once: what it took it keeps until its end.
+        """
+        if self._place is not None:
+            return False
+        self._place = place
+        other = _PLACES.get(place)
+        _PLACES[place] = self
+        return other is not None and other.is_ours and not other.is_ending
+
+    def end(self) -> None:
+        """Send the hot path of `poll` the long way, where the end is noticed."""
+        self.is_ending = True
+        self._mailbox.full = True
+
+    def survive_fork(self) -> None:
+        """In the child: take the records from the hot path, and keep the handle from ever being destroyed."""
+        self._mailbox.full = True
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._fetcher.handle))
+
+
+_LIVES: WeakSet[Lifetime] = WeakSet()
+#: The session that took a place last. It has to be the process's: two consumers share nothing else. Weak, so that it
+#: keeps no consumer alive, and only asked by key, so that it needs no lock that a fork could leave locked; of what a
+#: child inherits no session is its own.
+_PLACES: WeakValueDictionary[StaticPlace, Lifetime] = WeakValueDictionary()
+
+
+def _after_fork_in_child() -> None:
+    for life in list(_LIVES):
+        life.survive_fork()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,194 @@
+"""librdkafka's statistics with the truth about the group in them.
+
+The fetching handle is no member, commits and stores nothing, and is as far ahead of the application as the records that
+wait between them. So what its statistics say of the group (`cgrp`), of offsets and lag, and of the group's requests is
+put right here, with librdkafka's names, words and rules (its STATISTICS.md; `rd_kafka_stats_emit_toppar` for the lag).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from confluent_kafka import OFFSET_INVALID
+
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.application.deliveries import Waiting
+from consumer_membership.runtime.network.connections import BrokerTraffic, Purpose
+from consumer_membership.runtime.ports import MemberFigures
+from consumer_membership.types import OffsetAndMetadata, Offsets, TopicPartition
+
+#: A JSON object as `json` reads it.
+_Object: TypeAlias = dict[str, Any]
+
+_S = MemberState
+#: The words of librdkafka's `cgrp.join_state` (rd_kafka_cgrp_join_state_names) for each state of the member.
+JOIN_STATES: Mapping[MemberState, str] = MappingProxyType(
+    {
+        _S.UNSUBSCRIBED: "init",
+        _S.JOINING: "wait-join",
+        _S.RECONCILE: "wait-assign-call",
+        _S.ACK: "wait-sync",
+        _S.STABLE: "steady",
+        _S.FENCED: "wait-unassign-call",
+        _S.STALE: "wait-unassign-call",
+        _S.UNSUBSCRIBING: "wait-unassign-call",
+        _S.FATAL: "init",
+    }
+)
+#: What begins a rebalance: the reason for the last of these is the rebalance's.
+_REBALANCES = frozenset({_S.RECONCILE, _S.FENCED, _S.STALE, _S.UNSUBSCRIBING})
+#: The logical broker under which librdkafka has the coordinator's connection.
+_COORDINATOR = "GroupCoordinator"
+#: APIs that librdkafka calls otherwise than Kafka does.
+_LIBRDKAFKA_NAMES: Mapping[str, str] = MappingProxyType({"ApiVersions": "ApiVersion"})
+#: librdkafka's -1 for a lag that is not known.
+_NO_LAG = -1
+_NO_LEADER_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far the application is with the partitions that it has.
+
+    Attributes:
+        assigned: How many partitions it has.
+        positions: The offset after the last record that it got of each, since it was assigned or sought.
+        stored: What counts as consumed of each.
+        waiting: What is on the way to it, and gone from librdkafka's queues.
+        asked_at: When librdkafka last asked by itself where the group left off, of those for which it did.
+        rebalances: How many assignments, revocations and losses there were.
+        rebalanced_at: When the last of them was (monotonic clock).
+    """
+
+    assigned: int = 0
+    positions: Offsets = field(default_factory=dict)
+    stored: Offsets = field(default_factory=dict)
+    waiting: Mapping[TopicPartition, Waiting] = field(default_factory=dict)
+    asked_at: Mapping[TopicPartition, float] = field(default_factory=dict)
+    rebalances: int = 0
+    rebalanced_at: float | None = None
+
+
+def rewritten(
+    statistics: str, view: MembershipView, figures: MemberFigures, progress: Progress, *, read_committed: bool
+) -> str:
+    """The same statistics, about this member; ages in milliseconds, as librdkafka gives them.
+
+    `read_committed` says which end of the log a lag counts to: the last stable offset, or the high watermark.
+    """
+    document = json.loads(statistics)
+    document["cgrp"] = _group(document, view, figures, progress)
+    for topic, described in document.get("topics", {}).items():
+        for partition in described["partitions"].values():
+            key = TopicPartition(topic, partition["partition"])
+            _correct(partition, key, figures, progress, read_committed=read_committed)
+    for traffic in figures.traffic:
+        _add_traffic(document, traffic)
+    return json.dumps(document)
+
+
+def _group(document: _Object, view: MembershipView, figures: MemberFigures, progress: Progress) -> _Object:
+    # Until something happens a state is as old as the handle; librdkafka has that in microseconds.
+    state_age = document["age"] // 1000 if figures.coordinator_since is None else _age_ms(figures.coordinator_since)
+    return {
+        "state": _state(view),
+        "stateage": state_age,
+        "join_state": JOIN_STATES[view.state],
+        "rebalance_age": 0 if progress.rebalanced_at is None else _age_ms(progress.rebalanced_at),
+        "rebalance_cnt": progress.rebalances,
+        "rebalance_reason": next((t.reason for t in reversed(view.transitions) if t.new in _REBALANCES), ""),
+        "assignment_size": progress.assigned,
+    }
+
+
+def _state(view: MembershipView) -> str:
+    """The word of librdkafka's `cgrp.state` (rd_kafka_cgrp_state_names)."""
+    if view.coordinator is not None:
+        return "up"
+    return "init" if view.state is _S.UNSUBSCRIBED else "query-coord"
+
+
+def _correct(
+    partition: _Object, key: TopicPartition, figures: MemberFigures, progress: Progress, *, read_committed: bool
+) -> None:
+    waiting = progress.waiting.get(key, Waiting())
+    partition["fetchq_cnt"] += waiting.records
+    partition["fetchq_size"] += waiting.bytes
+    position = progress.positions.get(key)
+    partition["app_offset"] = OFFSET_INVALID if position is None else position.offset
+    _put(partition, "stored", progress.stored.get(key))
+    heard = figures.committed.get(key)
+    if heard is not None and heard.at >= progress.asked_at.get(key, heard.at):
+        _put(partition, "committed", heard.offset)
+        # librdkafka writes its old misspelling as well.
+        partition["commited_offset"] = partition["committed_offset"]
+    for end in ("hi_offset", "ls_offset"):
+        if partition[end] >= 0:
+            # librdkafka wrote this a while ago: since then the application may have got what is behind it.
+            partition[end] = max(partition[end], partition["app_offset"])
+    end_offset = partition["ls_offset" if read_committed else "hi_offset"]
+    partition["consumer_lag"] = _lag(end_offset, partition["committed_offset"])
+    partition["consumer_lag_stored"] = _lag(end_offset, partition["stored_offset"])
+
+
+def _put(partition: _Object, which: str, at: OffsetAndMetadata | None) -> None:
+    epoch = None if at is None else at.leader_epoch
+    partition[f"{which}_offset"] = OFFSET_INVALID if at is None else at.offset
+    partition[f"{which}_leader_epoch"] = _NO_LEADER_EPOCH if epoch is None else epoch
+
+
+def _lag(end: int, offset: int) -> int:
+    return end - offset if 0 <= offset <= end else _NO_LAG
+
+
+def _add_traffic(document: _Object, traffic: BrokerTraffic) -> None:
+    """Count what went over the member's own connections, too: in the totals, and for the broker if it has an entry."""
+    counts = traffic.counts
+    sent = sum(counts.requests.values())
+    for total, more in (
+        ("tx", sent),
+        ("tx_bytes", counts.bytes_sent),
+        ("rx", counts.answers),
+        ("rx_bytes", counts.bytes_received),
+    ):
+        document[total] += more
+    broker = _broker_of(document.get("brokers", {}), traffic)
+    if broker is None:
+        return
+    for name, more in (
+        ("tx", sent),
+        ("txbytes", counts.bytes_sent),
+        ("rx", counts.answers),
+        ("rxbytes", counts.bytes_received),
+        ("req_timeouts", counts.timeouts),
+        ("connects", counts.connects),
+        ("disconnects", counts.disconnects),
+    ):
+        broker[name] += more
+    requests = broker["req"]
+    for api, number in counts.requests.items():
+        name = _LIBRDKAFKA_NAMES.get(api, api)
+        requests[name] = requests.get(name, 0) + number
+
+
+def _broker_of(brokers: _Object, traffic: BrokerTraffic) -> _Object | None:
+    """The entry of the broker that these connections went to; the group's are the coordinator's, as in librdkafka."""
+    if traffic.purpose is not Purpose.CLUSTER and _COORDINATOR in brokers:
+        coordinator: _Object = brokers[_COORDINATOR]
+        return coordinator
+    address = f"{traffic.host}:{traffic.port}"
+    return next((broker for name, broker in brokers.items() if name != _COORDINATOR and _is_at(broker, address)), None)
+
+
+def _is_at(broker: _Object, address: str) -> bool:
+    return bool(broker["nodename"] == address)
+
+
+def _age_ms(moment: float) -> int:
+    return round((monotonic() - moment) * 1000)

@@ -1,0 +1,353 @@
+"""Any broker of the cluster, asked for what anybody may ask: brokers, topics, leaders and their offsets.
+
+It finds brokers (bootstrap, then Metadata) and tries until the caller's time is over. `broker_client` adds what only a
+member asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeAlias, TypeVar
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.static.protocol import ResponsePayload
+from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
+
+from consumer_membership.config import ConnectionSettings
+from consumer_membership.errors import AuthenticationError, MembershipError, TransportError, UnsupportedProtocolError
+from consumer_membership.runtime.failures import logger
+from consumer_membership.runtime.network.connections import BrokerTraffic, Connections, Purpose
+from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.transport import BrokerConnection, RequestTimedOutError
+from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
+from consumer_membership.wire import cluster, requests
+from consumer_membership.wire.cluster import ClusterMetadata, TopicMetadata
+from consumer_membership.wire.frames import Call
+from consumer_membership.wire.verdicts import broker_error, is_retriable
+from consumer_membership.wire.versions import BrokerVersions
+
+AnswerT = TypeVar("AnswerT")
+ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
+
+#: The node id of a bootstrap server, before a broker said who it is.
+_UNKNOWN_NODE = -1
+#: When a bootstrap server is asked for the cluster's brokers, unless its other answers named them before: nothing but a
+#: later connection needs them, and the first steps of a member are quicker without.
+_LEARN_AFTER_S = 0.5
+
+
+class BrokerRefusal(MembershipError):  # noqa: N818  # a refusal, as against a fault of the network or of ours
+    """A broker answered with an error code.
+
+    `retriable`: a later attempt may succeed. `rediscover`: with another coordinator, which is to be looked up first.
+    """
+
+    def __init__(self, error: BrokerError, *, retriable: bool, rediscover: bool = False) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.retriable = retriable
+        self.rediscover = rediscover
+
+
+_Offset: TypeAlias = int | BrokerRefusal | TransportError
+_BuildMetadata: TypeAlias = "Callable[[BrokerVersions], Call[requests.MetadataResponse]]"
+
+#: Why a client that was given no address finds no broker.
+NO_SERVERS = "bootstrap.servers is not set, so no broker can be looked for; give at least one HOST:PORT"
+
+
+class ClusterClient:
+    """The brokers of one cluster; every method belongs to the loop that called the first one.
+
+    `security`: what its owner made of the same settings; None: it is made here.
+
+    Raises:
+        ConfigurationError: what TLS needs cannot be read.
+    """
+
+    def __init__(self, settings: ConnectionSettings, security: Security | None = None) -> None:
+        self._settings = settings
+        self._connections = Connections(
+            settings, security or Security(settings), self._connection_lost, self._connection_silent
+        )
+        self._brokers: Mapping[int, BrokerAddress] = {}
+        self._learning: asyncio.Task[None] | None = None
+        self._bootstrap = tuple(
+            BrokerAddress(node_id=_UNKNOWN_NODE, host=host, port=port) for host, port in settings.bootstrap_servers
+        )
+
+    def traffic(self) -> tuple[BrokerTraffic, ...]:
+        """What was asked of which broker so far, from any thread."""
+        return self._connections.traffic()
+
+    async def close(self) -> None:
+        """End all connections; requests under way fail."""
+        await self._connections.close()
+        if self._learning is not None:
+            self._learning.cancel()
+            await asyncio.gather(self._learning, return_exceptions=True)
+
+    def pace(self, longest_pause_s: Callable[[], float | None]) -> None:
+        """Have no pause between two attempts to connect be longer than this; None: than the settings say."""
+        self._connections.longest_pause_s = longest_pause_s
+
+    async def brokers(self, timeout_s: float | None = None) -> tuple[BrokerAddress, ...]:
+        """The brokers of the cluster.
+
+        Raises:
+            BrokerRefusal, TransportError: none told within `timeout_s` (None: socket.timeout.ms).
+        """
+        found = await self.cluster((), timeout_s)
+        return tuple(found.brokers.values())
+
+    async def topics(
+        self, names: Iterable[str] | None = None, timeout_s: float | None = None
+    ) -> Mapping[str, TopicMetadata]:
+        """The topics of these names (None: all), each with its partitions or its error.
+
+        Raises:
+            BrokerRefusal, TransportError: no broker told within `timeout_s` (None: socket.timeout.ms).
+        """
+        return (await self.cluster(names, timeout_s)).topics
+
+    async def cluster(self, names: Iterable[str] | None, timeout_s: float | None = None) -> ClusterMetadata:
+        """The cluster's id, controller and brokers, and the topics of these names (None: all).
+
+        Raises:
+            BrokerRefusal, TransportError: no broker told within `timeout_s` (None: socket.timeout.ms).
+        """
+        wanted = None if names is None else tuple(names)
+        return await self._persist("metadata", timeout_s, lambda: self._topics_named(wanted))
+
+    async def topic_names(self, topic_ids: frozenset[UUID], timeout_s: float) -> Mapping[UUID, str]:
+        """The names of these topic ids; ids that the cluster does not know, or does not tell, are absent.
+
+        Raises:
+            BrokerRefusal, TransportError: no broker told within `timeout_s`.
+        """
+        if not topic_ids:
+            return {}
+        found = await self._persist(
+            "the names of topics",
+            timeout_s,
+            # Half of it: a connection that is dead without a word leaves time for another one.
+            lambda: self._metadata(lambda versions: requests.metadata_of_ids(versions, topic_ids), timeout_s / 2),
+        )
+        # Only a topic that the cluster knows, and may tell, has a name beside its id; its partitions may have errors.
+        return {topic.topic_id: name for name, topic in found.topics.items() if topic.topic_id in topic_ids}
+
+    async def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, int],
+        read_committed: bool,  # noqa: FBT001  # the isolation level
+        timeout_s: float,
+    ) -> Mapping[TopicPartition, int]:
+        """The offset at each partition's timestamp: -1 for the end, -2 for the start, or ms since 1970.
+
+        An offset of -1 stands for "no record is that young". The leaders are asked; one that moved is looked up again.
+
+        Raises:
+            BrokerRefusal: a leader refused for good, or still at the end of `timeout_s`.
+            TransportError: a leader could not be reached within `timeout_s`.
+        """
+        missing = dict(partitions)
+        offsets: dict[TopicPartition, int] = {}
+
+        async def ask() -> None:
+            answers = await self._ask_leaders(missing, read_committed=read_committed)
+            failures: list[BrokerRefusal | TransportError] = []
+            for partition, answer in answers.items():
+                if isinstance(answer, int):
+                    offsets[partition] = answer
+                    del missing[partition]
+                else:
+                    failures.append(answer)
+            # A final refusal before one that another attempt may mend.
+            for failure in sorted(failures, key=_may_pass):
+                raise failure
+
+        if missing:
+            await self._persist("offsets", timeout_s, ask)
+        return offsets
+
+    async def _ask_leaders(
+        self, partitions: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> Mapping[TopicPartition, _Offset]:
+        found = await self._topics_named({partition.topic for partition in partitions})
+        by_leader: dict[BrokerAddress, dict[TopicPartition, int]] = defaultdict(dict)
+        answers: dict[TopicPartition, _Offset] = {}
+        for partition, timestamp in partitions.items():
+            leader = _leader(found, partition)
+            if isinstance(leader, BrokerAddress):
+                by_leader[leader][partition] = timestamp
+            else:
+                answers[partition] = _refusal(leader)
+        for leader in by_leader:
+            self._connections.vouch(leader)
+        for of_leader in await asyncio.gather(
+            *(self._ask_leader(leader, share, read_committed=read_committed) for leader, share in by_leader.items())
+        ):
+            answers |= of_leader
+        return answers
+
+    async def _ask_leader(
+        self, leader: BrokerAddress, partitions: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> Mapping[TopicPartition, _Offset]:
+        timeout_s = self._settings.socket_timeout_s
+        try:
+            connection = await self._connections.get(Purpose.CLUSTER, leader, timeout_s)
+            call = negotiated(
+                connection, lambda versions: requests.list_offsets(versions, partitions, read_committed=read_committed)
+            )
+            entity = await self._ask(connection, call, timeout_s)
+        except (TransportError, BrokerRefusal) as error:
+            return dict.fromkeys(partitions, error)
+        return {
+            partition: _refusal(answer) if isinstance(answer, BrokerError) else answer
+            for partition, answer in cluster.list_offsets(entity, partitions).items()
+        }
+
+    # ---- asking ------------------------------------------------------------------------------------------------------
+
+    async def _topics_named(self, names: Iterable[str] | None) -> ClusterMetadata:
+        may_create = self._settings.allow_auto_create_topics
+        return await self._metadata(lambda versions: requests.metadata_of_names(versions, names, may_create=may_create))
+
+    async def _metadata(self, build: _BuildMetadata, timeout_s: float | None = None) -> ClusterMetadata:
+        return await self._metadata_from(await self._any(), build, timeout_s)
+
+    async def _metadata_from(
+        self, connection: BrokerConnection, build: _BuildMetadata, timeout_s: float | None = None
+    ) -> ClusterMetadata:
+        entity = await self._ask(connection, negotiated(connection, build), self._patience_s(timeout_s))
+        found = cluster.metadata(entity)
+        if isinstance(found, BrokerError):
+            # REBOOTSTRAP_REQUIRED (KIP-1102): what is known of the cluster, this connection too, is of no use any more.
+            self._brokers = {}
+            self._connections.drop(connection, TransportError(f"{connection.peer}: {found}"))
+            raise BrokerRefusal(found, retriable=True)
+        self._brokers = found.brokers or self._brokers
+        return found
+
+    async def _any(self) -> BrokerConnection:
+        """A connection to any broker: one that stands, else to a known broker, else to a bootstrap server."""
+        standing = self._connections.any_open(Purpose.CLUSTER)
+        if standing is not None:
+            return standing
+        if not self._brokers and not self._bootstrap:
+            raise TransportError(NO_SERVERS)
+        known = random.sample(list(self._brokers.values()), len(self._brokers))
+        bootstrap = random.sample(self._bootstrap, len(self._bootstrap))
+        try:
+            broker, connection = await self._connections.first_of(Purpose.CLUSTER, (*known, *bootstrap))
+        except TransportError as error:
+            raise type(error)(f"No broker can be reached: {error}") from error
+        if broker.node_id == _UNKNOWN_NODE:
+            self._learn_brokers_soon()
+        return connection
+
+    def _learn_brokers_soon(self) -> None:
+        """Ask who else there is, behind the question that the connection was made for."""
+        if self._learning is None or self._learning.done():
+            self._learning = asyncio.create_task(self._learn_brokers(), name="the cluster's brokers")
+
+    async def _learn_brokers(self) -> None:
+        await asyncio.sleep(_LEARN_AFTER_S)
+        if self._brokers:
+            return
+        try:
+            await self.cluster(())
+        except (BrokerRefusal, TransportError) as error:
+            logger.debug("The cluster's brokers are not told: %s", error)
+
+    def _patience_s(self, timeout_s: float | None) -> float:
+        """How long one answer is waited for."""
+        limit_s = self._settings.socket_timeout_s
+        return limit_s if timeout_s is None else min(limit_s, timeout_s)
+
+    async def _ask(self, connection: BrokerConnection, call: Call[ResponseT], timeout_s: float) -> ResponseT:
+        """One request; a connection on which its answer does not come in time is given up."""
+        try:
+            return await connection.request(call, timeout_s)
+        except RequestTimedOutError as error:
+            self._connections.drop(connection, error)
+            raise
+
+    async def _persist(self, what: str, timeout_s: float | None, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """Ask until there is an answer, a final refusal, or no time left; then the last failure is raised."""
+        limit_s = self._settings.socket_timeout_s if timeout_s is None else timeout_s
+        failures: list[MembershipError] = []
+
+        async def attempt() -> AnswerT:
+            try:
+                return await ask()
+            except (BrokerRefusal, TransportError) as error:
+                logger.debug("Asking for %s failed: %s", what, error)
+                failures.append(error)
+                raise
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_may_pass),
+            wait=wait_random_exponential(
+                multiplier=self._settings.reconnect_backoff_s, max=self._settings.reconnect_backoff_max_s
+            ),
+        )
+        try:
+            async with asyncio.timeout(limit_s):
+                return await retrying(attempt)
+        except TimeoutError as error:
+            if failures:
+                raise failures[-1] from error
+            words = f"No broker answered within {limit_s:.3g} s when asked for {what}"
+            raise TransportError(": ".join((words, *self._connections.silences))) from error
+
+    def _connection_lost(
+        self,
+        purpose: Purpose,
+        broker: BrokerAddress,
+        error: TransportError,
+        had_waiters: bool,  # noqa: FBT001  # `Connections` calls it so
+    ) -> None:
+        """A connection ended by itself. Brokers close idle ones, so this is nothing to worry about."""
+        del purpose, had_waiters
+        logger.debug("Connection to %s lost: %s", broker, error)
+
+    def _connection_silent(self, words: str) -> None:
+        """A broker took a connection and says nothing; `Connections` has written it down."""
+
+
+def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], Call[ResponseT]]) -> Call[ResponseT]:
+    """The call in the version for this broker; that it offers none is a refusal for good (UNSUPPORTED_VERSION)."""
+    try:
+        return build(connection.versions)
+    except UnsupportedProtocolError as error:
+        raise BrokerRefusal(broker_error(ErrorCode.unsupported_version, str(error)), retriable=False) from error
+
+
+def _refusal(error: BrokerError) -> BrokerRefusal:
+    return BrokerRefusal(error, retriable=is_retriable(error.code))
+
+
+def _leader(found: ClusterMetadata, partition: TopicPartition) -> BrokerAddress | BrokerError:
+    """The partition's leader, or what the cluster says instead."""
+    name = f"{partition.topic} [{partition.partition}]"
+    topic = found.topics.get(partition.topic)
+    if topic is not None and topic.error is not None:
+        return topic.error
+    metadata = None if topic is None else topic.partitions.get(partition.partition)
+    if metadata is None:
+        return broker_error(ErrorCode.unknown_topic_or_partition, name)
+    if metadata.leader is None or metadata.leader not in found.brokers:
+        return broker_error(ErrorCode.leader_not_available, name)
+    return found.brokers[metadata.leader]
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Not a refusal of the credentials: some brokers lock an account after a few."""
+    if isinstance(error, AuthenticationError):
+        return False
+    return isinstance(error, TransportError) or (isinstance(error, BrokerRefusal) and error.retriable)

@@ -1,0 +1,289 @@
+"""The open connections of one client: made on demand, one for each broker and purpose, reconnected with backoff.
+
+A group's heartbeats and commits have a connection of their own: a broker answers one connection's requests in order,
+so a slow answer to something else would hold them up. They share one, so that a commit cannot be overtaken by the leave
+after it, nor a leave by the join after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import NamedTuple
+
+from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
+
+from consumer_membership.config import ConnectionSettings
+from consumer_membership.errors import AuthenticationError, TransportError
+from consumer_membership.runtime.failures import FailureLog, logger
+from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.transport import BrokerConnection, connect
+from consumer_membership.types import BrokerAddress
+from consumer_membership.wire.traffic import Traffic, TrafficSnapshot
+
+#: How long one broker is waited for before another one is tried beside it; one on the same continent answers in 0.3 s.
+_HEAD_START_S = 0.5
+
+
+class Purpose(Enum):
+    """What a connection is for."""
+
+    #: A group's heartbeats, commits and committed offsets, with its coordinator.
+    GROUP = "group"
+    #: A classic member's JoinGroup and SyncGroup, which the coordinator answers when the whole group has come.
+    REBALANCE = "rebalance"
+    #: Everything else: metadata, the coordinator's lookup, offsets of partitions.
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTraffic:
+    """What went over the connections for one purpose to one broker."""
+
+    purpose: Purpose
+    host: str
+    port: int
+    counts: TrafficSnapshot
+
+
+class _Key(NamedTuple):
+    purpose: Purpose
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class _Gate:
+    """When a broker that could not be reached may be tried again."""
+
+    log: FailureLog
+    attempts: RetryCallState
+    opens_at: float = 0.0
+    reason: str = ""
+    #: What the attempts under way, or those before, met instead of an answer.
+    silence: str = ""
+
+
+class Connections:
+    """All connections of one client; used from one loop.
+
+    `on_lost` is called when a connection ended by itself: with its purpose, the broker, the reason, and whether
+    requests were waiting on it. `on_silence` is called when a broker takes a connection and says nothing.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        security: Security,
+        on_lost: Callable[[Purpose, BrokerAddress, TransportError, bool], None],
+        on_silence: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._settings = settings
+        self._security = security
+        self._on_lost = on_lost
+        self._on_silence = on_silence
+        self._open: dict[_Key, BrokerConnection] = {}
+        self._dialing: dict[_Key, asyncio.Task[BrokerConnection]] = {}
+        self._gates: dict[tuple[str, int], _Gate] = {}
+        self._traffic: dict[_Key, Traffic] = {}
+        self._is_closed = False
+        #: The longest pause between two attempts that may be made just now; None: what the settings say.
+        self.longest_pause_s: Callable[[], float | None] = lambda: None
+        self._retrying = AsyncRetrying(
+            wait=wait_exponential_jitter(
+                multiplier=settings.reconnect_backoff_s,
+                max=settings.reconnect_backoff_max_s,
+                jitter=settings.reconnect_backoff_s,
+            )
+        )
+
+    def traffic(self) -> tuple[BrokerTraffic, ...]:
+        """What went over all connections so far, from any thread."""
+        return tuple(
+            BrokerTraffic(purpose=key.purpose, host=key.host, port=key.port, counts=traffic.snapshot())
+            for key, traffic in self._traffic.copy().items()
+        )
+
+    def any_open(self, purpose: Purpose) -> BrokerConnection | None:
+        """A connection for this purpose that stands already."""
+        return next((connection for key, connection in self._open.items() if key.purpose is purpose), None)
+
+    async def get(self, purpose: Purpose, broker: BrokerAddress, timeout_s: float) -> BrokerConnection:
+        """The connection to this broker for this purpose.
+
+        A broker that could not be reached a moment ago is not tried again before its backoff is over: that fails at
+        once, so that the caller looks for another one instead of waiting.
+
+        Raises:
+            TransportError: there is none, and none could be made in time.
+        """
+        standing = self._open.get(_Key(purpose, broker.host, broker.port))
+        if standing is not None:
+            return standing
+        if self._wait_s(broker) > 0:
+            # In the words of then: who logs a failure once, and counts it when it is repeated, takes this for the same.
+            raise TransportError(self._gate(broker).reason)
+        attempt = self._dial(purpose, broker)
+        # Unlike awaiting it, this leaves the attempt to other callers when this one gives up or is cancelled.
+        await asyncio.wait((attempt,), timeout=timeout_s)
+        if not attempt.done():
+            why = self._gate(broker).silence
+            words = f"{broker.host}:{broker.port}: no connection within {timeout_s:.3g} s"
+            raise TransportError(f"{words}: {why}" if why else words)
+        if attempt.cancelled():
+            raise _closed(broker)
+        return attempt.result()
+
+    def prepare(self, purpose: Purpose, broker: BrokerAddress) -> None:
+        """Begin to connect, for whoever asks with `get` soon, and hears then how it went."""
+        if _Key(purpose, broker.host, broker.port) not in self._open and self._wait_s(broker) <= 0:
+            self._dial(purpose, broker)
+
+    def vouch(self, broker: BrokerAddress) -> None:
+        """Take it that a broker which is alive has just named this one: it may be tried at once.
+
+        Whoever asks has a pace of its own; each time it is named it gets one attempt.
+        """
+        self._gate(broker).opens_at = 0.0
+
+    async def first_of(
+        self, purpose: Purpose, brokers: Sequence[BrokerAddress]
+    ) -> tuple[BrokerAddress, BrokerConnection]:
+        """The first connection that can be had with one of these brokers, tried in their order with a head start each.
+
+        Waits for the backoff of the first that may be tried again, then tries each once.
+
+        Raises:
+            AuthenticationError: each of them refuses this client, or is not believed.
+            TransportError: none could be reached; the text has the reason for each.
+        """
+        await asyncio.sleep(min(map(self._wait_s, brokers), default=0.0))
+        untried = [broker for broker in brokers if self._wait_s(broker) <= 0]
+        attempts: dict[asyncio.Task[BrokerConnection], BrokerAddress] = {}
+        failures = [TransportError(self._gate(broker).reason) for broker in brokers if broker not in untried]
+        while untried or attempts:
+            if untried:
+                broker = untried.pop(0)
+                attempts[self._dial(purpose, broker)] = broker
+            head_start_s = _HEAD_START_S if untried else None
+            done, _ = await asyncio.wait(attempts, timeout=head_start_s, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                broker = attempts.pop(attempt)
+                if attempt.cancelled():
+                    raise _closed(broker)
+                try:
+                    return broker, attempt.result()
+                except TransportError as error:
+                    failures.append(error)
+        are_all_refusals = failures and all(isinstance(failure, AuthenticationError) for failure in failures)
+        kind = AuthenticationError if are_all_refusals else TransportError
+        raise kind("; ".join(dict.fromkeys(map(str, failures))) or "bootstrap.servers is empty")
+
+    def drop(self, connection: BrokerConnection, error: TransportError) -> None:
+        """Give up a connection for this reason; the next caller makes a new one."""
+        logger.debug("Connection given up: %s", error)
+        self._forget(connection)
+        connection.drop(error)
+
+    async def close(self) -> None:
+        """End all connections and all attempts; nothing can be had afterwards."""
+        self._is_closed = True
+        attempts = list(self._dialing.values())
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        standing = list(self._open.values())
+        self._open.clear()
+        for connection in standing:
+            await connection.close()
+
+    def _dial(self, purpose: Purpose, broker: BrokerAddress) -> asyncio.Task[BrokerConnection]:
+        if self._is_closed:
+            raise _closed(broker)
+        key = _Key(purpose, broker.host, broker.port)
+        attempt = self._dialing.get(key)
+        if attempt is None:
+            attempt = asyncio.create_task(self._connect(key, broker), name=f"connect to {broker.host}:{broker.port}")
+            # Who waited may have given up; asyncio would complain that nobody took the exception.
+            attempt.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._dialing[key] = attempt
+        return attempt
+
+    async def _connect(self, key: _Key, broker: BrokerAddress) -> BrokerConnection:
+        gate = self._gate(broker)
+        try:
+            connection = await connect(
+                key.host,
+                key.port,
+                self._settings,
+                self._security,
+                traffic=self._traffic.setdefault(key, Traffic()),
+                on_silence=lambda words: self._note_silence(gate, words),
+            )
+        except TransportError as error:
+            self._shut(gate, error)
+            raise
+        finally:
+            self._dialing.pop(key, None)
+        gate.log.succeeded()
+        gate.silence = ""
+        gate.attempts.attempt_number = 1
+        gate.opens_at = 0.0
+        self._open[key] = connection
+        connection.on_closed = partial(self._closed, connection, key.purpose, broker)
+        return connection
+
+    def _note_silence(self, gate: _Gate, words: str) -> None:
+        """Say it once, and remember it until the broker is reached: it may stay so for as long as an attempt takes."""
+        logger.log(logging.DEBUG if gate.silence else logging.WARNING, "%s", words)
+        gate.silence = words
+        self._on_silence(words)
+
+    @property
+    def silences(self) -> tuple[str, ...]:
+        """The brokers that take connections and say nothing, in words."""
+        return tuple(gate.silence for gate in self._gates.values() if gate.silence)
+
+    def _closed(
+        self,
+        connection: BrokerConnection,
+        purpose: Purpose,
+        broker: BrokerAddress,
+        error: TransportError,
+        had_waiters: bool,  # noqa: FBT001  # the connection calls it so
+    ) -> None:
+        self._forget(connection)
+        self._on_lost(purpose, broker, error, had_waiters)
+
+    def _forget(self, connection: BrokerConnection) -> None:
+        self._open = {key: other for key, other in self._open.items() if other is not connection}
+
+    # ---- backoff -----------------------------------------------------------------------------------------------------
+
+    def _gate(self, broker: BrokerAddress) -> _Gate:
+        name = (broker.host, broker.port)
+        gate = self._gates.get(name)
+        if gate is None:
+            log = FailureLog(f"Connecting to {broker.host}:{broker.port}")
+            gate = self._gates[name] = _Gate(log=log, attempts=RetryCallState(self._retrying, None, (), {}))
+        return gate
+
+    def _shut(self, gate: _Gate, error: TransportError) -> None:
+        gate.log.failed(error)
+        gate.reason = str(error)
+        pause_s, longest_s = self._retrying.wait(gate.attempts), self.longest_pause_s()
+        if longest_s is not None:
+            pause_s = min(pause_s, max(longest_s, self._settings.reconnect_backoff_s))
+        gate.opens_at = asyncio.get_running_loop().time() + pause_s
+        gate.attempts.attempt_number += 1
+
+    def _wait_s(self, broker: BrokerAddress) -> float:
+        return max(0.0, self._gate(broker).opens_at - asyncio.get_running_loop().time())
+
+
+def _closed(broker: BrokerAddress) -> TransportError:
+    return TransportError(f"{broker.host}:{broker.port}: the client was closed")

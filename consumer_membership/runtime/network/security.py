@@ -1,0 +1,84 @@
+"""How the connections of one client are made safe: encrypted, and authenticated with what is good just then."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import assert_never
+
+from consumer_membership.config import ConnectionSettings, SaslMechanism, SaslSettings, Token
+from consumer_membership.errors import AuthenticationError, InternalError
+from consumer_membership.runtime.network.passwords import password_mechanism
+from consumer_membership.runtime.network.tls import tls_context
+from consumer_membership.wire.sasl import Mechanism, OAuthBearer
+
+
+class Security:
+    """Made once for a client, before it connects; `tls` is None where nothing is encrypted.
+
+    Raises:
+        ConfigurationError: what TLS needs cannot be read.
+    """
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.tls = None if settings.tls is None else tls_context(settings.tls)
+        # One reference, replaced as a whole: connections of the membership's thread read it.
+        self._sasl = settings.sasl
+
+    @property
+    def sasl(self) -> SaslSettings | None:
+        """Who authentications say that this client is, from now on; None: nobody is told."""
+        return self._sasl
+
+    def set_credentials(self, username: str, password: str) -> None:
+        """Have later authentications say this, from any thread."""
+        if self._sasl is not None:
+            self._sasl = replace(self._sasl, username=username, password=password)
+
+    async def mechanism(self) -> Mechanism | None:
+        """What authenticates one connection once; None where nobody is to be told who this is.
+
+        Raises:
+            AuthenticationError: there are no credentials, or none that the mechanism can carry.
+        """
+        sasl = self._sasl
+        if sasl is None:
+            return None
+        try:
+            return await _made(sasl)
+        except ValueError as error:
+            raise AuthenticationError(f"sasl.mechanism={sasl.mechanism.value}: {error}") from error
+
+
+async def _made(sasl: SaslSettings) -> Mechanism:
+    match sasl.mechanism:
+        case SaslMechanism.PLAIN | SaslMechanism.SCRAM_SHA_256 | SaslMechanism.SCRAM_SHA_512:
+            return password_mechanism(sasl)
+        case SaslMechanism.OAUTHBEARER:
+            if sasl.token is None:
+                raise InternalError("OAUTHBEARER was configured without a source of tokens")
+            token = await _in_a_thread(sasl.token)
+            return OAuthBearer(token.value, token.extensions)
+        case _:
+            assert_never(sasl.mechanism)
+
+
+async def _in_a_thread(call: Callable[[], Token]) -> Token:
+    """What the call returns: an application's callback, which may take long, or for ever.
+
+    In a daemon thread: neither the loop's end nor the process's waits for it, as they do for asyncio's own threads.
+    """
+    answer: Future[Token] = Future()
+
+    def run() -> None:
+        answer.set_running_or_notify_cancel()
+        try:
+            answer.set_result(call())
+        except Exception as error:  # noqa: BLE001 - the application's; whoever waits raises it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="oauth_cb", daemon=True).start()
+    return await asyncio.wrap_future(answer)

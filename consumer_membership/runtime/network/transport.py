@@ -1,0 +1,365 @@
+"""One TCP connection to one broker: the socket around `wire.connection`.
+
+It sends what it is given and hands each answer to whoever waits for it. It does not retry, reconnect or choose a
+broker: `connections` does. TLS is asyncio's, around the socket (`_open`); authentication is the protocol's, with what
+`security` gives for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import socket
+import ssl
+from collections.abc import Callable
+from typing import TypeVar, assert_never, cast
+
+from kio.static.protocol import ResponsePayload
+
+from consumer_membership.config import ConnectionSettings
+from consumer_membership.errors import AuthenticationError, TransportError
+from consumer_membership.runtime.failures import logger
+from consumer_membership.runtime.network import tls
+from consumer_membership.runtime.network.addresses import Address, resolve
+from consumer_membership.runtime.network.security import Security
+from consumer_membership.version import __version__
+from consumer_membership.wire.connection import (
+    Broken,
+    BytesToSend,
+    Connection,
+    Event,
+    Ready,
+    Renewed,
+    ResponseReceived,
+)
+from consumer_membership.wire.frames import Call
+from consumer_membership.wire.sasl import Mechanism
+from consumer_membership.wire.traffic import Traffic
+from consumer_membership.wire.versions import BrokerVersions
+
+ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
+
+#: After which part of a session (KIP-368) it is renewed: the Java client's, by chance, so that the connections of many
+#: clients that were started together do not all authenticate at once.
+_RENEW_FROM, _RENEW_UNTIL = 0.85, 0.95
+
+#: How long a peer that took the connection may be silent until that is told: a broker answers within milliseconds, one
+#: that is busy or far away within this. The attempt goes on until its own time is over.
+SILENCE_S = 2.0
+
+
+class RequestTimedOutError(TransportError):
+    """The connection stands, but the answer did not come in time."""
+
+
+class BrokerConnection(asyncio.Protocol):
+    """A connection that is ready for requests; `connect` makes one.
+
+    `on_closed` is called once, when the peer or the network ended the connection: with the reason, and whether
+    requests were waiting (they get the reason too). A `close` from this side does not call it.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        settings: ConnectionSettings,
+        security: Security,
+        mechanism: Mechanism | None = None,
+        traffic: Traffic | None = None,
+    ) -> None:
+        self.peer = peer
+        self.on_closed: Callable[[TransportError, bool], None] | None = None
+        #: Whether the peer has said anything.
+        self.has_heard = False
+        self._security = security
+        self._protocol = Connection(
+            client_id=settings.client_id,
+            max_frame_bytes=settings.receive_message_max_bytes,
+            software_version=__version__,
+            mechanism=mechanism,
+            traffic=traffic,
+        )
+        self._ready: asyncio.Future[BrokerVersions] = asyncio.get_running_loop().create_future()
+        self._ended = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, asyncio.Future[ResponsePayload]] = {}
+        self._error: TransportError | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def versions(self) -> BrokerVersions:
+        """What the broker offers."""
+        return self._ready.result()
+
+    @property
+    def traffic(self) -> Traffic:
+        """What went over it, and over others with the same counts."""
+        return self._protocol.traffic
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests may be sent."""
+        return self._error is None
+
+    async def ready(self) -> None:
+        """Wait for the end of the handshake; raises what broke it, or what ended the connection right behind it."""
+        await self._ready
+        if self._error is not None:
+            raise self._error
+
+    async def request(self, call: Call[ResponseT], timeout_s: float) -> ResponseT:
+        """The broker's answer to this call.
+
+        Requests may overlap; the broker answers in their order. An answer that comes after its time is dropped.
+
+        Raises:
+            RequestTimedOutError: no answer within `timeout_s`.
+            TransportError: the connection ended first.
+        """
+        if self._error is not None or self._transport is None:
+            raise TransportError(f"{self.peer}: the connection is closed") from self._error
+        correlation_id, data = self._protocol.send(call)
+        waiter: asyncio.Future[ResponsePayload] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = waiter
+        self._transport.write(data)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return cast("ResponseT", await waiter)
+        except TimeoutError as error:
+            self.traffic.timeouts += 1
+            raise RequestTimedOutError(
+                f"{self.peer}: no answer to {call.name} within {timeout_s:.3g} s; is the broker overloaded, or the "
+                "network cut?"
+            ) from error
+        finally:
+            self._waiting.pop(correlation_id, None)
+
+    async def close(self) -> None:
+        """End the connection from this side; who waits for an answer gets a TransportError. May be called again."""
+        self.drop(TransportError(f"{self.peer}: the connection was closed by this side"))
+        if self._transport is not None:
+            await self._ended.wait()
+
+    def drop(self, error: TransportError) -> None:
+        """Give the connection up for this reason, without waiting for its end."""
+        if self._error is None:
+            self.on_closed = None
+            self._fail(error)
+
+    # ---- asyncio.Protocol --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake (called by asyncio)."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._protocol.start())
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes (called by asyncio)."""
+        self.has_heard = True
+        for event in self._protocol.receive(data):
+            self._take(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed (called by asyncio)."""
+        # A reset and a broken pipe are the peer's end too, seen a moment later.
+        if isinstance(exc, ssl.SSLError):
+            # With TLS 1.3 a broker refuses a client's certificate after the handshake.
+            self._fail(TransportError(f"{self.peer}: {tls.explain(exc)}"))
+        elif exc is not None and not isinstance(exc, ConnectionError):
+            self._fail(TransportError(f"{self.peer}: the connection broke ({exc})"))
+        for event in self._protocol.receive_end():
+            self._take(event)
+        self._ended.set()
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case BytesToSend(data=data):
+                if self._transport is not None:
+                    self._transport.write(data)
+            case Ready(versions=versions, session_s=session_s):
+                if not self._ready.done():
+                    self._ready.set_result(versions)
+                self._renew_within(session_s)
+            case Renewed(session_s=session_s, data=data):
+                logger.debug("%s: the session is renewed (KIP-368)", self.peer)
+                if self._transport is not None:
+                    self._transport.write(data)
+                self._renew_within(session_s)
+            case ResponseReceived(correlation_id=correlation_id, entity=entity):
+                waiter = self._waiting.get(correlation_id)
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(entity)
+            case Broken(error=error):
+                self._fail(type(error)(f"{self.peer}: {error}"))
+            case _:
+                assert_never(event)
+
+    def _renew_within(self, session_s: float | None) -> None:
+        if session_s is not None:
+            after_s = session_s * random.uniform(_RENEW_FROM, _RENEW_UNTIL)  # noqa: S311 - no secret
+            self._renewal = asyncio.get_running_loop().call_later(after_s, self._begin_renewal)
+
+    def _begin_renewal(self) -> None:
+        self._renewing = asyncio.create_task(self._renew(), name=f"renewal at {self.peer}")
+
+    async def _renew(self) -> None:
+        """Authenticate once more (KIP-368). Where that cannot be begun, the session goes on until its end."""
+        try:
+            mechanism = await self._security.mechanism()
+        except AuthenticationError as error:
+            logger.warning("%s: the session cannot be renewed, the broker will end it: %s", self.peer, error)
+            return
+        if mechanism is not None and self._error is None and self._transport is not None:
+            self._transport.write(self._protocol.renew(mechanism))
+
+    def _fail(self, error: TransportError) -> None:
+        """The one place where a connection ends: everybody learns the first reason."""
+        if self._error is not None:
+            return
+        self._error = error
+        for renewal in (self._renewal, self._renewing):
+            if renewal is not None:
+                renewal.cancel()
+        had_waiters = bool(self._waiting)
+        waiters: list[asyncio.Future[BrokerVersions] | asyncio.Future[ResponsePayload]]
+        waiters = [self._ready, *self._waiting.values()]
+        for waiter in waiters:
+            if not waiter.done():
+                # One for each: an exception that several tasks raise gathers all their tracebacks.
+                waiter.set_exception(type(error)(str(error)))
+                # Who was cancelled meanwhile does not come for it, which asyncio would complain of.
+                waiter.exception()
+        if self._transport is not None:
+            # Nobody waits for what is not written yet; a graceful close would wait for a peer that does not read.
+            self._transport.abort()
+        if self.on_closed is not None:
+            self.on_closed(error, had_waiters)
+
+
+async def connect(
+    host: str,
+    port: int,
+    settings: ConnectionSettings,
+    security: Security,
+    *,
+    traffic: Traffic | None = None,
+    on_silence: Callable[[str], None] = lambda _: None,
+) -> BrokerConnection:
+    """A connection to this broker, ready for requests; tries all addresses of the host. `traffic` counts it all.
+
+    `on_silence` is told of a peer that takes the connection and says nothing, long before the attempt is given up.
+
+    Raises:
+        AuthenticationError: the broker does not believe who this is, or cannot show that it knows it.
+        TransportError: no address led to a Kafka broker; the text names the peer, what happened and the remedy.
+    """
+    peer = f"{host}:{port}"
+    failures: list[str] = []
+    try:
+        for address in await resolve(host, port, settings.address_family):
+            try:
+                return await _open(host, peer, address, settings, security, traffic=traffic, on_silence=on_silence)
+            except AuthenticationError:
+                # It is the same broker at every address, and some lock an account after a few failures.
+                raise
+            except TransportError as error:
+                failures.append(str(error).removeprefix(f"{peer}: "))
+    except TransportError as error:
+        raise type(error)(f"{peer}: {str(error).removeprefix(f'{peer}: ')}") from error
+    raise TransportError(f"{peer}: {'; '.join(dict.fromkeys(failures))}")
+
+
+async def _open(
+    host: str,
+    peer: str,
+    address: Address,
+    settings: ConnectionSettings,
+    security: Security,
+    *,
+    traffic: Traffic | None,
+    on_silence: Callable[[str], None],
+) -> BrokerConnection:
+    stage, hint = "no token", "oauth_cb has not returned it"
+    sock = _socket(address, settings)
+    connection: BrokerConnection | None = None
+    silence: asyncio.TimerHandle | None = None
+    is_ready = False
+    try:
+        async with asyncio.timeout(settings.connection_setup_timeout_s):
+            # Before connecting: a token may take its time, for which no broker waits.
+            connection = BrokerConnection(peer, settings, security, await security.mechanism(), traffic)
+            stage, hint = f"no connection to {address}", "is the host up, and does a firewall drop the packets?"
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(sock, address.sockaddr)
+            stage, hint = f"connected to {address}, no answer", "is this the port of a Kafka broker?"
+            silence = loop.call_later(SILENCE_S, _tell_silence, connection, security.tls is not None, on_silence)
+            await _wrap(connection, sock, security.tls, host)
+            if connection.is_open:  # else the socket is gone, and `ready` says why
+                # asyncio switches Nagle's algorithm off by itself.
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.disable_nagle)
+            await connection.ready()
+        is_ready = True
+    except TimeoutError as error:
+        raise TransportError(f"{stage} within {settings.connection_setup_timeout_s:.3g} s; {hint}") from error
+    except OSError as error:
+        raise TransportError(f"{stage}: {_explain(error)}") from error
+    finally:
+        if silence is not None:
+            silence.cancel()
+        if not is_ready:
+            if connection is not None:
+                connection.drop(TransportError(f"{peer}: the connection was given up"))
+            sock.close()
+    return connection
+
+
+def _tell_silence(
+    connection: BrokerConnection,
+    is_encrypted: bool,  # noqa: FBT001  # `call_later` knows no keywords
+    on_silence: Callable[[str], None],
+) -> None:
+    if not connection.has_heard:
+        listener = "a Kafka listener with TLS" if is_encrypted else "a Kafka listener"
+        words = f"{connection.peer} accepted the connection and has not answered for {SILENCE_S:g} s; is it {listener}?"
+        on_silence(words)
+
+
+async def _wrap(connection: BrokerConnection, sock: socket.socket, context: ssl.SSLContext | None, host: str) -> None:
+    """Have asyncio drive this connected socket, under TLS if there is a context."""
+    loop = asyncio.get_running_loop()
+    if context is None:
+        await loop.create_connection(lambda: connection, sock=sock)
+        return
+    try:
+        await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=host)
+    except ssl.SSLError as error:
+        raise TransportError(tls.explain(error)) from error
+    except ConnectionError as error:
+        raise TransportError(
+            "the peer closed the connection during the TLS handshake; is this the broker's plaintext port, or does it "
+            "want a certificate of this client (ssl.certificate.location)?"
+        ) from error
+
+
+def _socket(address: Address, settings: ConnectionSettings) -> socket.socket:
+    sock = socket.socket(address.family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    if settings.keepalive:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Before connecting: the receive buffer decides about the window scale of the handshake.
+    if settings.send_buffer_bytes:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+    if settings.receive_buffer_bytes:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+    return sock
+
+
+def _explain(error: OSError) -> str:
+    if error.errno == errno.ECONNREFUSED:
+        return "connection refused; nothing listens there: is the broker running, and is the port right?"
+    # asyncio puts words of its own, without the reason, in the place of the system's.
+    words = os.strerror(error.errno) if error.errno is not None else str(error)
+    return f"{words}; check the address and the network on the way"

@@ -1,0 +1,68 @@
+"""A topic that comes when the handle is connected already is asked for at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from time import monotonic
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership.runtime.application.deliveries import Deliveries
+from consumer_membership.runtime.application.fetcher import Fetcher
+from tests.support.mock_cluster import MockCluster
+
+pytestmark = pytest.mark.slow
+
+_LOG = logging.getLogger("tests.handle")
+
+PATIENCE_S = 20.0
+#: How librdkafka's log says that the broker is connected for good, no more as a bootstrap server only.
+CONNECTED = "/1: Broker changed state APIVERSION_QUERY -> UP"
+#: How it says what the broker is asked; of its own accord librdkafka gives other reasons.
+ASKED = "Request metadata for 1 topic(s): application requested"
+
+
+class Handle:
+    """A fetching handle that is connected, and what its log says."""
+
+    def __init__(self, bootstrap_servers: str, log: pytest.LogCaptureFixture) -> None:
+        self._log = log
+        log.set_level(logging.DEBUG, _LOG.name)
+        config = {"bootstrap.servers": bootstrap_servers, "group.id": "g", "debug": "broker,metadata"}
+        self.consumer = Consumer(config, logger=_LOG)
+        assert self.says(CONNECTED)
+
+    def says(self, words: str) -> bool:
+        """Whether a line of its log comes to end so."""
+        deadline = monotonic() + PATIENCE_S
+        while not any(line.endswith(words) for line in self._log.messages):
+            if monotonic() > deadline:
+                return False
+            self.consumer.poll(0.05)
+        return True
+
+
+@pytest.fixture
+def handle(caplog: pytest.LogCaptureFixture) -> Iterator[Handle]:
+    """A handle with a broker."""
+    with MockCluster.start(1) as cluster:
+        connected = Handle(cluster.bootstrap_servers, caplog)
+        yield connected
+        connected.consumer.close()
+
+
+@pytest.mark.parametrize(
+    "come",
+    [
+        pytest.param(lambda fetcher: fetcher.warm({"t"}), id="subscribed"),
+        pytest.param(lambda fetcher: fetcher.replace([Wanted("t", 0, 0)]), id="assigned by hand"),
+        pytest.param(lambda fetcher: fetcher.add([Wanted("t", 0, 0)]), id="added by hand"),
+    ],
+)
+def test_connected_broker_is_asked_at_once(handle: Handle, come: Callable[[Fetcher], None]) -> None:
+    """By itself librdkafka would notice the topic when its timer comes, once a second."""
+    come(Fetcher(lambda: handle.consumer, Deliveries()))
+    assert handle.says(ASKED)

@@ -1,0 +1,64 @@
+"""Requests of the handle in slices."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from consumer_membership.runtime.application.fetcher import in_slices
+
+
+class Request:
+    """A request that is answered when it was given enough time at once, on a clock of its own."""
+
+    def __init__(self, needs_s: float, fails_after_s: float | None = None) -> None:
+        self.clock = 100.0
+        self.slices: list[float] = []
+        self._needs_s = needs_s
+        self._fails_after_s = fails_after_s
+
+    def __call__(self, left_s: float) -> str:
+        self.slices.append(round(left_s, 3))
+        if self._fails_after_s is not None:
+            self.clock += self._fails_after_s
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        self.clock += min(left_s, self._needs_s)
+        if left_s < self._needs_s:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return "answer"
+
+    def ask(self, timeout_s: float) -> str:
+        """Make the request."""
+        return in_slices(self, timeout_s, lambda: self.clock, 1.0)
+
+
+def test_slow_answer_gets_a_longer_slice() -> None:
+    """A broker that takes 3 s would never answer within 1 s: each slice is twice as long as the one before."""
+    request = Request(needs_s=3)
+    assert request.ask(-1) == "answer"
+    assert request.slices == [1.0, 2.0, 4.0]
+
+
+def test_slices_end_with_the_callers_time() -> None:
+    """The last one is cut, and its error is the caller's."""
+    request = Request(needs_s=30)
+    with pytest.raises(KafkaException) as caught:
+        request.ask(2.5)
+    assert request.slices == [1.0, 1.5]
+    assert caught.value.args[0].code() == KafkaError._TIMED_OUT
+
+
+def test_failure_before_the_slice_is_over_is_final() -> None:
+    """It is an answer, not an expiry."""
+    request = Request(needs_s=1, fails_after_s=0.1)
+    with pytest.raises(KafkaException):
+        request.ask(-1)
+    assert request.slices == [1.0]
+
+
+def test_no_time_is_one_try() -> None:
+    """As in confluent-kafka: timeout 0 asks once."""
+    request = Request(needs_s=1)
+    with pytest.raises(KafkaException):
+        request.ask(0)
+    assert request.slices == [0.0]

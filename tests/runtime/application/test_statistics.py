@@ -1,0 +1,265 @@
+"""librdkafka's statistics with the truth about the group in them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID
+
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView, Transition
+from consumer_membership.runtime.application.deliveries import Waiting
+from consumer_membership.runtime.application.statistics import JOIN_STATES, Progress, rewritten
+from consumer_membership.runtime.network.connections import BrokerTraffic, Purpose
+from consumer_membership.runtime.ports import Heard, MemberFigures
+from consumer_membership.types import BrokerAddress, GroupProtocol, OffsetAndMetadata, TopicPartition
+from consumer_membership.wire.traffic import Traffic
+
+A0 = TopicPartition("a", 0)
+VIEW = MembershipView(
+    state=MemberState.STABLE,
+    protocol=GroupProtocol.CONSUMER,
+    group_id="g",
+    member_id="m",
+    instance_id=None,
+    member_epoch=3,
+    owned={},
+    target=frozenset(),
+    unresolved=0,
+    pending_revocation=frozenset(),
+    waits_for=None,
+    waits_since=None,
+    waits_until=None,
+    coordinator=BrokerAddress(node_id=1, host="h", port=9092),
+    heartbeat_interval_s=None,
+    session_timeout_s=None,
+    last_heartbeat_at=None,
+    last_error=None,
+    transitions=(),
+)
+
+
+def broker(nodename: str) -> dict[str, Any]:
+    """One broker's entry, as far as it is read here."""
+    counts = ("tx", "txbytes", "rx", "rxbytes", "req_timeouts", "connects", "disconnects")
+    return {"nodename": nodename, "req": {"Fetch": 4, "ApiVersion": 1, "OffsetCommit": 0}, **dict.fromkeys(counts, 1)}
+
+
+def statistics(**partition: int) -> str:
+    """What librdkafka's handle says, which commits and stores nothing."""
+    one = {
+        "partition": 0,
+        "fetchq_cnt": 5,
+        "fetchq_size": 50,
+        "app_offset": 501,
+        "stored_offset": OFFSET_INVALID,
+        "stored_leader_epoch": -1,
+        "commited_offset": OFFSET_INVALID,
+        "committed_offset": OFFSET_INVALID,
+        "committed_leader_epoch": -1,
+        "lo_offset": 0,
+        "hi_offset": 1010,
+        "ls_offset": 1000,
+        "consumer_lag": -1,
+        "consumer_lag_stored": -1,
+        **partition,
+    }
+    document = {
+        "age": 7_000_000,
+        "tx": 10,
+        "tx_bytes": 100,
+        "rx": 10,
+        "rx_bytes": 100,
+        "cgrp": {"state": "up"},
+        "topics": {"a": {"partitions": {"0": one}}},
+        "brokers": {"h:9092/1": broker("h:9092"), "GroupCoordinator": broker("h:9092")},
+    }
+    return json.dumps(document)
+
+
+def document_of(
+    figures: MemberFigures | None = None,
+    progress: Progress | None = None,
+    *,
+    text: str = "",
+    view: MembershipView = VIEW,
+    read_committed: bool = True,
+) -> dict[str, Any]:
+    """The rewritten document."""
+    found: dict[str, Any] = json.loads(
+        rewritten(
+            text or statistics(),
+            view,
+            figures or MemberFigures(),
+            progress or Progress(),
+            read_committed=read_committed,
+        )
+    )
+    return found
+
+
+def partition_of(document: dict[str, Any]) -> dict[str, int]:
+    """Its one partition."""
+    found: dict[str, int] = document["topics"]["a"]["partitions"]["0"]
+    return found
+
+
+def at(offset: int, epoch: int | None = None) -> OffsetAndMetadata:
+    """An offset."""
+    return OffsetAndMetadata(offset=offset, leader_epoch=epoch)
+
+
+def heard(offset: OffsetAndMetadata | None, moment: float = 10.0) -> Heard:
+    """What the coordinator said."""
+    return Heard(offset, moment)
+
+
+def test_every_state_has_one_of_librdkafkas_words() -> None:
+    """Dashboards know librdkafka's join states; a state without one would break the callback."""
+    known = {
+        "init",
+        "wait-join",
+        "wait-metadata",
+        "wait-sync",
+        "wait-assign-call",
+        "wait-unassign-call",
+        "wait-unassign-to-complete",
+        "wait-incr-unassign-to-complete",
+        "steady",
+    }
+    assert set(JOIN_STATES) == set(MemberState)
+    assert set(JOIN_STATES.values()) <= known
+
+
+def test_offsets_are_the_applications() -> None:
+    """Not those of the internal batch, which it has not got yet; what waits for it is still in a queue."""
+    progress = Progress(
+        positions={A0: at(100, 2)}, stored={A0: at(90, 2)}, waiting={A0: Waiting(records=401, bytes=4010)}
+    )
+    shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(70))}), progress))
+    assert {name: shown[name] for name in shown if "offset" in name or "epoch" in name or "fetchq" in name} == {
+        "fetchq_cnt": 406,
+        "fetchq_size": 4060,
+        "app_offset": 100,
+        "stored_offset": 90,
+        "stored_leader_epoch": 2,
+        "committed_offset": 70,
+        "commited_offset": 70,
+        "committed_leader_epoch": -1,
+        "lo_offset": 0,
+        "hi_offset": 1010,
+        "ls_offset": 1000,
+    }
+
+
+@pytest.mark.parametrize(("read_committed", "end"), [(True, 1000), (False, 1010)])
+def test_lag_counts_to_the_end_that_can_be_read(read_committed: bool, end: int) -> None:  # noqa: FBT001
+    """As in librdkafka: the last stable offset, or with isolation.level=read_uncommitted the high watermark."""
+    progress = Progress(positions={A0: at(100)}, stored={A0: at(100)})
+    document = document_of(MemberFigures(committed={A0: heard(at(70))}), progress, read_committed=read_committed)
+    shown = partition_of(document)
+    assert (shown["consumer_lag"], shown["consumer_lag_stored"]) == (end - 70, end - 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [(statistics(hi_offset=OFFSET_INVALID, ls_offset=OFFSET_INVALID), 70), (statistics(), 1001)],
+    ids=["end unknown", "beyond the end"],
+)
+def test_lag_is_unknown_as_in_librdkafka(text: str, offset: int) -> None:
+    """-1 where the end is not known, and where what is committed lies behind it."""
+    figures = MemberFigures(committed={A0: heard(at(offset))})
+    document = document_of(figures, Progress(stored={A0: at(offset)}), text=text)
+    shown = partition_of(document)
+    assert (shown["consumer_lag"], shown["consumer_lag_stored"]) == (-1, -1)
+
+
+def test_end_is_not_before_what_was_handed_out() -> None:
+    """A callback that was served late finds the application ahead of the ends that librdkafka wrote down."""
+    progress = Progress(positions={A0: at(1200)}, stored={A0: at(1200)})
+    shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(1100))}), progress))
+    names = ("hi_offset", "ls_offset", "consumer_lag", "consumer_lag_stored")
+    assert [shown[name] for name in names] == [1200, 1200, 100, 0]
+
+
+def test_partition_without_commit_has_none() -> None:
+    """What a former assignment had is not shown for one that the coordinator knows nothing of."""
+    text = statistics(committed_offset=5, commited_offset=5, committed_leader_epoch=1)
+    shown = partition_of(document_of(MemberFigures(committed={A0: heard(None)}), text=text))
+    names = ("committed_offset", "commited_offset", "committed_leader_epoch", "consumer_lag")
+    assert [shown[name] for name in names] == [-1001, -1001, -1, -1]
+
+
+def test_partition_of_which_the_member_never_heard_keeps_librdkafkas_word() -> None:
+    """One that the application assigned at "where the group left off": librdkafka asked for it itself."""
+    text = statistics(committed_offset=600, commited_offset=600, committed_leader_epoch=1)
+    shown = partition_of(document_of(text=text))
+    assert (shown["committed_offset"], shown["committed_leader_epoch"], shown["consumer_lag"]) == (600, 1, 400)
+
+
+@pytest.mark.parametrize(("asked_at", "expected"), [(9.0, 70), (11.0, 600)])
+def test_later_word_is_good(asked_at: float, expected: int) -> None:
+    """The member's, or that of librdkafka, which asked for the partition again when it was assigned by hand."""
+    text = statistics(committed_offset=600, commited_offset=600, committed_leader_epoch=1)
+    progress = Progress(asked_at={A0: asked_at})
+    shown = partition_of(document_of(MemberFigures(committed={A0: heard(at(70))}), progress, text=text))
+    assert shown["committed_offset"] == expected
+
+
+def test_requests_of_the_group_are_the_coordinators() -> None:
+    """Under librdkafka's names; what was asked of a broker as such stands with that broker, all of it in the totals."""
+    group, cluster = Traffic(), Traffic()
+    for api in ("ApiVersions", "ConsumerGroupHeartbeat", "ConsumerGroupHeartbeat", "OffsetCommit"):
+        group.sent(api, 10)
+    group.connects, group.answers, group.bytes_received, group.timeouts = 1, 3, 30, 1
+    cluster.sent("Metadata", 7)
+    kinds = ((Purpose.GROUP, group), (Purpose.CLUSTER, cluster))
+    traffic = tuple(
+        BrokerTraffic(purpose=purpose, host="h", port=9092, counts=counts.snapshot()) for purpose, counts in kinds
+    )
+    document = document_of(MemberFigures(traffic=traffic))
+    coordinator, learned = document["brokers"]["GroupCoordinator"], document["brokers"]["h:9092/1"]
+    assert coordinator["req"] == {"Fetch": 4, "ApiVersion": 2, "OffsetCommit": 1, "ConsumerGroupHeartbeat": 2}
+    names = ("tx", "txbytes", "rx", "rxbytes", "req_timeouts", "connects", "disconnects")
+    assert [coordinator[name] for name in names] == [5, 41, 4, 31, 2, 2, 1]
+    assert learned["req"] == {"Fetch": 4, "ApiVersion": 1, "OffsetCommit": 0, "Metadata": 1}
+    assert (learned["tx"], learned["txbytes"]) == (2, 8)
+    assert [document[name] for name in ("tx", "tx_bytes", "rx", "rx_bytes")] == [15, 147, 13, 130]
+
+
+def test_broker_without_an_entry_is_in_the_totals() -> None:
+    """It is one that librdkafka has not met."""
+    traffic = Traffic()
+    traffic.sent("Metadata", 7)
+    elsewhere = BrokerTraffic(purpose=Purpose.CLUSTER, host="other", port=1, counts=traffic.snapshot())
+    document = document_of(MemberFigures(traffic=(elsewhere,)))
+    assert document["tx"] == 11
+    assert document["brokers"] == json.loads(statistics())["brokers"]
+
+
+def test_group_has_librdkafkas_words() -> None:
+    """While the coordinator is looked for; a rebalance's reason is that of what began it, not of its end."""
+    ways = [
+        Transition(at=1.0, old=MemberState.JOINING, new=MemberState.RECONCILE, reason="begin"),
+        Transition(at=2.0, old=MemberState.RECONCILE, new=MemberState.ACK, reason="end"),
+    ]
+    view = replace(VIEW, coordinator=None, transitions=tuple(ways))
+    progress = Progress(assigned=3, rebalances=2)
+    assert document_of(progress=progress, view=view)["cgrp"] == {
+        "state": "query-coord",
+        "stateage": 7000,
+        "join_state": "steady",
+        "rebalance_age": 0,
+        "rebalance_cnt": 2,
+        "rebalance_reason": "begin",
+        "assignment_size": 3,
+    }
+
+
+def test_group_that_was_never_looked_for_is_init() -> None:
+    """As in librdkafka before subscribe."""
+    view = replace(VIEW, coordinator=None, state=MemberState.UNSUBSCRIBED)
+    assert document_of(view=view)["cgrp"]["state"] == "init"

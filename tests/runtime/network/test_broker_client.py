@@ -1,0 +1,406 @@
+"""What a member asks of brokers, against scripted ones: answers, refusals, and silence."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.errors import TransportError
+from consumer_membership.membership.effects import SendHeartbeat
+from consumer_membership.membership.events import (
+    CommitAnswered,
+    CommitFailed,
+    CommitVerdict,
+    HeartbeatAnswered,
+    HeartbeatFailed,
+    HeartbeatRejected,
+    Verdict,
+)
+from consumer_membership.runtime.network.broker_client import BrokerClient, BrokerRefusal
+from consumer_membership.types import BrokerAddress, BrokerError, CommittedOffsets, OffsetAndMetadata, TopicPartition
+from tests.runtime.clients import (
+    COMMIT,
+    FETCH,
+    FIND,
+    HEARTBEAT,
+    METADATA,
+    PATIENCE_S,
+    T0,
+    T1,
+    answers,
+    beat,
+    commit_of,
+    node,
+    settings,
+    with_client,
+)
+from tests.runtime.network.test_transport import listening
+from tests.support.scripted_broker import (
+    DISCONNECT,
+    DROP,
+    NEWEST,
+    Answer,
+    Gate,
+    Later,
+    Received,
+    Script,
+    ScriptedBroker,
+)
+from tests.wire.frames import heartbeat_answer
+from tests.wire.test_responses import commit_answer, fetch_answer_v9
+
+#: What becomes of a heartbeat.
+HeartbeatOutcome = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
+
+# ---- the coordinator -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("versions", [(0, 3), (0, 6)])
+def test_coordinator_is_found(versions: tuple[int, int]) -> None:
+    """Rules 2.5, in the single form and in the batch."""
+    with ScriptedBroker(nodes=2, versions={**NEWEST, FIND: versions}) as broker:
+        broker.coordinator = 2
+        assert with_client(broker.servers, lambda client: client.find_coordinator("g")) == node(broker, 2)
+
+
+@pytest.mark.parametrize(("code", "retriable"), [(14, True), (15, True), (30, False)])
+def test_refused_lookup_says_whether_waiting_helps(code: int, retriable: bool) -> None:  # noqa: FBT001
+    """A fresh cluster has no coordinator yet; a missing right stays missing."""
+
+    def find(request: Received) -> Answer:
+        found = broker.own_answer(request)
+        (one,) = found.coordinators
+        return replace(found, coordinators=(replace(one, error_code=ErrorCode(code), node_id=-1, host="", port=-1),))
+
+    with ScriptedBroker(answers(find=find)) as broker, pytest.raises(BrokerRefusal) as caught:
+        with_client(broker.servers, lambda client: client.find_coordinator("g"))
+    assert (caught.value.error.code, caught.value.retriable) == (code, retriable)
+
+
+def test_coordinator_that_is_named_anew_is_tried_at_once() -> None:
+    """It was unreachable and has a backoff; another broker knows better by now."""
+
+    async def act(client: BrokerClient) -> HeartbeatOutcome:
+        coordinator = await client.find_coordinator("g")
+        await asyncio.to_thread(broker.stop_node, 2)
+        assert isinstance(await client.heartbeat(coordinator, "g", beat(), PATIENCE_S), HeartbeatFailed)
+        await asyncio.to_thread(broker.start_node, 2)
+        again = await client.find_coordinator("g")
+        return await client.heartbeat(again, "g", beat(), PATIENCE_S)
+
+    with ScriptedBroker(answers(heartbeat=lambda _: heartbeat_answer(epoch=6)), nodes=2) as broker:
+        broker.coordinator = 2
+        slow = replace(settings(broker.servers[0]), reconnect_backoff_s=100.0, reconnect_backoff_max_s=100.0)
+        assert isinstance(with_client(slow, act), HeartbeatAnswered)
+
+
+# ---- heartbeats ------------------------------------------------------------------------------------------------------
+
+
+def heartbeat_outcome(script: Script, order: SendHeartbeat, versions: dict[int, tuple[int, int]]) -> HeartbeatOutcome:
+    """What becomes of one heartbeat."""
+    with ScriptedBroker(script, versions=versions) as broker:
+        return with_client(broker.servers, lambda client: client.heartbeat(node(broker), "g", order, PATIENCE_S))
+
+
+def test_heartbeat_is_answered_as_an_event() -> None:
+    """The answer comes as the core's event."""
+    outcome = heartbeat_outcome(answers(heartbeat=lambda _: heartbeat_answer(epoch=6)), beat(request_id=3), NEWEST)
+    assert outcome == HeartbeatAnswered(request_id=3, member_epoch=6, heartbeat_interval_s=5.0, assignment=None)
+
+
+def test_heartbeat_is_rejected_with_its_verdict() -> None:
+    """H15: an error code is an event with the table's verdict."""
+    outcome = heartbeat_outcome(answers(heartbeat=lambda _: heartbeat_answer(code=25)), beat(), NEWEST)
+    assert isinstance(outcome, HeartbeatRejected)
+    assert (outcome.verdict, outcome.error.code) == (Verdict.REJOIN, 25)
+
+
+def test_broker_without_the_protocol_is_a_fatal_rejection() -> None:
+    """H32 (client): no api key 68; the member is told with the broker's own code, and the remedy."""
+    without = {key: ends for key, ends in NEWEST.items() if key != HEARTBEAT}
+    event = heartbeat_outcome(answers(), beat(), without)
+    assert isinstance(event, HeartbeatRejected)
+    assert (event.verdict, event.error.name) == (Verdict.FATAL, "UNSUPPORTED_VERSION")
+    assert "from 4.0 on" in event.error.message
+
+
+def test_pattern_on_a_preview_broker_is_a_fatal_rejection() -> None:
+    """H32 (client): version 0 of the heartbeat (Kafka 3.7 to 3.9) takes no pattern."""
+    event = heartbeat_outcome(answers(), beat(pattern="a.*"), {**NEWEST, HEARTBEAT: (0, 0)})
+    assert isinstance(event, HeartbeatRejected)
+    assert (event.verdict, event.error.name) == (Verdict.FATAL, "UNSUPPORTED_VERSION")
+    assert "does not support regular expressions" in event.error.message
+
+
+def test_disconnect_is_a_failed_heartbeat() -> None:
+    """H10: no answer, so the event says that the request failed, and that a retry may help."""
+    outcome = heartbeat_outcome(answers(heartbeat=lambda _: DISCONNECT), beat(request_id=3), NEWEST)
+    assert isinstance(outcome, HeartbeatFailed)
+    assert (outcome.request_id, outcome.retriable) == (3, True)
+    assert "the peer closed the connection" in outcome.reason
+
+
+def test_heartbeat_after_a_timeout_goes_over_a_new_connection() -> None:
+    """H09: a coordinator that is silent may be reached by a new connection, so the old one is given up."""
+
+    def heartbeat(request: Received) -> Answer:
+        return DROP if request.entity.member_epoch == 1 else heartbeat_answer()
+
+    async def act(client: BrokerClient) -> list[type]:
+        # The short time is for an answer, not to connect in.
+        first = await client.heartbeat(node(broker), "g", beat(0), PATIENCE_S)
+        lost = await client.heartbeat(node(broker), "g", beat(1), 0.02)
+        found = await client.heartbeat(node(broker), "g", beat(2), PATIENCE_S)
+        return [type(outcome) for outcome in (first, lost, found)]
+
+    with ScriptedBroker(answers(heartbeat=heartbeat)) as broker:
+        assert with_client(broker.servers, act) == [HeartbeatAnswered, HeartbeatFailed, HeartbeatAnswered]
+        first, lost, found = (request.connection for request in broker.requests(HEARTBEAT))
+        assert first == lost != found
+
+
+def test_heartbeats_and_commits_share_a_connection_of_their_own() -> None:
+    """Nothing else travels on the group's connection, and what travels on it keeps its order."""
+
+    async def act(client: BrokerClient) -> None:
+        coordinator = await client.find_coordinator("g")
+        await asyncio.gather(
+            client.heartbeat(coordinator, "g", beat(5), PATIENCE_S),
+            client.commit(coordinator, "g", commit_of(T0), PATIENCE_S),
+            client.heartbeat(coordinator, "g", beat(-1), PATIENCE_S),
+            client.heartbeat(coordinator, "g", beat(0), PATIENCE_S),
+        )
+        await client.topics(["t"])
+
+    script = answers(heartbeat=lambda _: heartbeat_answer(), commit=lambda _: commit_answer({T0: 0}))
+    with ScriptedBroker(script) as broker:
+        with_client(broker.servers, act)
+        group = [request for request in broker.requests() if request.api_key in (HEARTBEAT, COMMIT)]
+        others = [request for request in broker.requests() if request.api_key in (METADATA, FIND)]
+    assert len({request.connection for request in group}) == 1
+    assert {request.connection for request in group}.isdisjoint(request.connection for request in others)
+    assert [getattr(request.entity, "member_epoch", "commit") for request in group] == [5, "commit", -1, 0]
+
+
+def test_slow_answer_to_something_else_does_not_delay_heartbeats() -> None:
+    """A broker answers one connection in order: only on another one does the heartbeat pass."""
+    gate = Gate()
+
+    async def act(client: BrokerClient) -> list[type]:
+        coordinator = await client.find_coordinator("g")
+        slow = asyncio.create_task(client.topics(["t"]))
+        await asyncio.to_thread(broker.wait_for, METADATA)
+        outcome = await client.heartbeat(coordinator, "g", beat(), PATIENCE_S)
+        assert not slow.done()
+        gate.open()
+        await slow
+        return [type(outcome)]
+
+    def metadata(request: Received) -> Answer:
+        return Later(broker.own_answer(request), gate) if request.entity.topics else None
+
+    script = answers(heartbeat=lambda _: heartbeat_answer(), metadata=metadata)
+    with ScriptedBroker(script) as broker:
+        assert with_client(broker.servers, act) == [HeartbeatAnswered]
+
+
+def test_loss_of_an_idle_coordinator_connection_is_told() -> None:
+    """Nothing is in flight, so nobody else would learn of it before the next heartbeat."""
+    told: asyncio.Queue[tuple[BrokerAddress, str]] = asyncio.Queue()
+
+    async def act(client: BrokerClient) -> tuple[BrokerAddress, str]:
+        await client.heartbeat(node(broker), "g", beat(), PATIENCE_S)
+        await asyncio.to_thread(broker.disconnect, 1)
+        return await told.get()
+
+    with ScriptedBroker(answers(heartbeat=lambda _: heartbeat_answer())) as broker:
+        who, reason = with_client(broker.servers, act, lambda *loss: told.put_nowait(loss))
+        assert (who, reason) == (node(broker), f"{broker.bootstrap_servers}: the peer closed the connection")
+
+
+def test_loss_under_a_request_is_told_by_the_request_alone() -> None:
+    """The heartbeat that failed says it; a second event would look up the coordinator twice."""
+    told: list[object] = []
+    with ScriptedBroker(answers(heartbeat=lambda _: DISCONNECT)) as broker:
+        with_client(
+            broker.servers,
+            lambda client: client.heartbeat(node(broker), "g", beat(), PATIENCE_S),
+            lambda *loss: told.append(loss),
+        )
+    assert told == []
+
+
+# ---- commits and committed offsets -----------------------------------------------------------------------------------
+
+
+def test_commit_is_answered_by_partition() -> None:
+    """The answer comes as the core's event."""
+    with ScriptedBroker(answers(commit=lambda _: commit_answer({T0: 0, T1: 113}))) as broker:
+        answer = with_client(
+            broker.servers, lambda client: client.commit(node(broker), "g", commit_of(T0, T1), PATIENCE_S)
+        )
+    assert isinstance(answer, CommitAnswered)
+    assert answer.verdict is CommitVerdict.STALE_EPOCH
+    assert [error.code if error else None for error in answer.errors.values()] == [None, 113]
+
+
+def test_commit_that_takes_too_long_does_not_cost_the_heartbeats_their_connection() -> None:
+    """The application's patience with one commit says nothing about the connection."""
+    gate = Gate()
+
+    async def act(client: BrokerClient) -> list[type]:
+        # The short time is for an answer, not to connect in.
+        first = await client.heartbeat(node(broker), "g", beat(), PATIENCE_S)
+        failed = await client.commit(node(broker), "g", commit_of(T0), 0.02)
+        gate.open()
+        later = await client.heartbeat(node(broker), "g", beat(), PATIENCE_S)
+        return [type(first), type(failed), type(later)]
+
+    script = answers(
+        commit=lambda _: Later(commit_answer({T0: 0}), gate),
+        heartbeat=lambda _: heartbeat_answer(),
+    )
+    with ScriptedBroker(script) as broker:
+        assert with_client(broker.servers, act) == [HeartbeatAnswered, CommitFailed, HeartbeatAnswered]
+        assert len(broker.requests(COMMIT)) == 1
+        assert len({request.connection for request in broker.requests() if request.api_key != METADATA}) == 1
+
+
+def test_commit_in_a_version_that_the_broker_lacks_is_final() -> None:
+    """Rules 3.6: members of the consumer protocol commit with version 9; older brokers never will."""
+    with ScriptedBroker(versions={**NEWEST, COMMIT: (2, 8)}) as broker:
+        answer = with_client(broker.servers, lambda client: client.commit(node(broker), "g", commit_of(T0), PATIENCE_S))
+    assert isinstance(answer, CommitFailed)
+    assert not answer.retriable
+    assert "OffsetCommit (api key 8) is needed in version 9" in answer.reason
+
+
+def fetched(script: Script, *partitions: TopicPartition) -> Any:  # noqa: ANN401
+    """What fetch_committed gives."""
+    with ScriptedBroker(script) as broker:
+        return with_client(
+            broker.servers,
+            lambda client: client.fetch_committed(
+                node(broker), "g", partitions, "m", 5, require_stable=True, timeout_s=PATIENCE_S
+            ),
+        )
+
+
+def test_committed_offsets_are_fetched_as_the_member() -> None:
+    """None means that nothing is committed; the request carries member and epoch (version 9)."""
+    seen: list[Received] = []
+
+    def fetch(request: Received) -> Answer:
+        seen.append(request)
+        return fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
+
+    assert fetched(answers(fetch=fetch), T0, T1) == {T0: OffsetAndMetadata(offset=17, leader_epoch=3), T1: None}
+    (group,) = seen[0].entity.groups
+    assert (group.member_id, group.member_epoch, seen[0].entity.require_stable) == ("m", 5, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "retriable", "rediscover"),
+    [(14, True, False), (16, True, True), (25, True, False), (30, False, False), (88, True, False), (113, True, False)],
+)
+def test_refused_fetch_is_never_no_offset(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
+    """Rules 3.7: the refusal says whether to wait, to look up the coordinator, or to give up."""
+    with pytest.raises(BrokerRefusal) as caught:
+        fetched(answers(fetch=lambda _: fetch_answer_v9({}, code)), T0)
+    refusal = caught.value
+    assert (refusal.error.code, refusal.retriable, refusal.rediscover) == (code, retriable, rediscover)
+
+
+def test_unanswered_fetch_is_never_no_offset() -> None:
+    """A connection that breaks is an error of the transport."""
+    with pytest.raises(TransportError, match="the peer closed the connection"):
+        fetched(answers(fetch=lambda _: DISCONNECT), T0)
+
+
+def test_fetch_of_nothing_asks_nobody() -> None:
+    """No partitions, no request."""
+    assert fetched(answers()) == {}
+
+
+def asked_by_partition(script: Script, member_id: str, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
+    """What committed_by_partition gives of two partitions."""
+    with ScriptedBroker(script) as broker:
+        return with_client(
+            broker.servers,
+            lambda client: client.committed_by_partition(
+                node(broker), "g", (T0, T1), member_id, 5, require_stable=True, timeout_s=timeout_s
+            ),
+        )
+
+
+def test_one_partition_s_error_leaves_the_others_their_offsets() -> None:
+    """An application is told of each."""
+    found = asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 29)})), "m")
+    assert found[T0] == OffsetAndMetadata(offset=17, leader_epoch=3)
+    assert found[T1] == BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed.")
+
+
+@pytest.mark.parametrize(
+    ("code", "as_member", "as_nobody"),
+    [(14, True, True), (16, True, True), (25, True, False), (69, True, False), (113, True, False), (30, False, False)],
+)
+def test_only_a_member_may_hope_that_its_identity_mends(code: int, as_member: bool, as_nobody: bool) -> None:  # noqa: FBT001
+    """Its heartbeats bring another epoch, or another membership; whoever is no member would ask for ever."""
+    for member_id, expected in (("m", as_member), ("", as_nobody)):
+        with pytest.raises(BrokerRefusal) as caught:
+            asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({}, code)), member_id)
+        assert caught.value.retriable is expected
+
+
+def test_open_transaction_is_waited_for() -> None:
+    """KIP-447: UNSTABLE_OFFSET_COMMIT stands at a partition, and its end decides which offset counts."""
+    with pytest.raises(BrokerRefusal, match="UNSTABLE_OFFSET_COMMIT") as caught:
+        asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 88)})), "")
+    assert caught.value.retriable
+
+
+def test_question_without_an_answer_ends_its_connection() -> None:
+    """Who has no heartbeats would ask on a dead connection again and again."""
+
+    def first_connection_is_dead(request: Received) -> Answer:
+        if request.api_key != FETCH:
+            return heartbeat_answer() if request.api_key == HEARTBEAT else None
+        asked.append(request.connection)
+        return DROP if request.connection == asked[0] else fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
+
+    async def act(client: BrokerClient) -> CommittedOffsets:
+        # The short time is for an answer, not to connect in.
+        await client.heartbeat(node(broker), "g", beat(), PATIENCE_S)
+        with pytest.raises(TransportError):
+            await client.committed_by_partition(node(broker), "g", (T0, T1), "", -1, True, 0.05)
+        return await client.committed_by_partition(node(broker), "g", (T0, T1), "", -1, True, PATIENCE_S)
+
+    asked: list[int] = []
+    with ScriptedBroker(first_connection_is_dead) as broker:
+        assert with_client(broker.servers, act)[T1] is None
+    assert len(set(asked)) == 2
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_close_fails_what_is_under_way() -> None:
+    """Requests, attempts to connect and waits for a backoff end; nothing can be had afterwards."""
+
+    async def act(client: BrokerClient) -> list[type]:
+        heartbeat = asyncio.create_task(client.heartbeat(node(broker), "g", beat(), PATIENCE_S))
+        await asyncio.to_thread(broker.wait_for, HEARTBEAT)
+        silent = BrokerAddress(node_id=9, host="127.0.0.1", port=port)
+        connecting = asyncio.create_task(client.heartbeat(silent, "g", beat(), PATIENCE_S))
+        await asyncio.sleep(0)
+        await client.close()
+        outcomes = [await heartbeat, await connecting, await client.heartbeat(silent, "g", beat(), PATIENCE_S)]
+        return [type(outcome) for outcome in outcomes]
+
+    with ScriptedBroker(answers(heartbeat=lambda _: DROP)) as broker, listening() as port:
+        assert with_client(broker.servers, act) == [HeartbeatFailed] * 3

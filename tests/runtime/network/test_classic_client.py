@@ -1,0 +1,336 @@
+"""A classic member's requests against scripted brokers: answers, refusals, silence, and what waits for what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from consumer_membership.config import ConnectionSettings
+from consumer_membership.membership.classic.exchanges import (
+    ClassicCommitAnswered,
+    ClassicHeartbeatAnswered,
+    ClassicHeartbeatRejected,
+    ClassicLeft,
+    ClassicVerdict,
+    ExchangeFailed,
+    JoinAnswered,
+    JoinRejected,
+    SyncAnswered,
+    SyncRejected,
+)
+from consumer_membership.membership.events import CommitFailed
+from consumer_membership.runtime.network.classic_client import ClassicClient
+from consumer_membership.types import BrokerAddress
+from consumer_membership.wire.consumer_protocol import encode_assignment, encode_subscription
+from tests.runtime.clients import (
+    API_VERSIONS,
+    COMMIT,
+    LIST_OFFSETS,
+    METADATA,
+    PATIENCE_S,
+    T0,
+    commit_of,
+    node,
+    settings,
+)
+from tests.support.scripted_broker import DISCONNECT, DROP, Answer, Gate, Later, Received, Script, ScriptedBroker
+from tests.wire.classic import (
+    BEAT,
+    JOIN,
+    LEAVE,
+    OFFERED,
+    OFFERED_BY_MOCK,
+    SUBSCRIBED,
+    SYNC,
+    beat_answer,
+    beat_order,
+    join_answer,
+    join_order,
+    leave_order,
+    sync_answer,
+    sync_order,
+)
+from tests.wire.groups import leave_answer
+from tests.wire.test_responses import commit_answer
+
+ResultT = TypeVar("ResultT")
+
+#: A rebalance timeout whose lapse is still far beyond a test's patience.
+LONG = join_order(rebalance_timeout_s=300.0)
+
+
+def script(**by_api: Callable[[Received], Answer] | Answer) -> Script:
+    """A script by what is asked."""
+    keys = {"join": JOIN, "sync": SYNC, "beat": BEAT, "leave": LEAVE, "commit": COMMIT}
+    scripted = {keys[name]: answer for name, answer in by_api.items()}
+
+    def answer(request: Received) -> Answer:
+        found = scripted.get(request.api_key)
+        return found(request) if callable(found) else found
+
+    return answer
+
+
+def asked(
+    broker: ScriptedBroker,
+    ask: Callable[[ClassicClient, BrokerAddress], Awaitable[ResultT]],
+    known: ConnectionSettings | None = None,
+    on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
+) -> ResultT:
+    """What a question to a scripted coordinator leads to; the client is closed and leaves no task behind."""
+
+    async def run() -> ResultT:
+        client = ClassicClient(known or settings(*broker.servers), on_coordinator_lost)
+        try:
+            return await ask(client, node(broker))
+        finally:
+            await client.close()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    return asyncio.run(run())
+
+
+async def each(client: ClassicClient, at: BrokerAddress, timeout_s: float = PATIENCE_S) -> list[object]:
+    """What comes of one request of each kind."""
+    return [
+        await client.join(at, "g", join_order(rebalance_timeout_s=0.0), timeout_s),
+        await client.sync(at, "g", sync_order(), timeout_s),
+        await client.classic_heartbeat(at, "g", beat_order(), timeout_s),
+        await client.leave(at, "g", leave_order(), timeout_s),
+        await client.classic_commit(at, "g", commit_of(T0), timeout_s),
+    ]
+
+
+ANSWERS = {"leave": leave_answer(("m", None, 0)), "commit": commit_answer({T0: 0})}
+
+
+@pytest.mark.parametrize(
+    ("offered", "versions"),
+    [
+        (OFFERED, {JOIN: 9, SYNC: 5, BEAT: 4}),
+        (OFFERED_BY_MOCK, {JOIN: 5, SYNC: 3, BEAT: 4}),
+        ({**OFFERED, BEAT: (0, 3), COMMIT: (0, 8)}, {BEAT: 3, COMMIT: 8}),
+    ],
+    ids=["4.3", "mock", "3.0"],
+)
+def test_each_request_is_answered_in_the_newest_common_version(
+    offered: Mapping[int, tuple[int, int]], versions: Mapping[int, int]
+) -> None:
+    """The answers come as values, in order."""
+
+    def joined(request: Received) -> Answer:
+        return join_answer(version=request.version, members={"m": encode_subscription(SUBSCRIBED)})
+
+    def synced(request: Received) -> Answer:
+        return sync_answer(version=request.version, assignment=encode_assignment({T0}))
+
+    def beaten(request: Received) -> Answer:
+        return beat_answer(version=request.version)
+
+    scripted = script(join=joined, sync=synced, beat=beaten, **ANSWERS)
+    with ScriptedBroker(scripted, versions=offered) as broker:
+        join, sync, beat, leave, commit = asked(broker, each)
+        used = {api: broker.requests(api)[0].version for api in versions}
+    assert used == versions
+    assert isinstance(join, JoinAnswered)
+    assert (join.is_leader, join.members) == (True, {"m": SUBSCRIBED})
+    assert isinstance(sync, SyncAnswered)
+    assert sync.assignment == {T0}
+    assert (beat, leave) == (ClassicHeartbeatAnswered(request_id=9), ClassicLeft(request_id=10))
+    assert isinstance(commit, ClassicCommitAnswered)
+    assert (commit.membership, commit.answer.errors) == (None, {T0: None})
+
+
+def test_refusals_come_as_events() -> None:
+    """Each with its verdict; nothing is raised."""
+    scripted = script(
+        join=join_answer(code=25),
+        sync=sync_answer(code=27),
+        beat=beat_answer(22),
+        leave=leave_answer(("m", None, 25)),
+        commit=commit_answer({T0: 22}),
+    )
+    with ScriptedBroker(scripted, versions=OFFERED) as broker:
+        join, sync, beat, leave, commit = asked(broker, each)
+    assert isinstance(join, JoinRejected)
+    assert isinstance(sync, SyncRejected)
+    assert isinstance(beat, ClassicHeartbeatRejected)
+    assert [join.verdict, sync.verdict, beat.verdict] == [
+        ClassicVerdict.REJOIN,
+        ClassicVerdict.REJOIN_NOW,
+        ClassicVerdict.REJOIN_KEEP_ID,
+    ]
+    assert isinstance(leave, ClassicLeft)
+    assert leave.error is not None
+    assert leave.error.name == "UNKNOWN_MEMBER_ID"
+    assert isinstance(commit, ClassicCommitAnswered)
+    assert commit.membership is ClassicVerdict.REJOIN_KEEP_ID
+
+
+def test_coordinator_without_the_classic_protocol_is_final() -> None:
+    """UNSUPPORTED_VERSION, in the words of the missing API."""
+    offered = {key: ends for key, ends in OFFERED.items() if key in {LIST_OFFSETS, METADATA, 10, 18}}
+    with ScriptedBroker(versions=offered) as broker:
+        join, sync, beat, leave, commit = asked(broker, each)
+    assert isinstance(join, JoinRejected)
+    assert isinstance(sync, SyncRejected)
+    assert isinstance(beat, ClassicHeartbeatRejected)
+    assert {join.verdict, sync.verdict, beat.verdict} == {ClassicVerdict.FATAL}
+    assert [join.error.name, sync.error.name, beat.error.name] == ["UNSUPPORTED_VERSION"] * 3
+    assert "JoinGroup (api key 11)" in join.error.message
+    assert isinstance(leave, ClassicLeft)
+    assert leave.error is not None
+    assert isinstance(commit, CommitFailed)
+    assert not commit.retriable
+
+
+def failures(events: list[object]) -> list[str]:
+    """The reasons of events that say that no answer came."""
+    reasons = []
+    for event in events:
+        assert isinstance(event, ExchangeFailed | CommitFailed), event
+        reasons.append(event.reason)
+    return reasons
+
+
+def test_disconnect_is_a_failure_with_its_reason() -> None:
+    """No verdict: what the coordinator did is not known."""
+    gone = script(**dict.fromkeys(("join", "sync", "beat", "leave", "commit"), DISCONNECT))
+    with ScriptedBroker(gone, versions=OFFERED) as broker:
+        reasons = failures(asked(broker, each))
+    assert all("the peer closed the connection" in reason for reason in reasons)
+
+
+def test_coordinator_that_is_not_there_is_a_failure() -> None:
+    """As when it was just stopped."""
+
+    async def act(client: ClassicClient, at: BrokerAddress) -> list[object]:
+        broker.stop_node(1)
+        return await each(client, at)
+
+    with ScriptedBroker(versions=OFFERED) as broker:
+        assert len(failures(asked(broker, act))) == 5
+
+
+def test_silence_is_a_failure_after_its_time() -> None:
+    """A join waits longer than its rebalance timeout, of which the lapse is cut short here."""
+    silent = script(**dict.fromkeys(("sync", "beat", "leave", "commit"), DROP))
+
+    async def act(client: ClassicClient, at: BrokerAddress) -> list[object]:
+        return [
+            await client.sync(at, "g", sync_order(), 0.02),
+            await client.classic_heartbeat(at, "g", beat_order(), 0.02),
+            await client.leave(at, "g", leave_order(), 0.02),
+            await client.classic_commit(at, "g", commit_of(T0), 0.02),
+        ]
+
+    with ScriptedBroker(silent, versions=OFFERED) as broker:
+        reasons = failures(asked(broker, act))
+    assert all("no answer to" in reason or "no connection within" in reason for reason in reasons)
+
+
+# ---- the long poll --------------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
+    """A broker answers nothing on a connection on which a join waits, so the others have one of their own."""
+    gate = Gate()
+
+    async def act(client: ClassicClient, at: BrokerAddress) -> tuple[list[object], object]:
+        joining = asyncio.create_task(client.join(at, "g", LONG, PATIENCE_S))
+        await asyncio.to_thread(broker.wait_for, JOIN)
+        others = [
+            await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S),
+            await client.classic_commit(at, "g", commit_of(T0), PATIENCE_S),
+            await client.leave(at, "g", leave_order(), PATIENCE_S),
+        ]
+        assert not joining.done()
+        gate.open()
+        return others, await joining
+
+    scripted = script(join=Later(join_answer(), gate), beat=beat_answer(), **ANSWERS)
+    with ScriptedBroker(scripted, versions=OFFERED) as broker:
+        others, joined = asked(broker, act)
+        connections = {api: broker.requests(api)[0].connection for api in (JOIN, BEAT, COMMIT, LEAVE)}
+    assert [type(event) for event in others] == [ClassicHeartbeatAnswered, ClassicCommitAnswered, ClassicLeft]
+    assert isinstance(joined, JoinAnswered)
+    assert connections[BEAT] == connections[COMMIT] == connections[LEAVE] != connections[JOIN]
+
+
+def test_join_waits_for_the_group_longer_than_a_request_may_take() -> None:
+    """Rules 4.2: the rebalance timeout and 5 s, where that is longer than the request's."""
+    gate = Gate()
+
+    async def act(client: ClassicClient, at: BrokerAddress) -> object:
+        # The short time is for the answer, not to connect in.
+        await client.sync(at, "g", sync_order(), PATIENCE_S)
+        joining = asyncio.create_task(client.join(at, "g", LONG, 0.2))
+        await asyncio.to_thread(broker.wait_for, JOIN)
+        done, _ = await asyncio.wait((joining,), timeout=0.3)
+        assert not done
+        gate.open()
+        return await joining
+
+    scripted = script(join=Later(join_answer(), gate), sync=sync_answer(assignment=encode_assignment({T0})))
+    with ScriptedBroker(scripted, versions=OFFERED) as broker:
+        assert isinstance(asked(broker, act), JoinAnswered)
+
+
+def test_offsets_find_a_connection_that_was_made_while_the_group_gathered() -> None:
+    """They have another one than the join, which is answered when all have come: it stands by then."""
+    gate = Gate()
+
+    async def act(client: ClassicClient, at: BrokerAddress) -> object:
+        joining = asyncio.create_task(client.join(at, "g", LONG, PATIENCE_S))
+        await asyncio.to_thread(broker.wait_for, JOIN)
+        await asyncio.to_thread(broker.wait_for, API_VERSIONS, 2)
+        gate.open()
+        await joining
+        return await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S)
+
+    with ScriptedBroker(script(join=Later(join_answer(), gate), beat=beat_answer()), versions=OFFERED) as broker:
+        asked(broker, act)
+        assert len(broker.requests(API_VERSIONS)) == 2
+
+
+@pytest.mark.parametrize("kind", ["join", "sync"])
+def test_next_join_does_not_wait_behind_one_that_was_given_up(kind: str) -> None:
+    """The broker would not read it before it has answered the first one."""
+    gate = Gate()
+    first = [Later(join_answer() if kind == "join" else sync_answer(assignment=encode_assignment({T0})), gate)]
+
+    def answer(_: Received) -> Answer:
+        return first.pop() if first else join_answer(generation_id=6)
+
+    async def act(client: ClassicClient, at: BrokerAddress) -> object:
+        waits = client.join(at, "g", LONG, PATIENCE_S) if kind == "join" else client.sync(at, "g", sync_order(), 9.0)
+        given_up = asyncio.create_task(waits)  # type: ignore[arg-type]  # one of two coroutines
+        await asyncio.to_thread(broker.wait_for, JOIN if kind == "join" else SYNC)
+        given_up.cancel()
+        await asyncio.wait((given_up,))
+        assert given_up.cancelled()
+        return await client.join(at, "g", replace(LONG, request_id=8), PATIENCE_S)
+
+    with ScriptedBroker(script(join=answer, sync=answer), versions=OFFERED) as broker:
+        joined = asked(broker, act)
+        gate.open()
+    assert isinstance(joined, JoinAnswered)
+    assert (joined.request_id, joined.generation) == (8, 6)
+
+
+def test_end_of_the_joins_connection_is_no_loss_of_the_coordinator() -> None:
+    """Who joins has an answer that says so; the heartbeats' connection stands."""
+    lost: list[str] = []
+
+    async def act(client: ClassicClient, at: BrokerAddress) -> list[object]:
+        failed = await client.join(at, "g", LONG, PATIENCE_S)
+        return [failed, await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S)]
+
+    with ScriptedBroker(script(join=DISCONNECT, beat=beat_answer()), versions=OFFERED) as broker:
+        events = asked(broker, act, on_coordinator_lost=lambda _, reason: lost.append(reason))
+    assert [type(event) for event in events] == [ExchangeFailed, ClassicHeartbeatAnswered]
+    assert lost == []

@@ -1,0 +1,293 @@
+"""Finding the brokers of a cluster and asking what anybody may ask, against scripted brokers that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v7 import response as offsets_v7
+from kio.schema.metadata.v13 import response as metadata_v13
+
+from consumer_membership.errors import TransportError
+from consumer_membership.membership.events import (
+    HeartbeatFailed,
+)
+from consumer_membership.runtime.network import cluster_client
+from consumer_membership.runtime.network.broker_client import BrokerClient, BrokerRefusal
+from consumer_membership.types import BrokerAddress, TopicPartition
+from tests.runtime.clients import (
+    FIND,
+    LIST_OFFSETS,
+    METADATA,
+    PATIENCE_S,
+    T0,
+    T1,
+    answers,
+    beat,
+    node,
+    refusal_at_the_end,
+    settings,
+    with_client,
+)
+from tests.runtime.network.test_transport import unused_port
+from tests.support.scripted_broker import (
+    DISCONNECT,
+    DROP,
+    ZERO,
+    Answer,
+    Received,
+    ScriptedBroker,
+    Topic,
+)
+
+TOPIC_ID = UUID(int=0xA)
+
+
+# ---- finding brokers -------------------------------------------------------------------------------------------------
+
+
+def test_every_bootstrap_server_is_tried() -> None:
+    """One server that listens is enough, wherever it stands in the list."""
+    with ScriptedBroker(nodes=2) as broker, unused_port() as port:
+        servers = (("127.0.0.1", port), broker.servers[1])
+        assert with_client(servers, lambda client: client.brokers()) == (node(broker, 1), node(broker, 2))
+
+
+def test_bootstrap_that_fails_names_every_server_and_reason() -> None:
+    """Where no server can be reached, the text says for each of them why."""
+    with unused_port() as one, unused_port() as other:
+        with pytest.raises(TransportError, match="No broker can be reached: ") as caught:
+            with_client((("127.0.0.1", one), ("127.0.0.1", other)), lambda client: client.find_coordinator("g"))
+        assert f"127.0.0.1:{one}: connection refused" in str(caught.value)
+        assert f"127.0.0.1:{other}: connection refused" in str(caught.value)
+
+
+def test_known_brokers_are_used_when_the_bootstrap_server_is_gone() -> None:
+    """The cluster's own list, learned at the first contact, outlives the bootstrap server."""
+
+    async def act(client: BrokerClient) -> tuple[BrokerAddress, ...]:
+        await client.brokers()
+        await asyncio.to_thread(broker.stop_node, 1)
+        return await client.brokers()
+
+    with ScriptedBroker(nodes=2) as broker:
+        assert with_client(broker.servers[:1], act) == (node(broker, 1), node(broker, 2))
+
+
+def test_brokers_are_learned_behind_the_first_question() -> None:
+    """A lookup does not wait for the cluster's list; the client has it all the same when the server is gone."""
+
+    async def act(client: BrokerClient) -> tuple[BrokerAddress, ...]:
+        await client.find_coordinator("g")
+        await asyncio.to_thread(broker.wait_for, METADATA)
+        asked = [request.api_key for request in broker.requests()]
+        assert asked.index(FIND) < asked.index(METADATA)
+        # Its answer comes before the next one on the same connection.
+        await client.find_coordinator("g")
+        await asyncio.to_thread(broker.stop_node, 1)
+        return await client.brokers()
+
+    with ScriptedBroker(nodes=2) as broker:
+        assert with_client(broker.servers[:1], act) == (node(broker, 1), node(broker, 2))
+
+
+def test_brokers_are_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for metadata at once has learned the brokers."""
+
+    async def act(client: BrokerClient) -> None:
+        monkeypatch.setattr(cluster_client, "_LEARN_AFTER_S", PATIENCE_S)
+        await client.brokers()
+        monkeypatch.setattr(cluster_client, "_LEARN_AFTER_S", 0.0)
+        await client._learn_brokers()
+
+    with ScriptedBroker() as broker:
+        with_client(broker.servers, act)
+        assert len(broker.requests(METADATA)) == 1
+
+
+def test_client_bootstraps_again_when_all_known_brokers_are_gone() -> None:
+    """A cluster that moved altogether is found through bootstrap.servers."""
+
+    async def act(client: BrokerClient) -> tuple[BrokerAddress, ...]:
+        await client.brokers()
+        await asyncio.to_thread(broker.disconnect, 1)
+        broker.advertised.clear()
+        return await client.brokers()
+
+    with ScriptedBroker() as broker, unused_port() as port:
+        broker.advertised = {1: ("127.0.0.1", port)}
+        assert with_client(broker.servers, act) == (node(broker),)
+
+
+def test_rebootstrap_required_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-1102: the broker says that what the client knows is stale; it asks again instead of failing."""
+    monkeypatch.setattr(cluster_client, "_LEARN_AFTER_S", PATIENCE_S)
+
+    def metadata(_: Received) -> Answer:
+        if len(broker.requests(METADATA)) != 1:
+            return None
+        return metadata_v13.MetadataResponse(
+            throttle_time=ZERO, brokers=(), topics=(), error_code=ErrorCode.rebootstrap_required
+        )
+
+    with ScriptedBroker(answers(metadata=metadata)) as broker:
+        assert with_client(broker.servers, lambda client: client.brokers()) == (node(broker),)
+        assert [request.connection for request in broker.requests(METADATA)] == [1, 2]
+
+
+def test_unreachable_broker_is_left_alone_during_its_backoff(caplog: pytest.LogCaptureFixture) -> None:
+    """reconnect.backoff.ms: a second request fails at once with the first one's reason; the log says it once."""
+
+    async def act(client: BrokerClient) -> list[str]:
+        coordinator = BrokerAddress(node_id=1, host="127.0.0.1", port=port)
+        outcomes = [await client.heartbeat(coordinator, "g", beat(), PATIENCE_S) for _ in range(3)]
+        return [outcome.reason for outcome in outcomes if isinstance(outcome, HeartbeatFailed)]
+
+    with unused_port() as port, caplog.at_level(logging.DEBUG, logger="consumer_membership.network"):
+        patient = replace(settings(("127.0.0.1", port)), reconnect_backoff_s=60.0, reconnect_backoff_max_s=60.0)
+        first, *others = with_client(patient, act)
+    assert first.endswith("is the broker running, and is the port right?")
+    assert others == [first, first]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_broker_is_tried_again_after_its_backoff() -> None:
+    """A broker that comes back is used again, without anybody asking for it."""
+
+    async def act(client: BrokerClient) -> tuple[BrokerAddress, ...]:
+        asked = asyncio.create_task(client.brokers())
+        await asyncio.to_thread(broker.start_node, 1)
+        return await asked
+
+    with ScriptedBroker() as broker:
+        broker.stop_node(1)
+        assert with_client(broker.servers, act) == (node(broker),)
+
+
+# ---- topics and offsets ----------------------------------------------------------------------------------------------
+
+
+def offsets_answer(results: dict[TopicPartition, tuple[int, int]]) -> offsets_v7.ListOffsetsResponse:
+    """A ListOffsets answer with offset and code of each partition."""
+    return offsets_v7.ListOffsetsResponse(
+        throttle_time=ZERO,
+        topics=tuple(
+            offsets_v7.ListOffsetsTopicResponse(
+                name=topic,
+                partitions=(
+                    offsets_v7.ListOffsetsPartitionResponse(
+                        partition_index=partition, error_code=ErrorCode(code), offset=offset
+                    ),
+                ),
+            )
+            for (topic, partition), (offset, code) in results.items()
+        ),
+    )
+
+
+def asked_partitions(request: Received) -> list[TopicPartition]:
+    """The partitions of a ListOffsets request."""
+    return [
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in request.entity.topics
+        for partition in topic.partitions
+    ]
+
+
+def offset_by_node(request: Received) -> Answer:
+    """Each node says its own number for the partitions that it is asked for."""
+    return offsets_answer(dict.fromkeys(asked_partitions(request), (request.node_id, 0)))
+
+
+def listed(broker: ScriptedBroker, timeout_s: float = PATIENCE_S) -> Any:  # noqa: ANN401
+    """The ends of both partitions."""
+    return with_client(
+        broker.servers,
+        lambda client: client.list_offsets({T0: -1, T1: -1}, read_committed=True, timeout_s=timeout_s),
+    )
+
+
+def test_offsets_are_asked_of_the_leaders() -> None:
+    """Each leader is asked for its own partitions, with the isolation level."""
+    topics = {"t": Topic(TOPIC_ID, leaders=(1, 2))}
+    with ScriptedBroker(answers(offsets=offset_by_node), nodes=2, topics=topics) as broker:
+        assert listed(broker) == {T0: 1, T1: 2}
+        assert {request.entity.isolation_level for request in broker.requests(LIST_OFFSETS)} == {1}
+
+
+def test_leader_that_moved_is_looked_up_again() -> None:
+    """NOT_LEADER_OR_FOLLOWER costs the partition another round, with fresh metadata; the others keep their answer."""
+
+    def offsets(request: Received) -> Answer:
+        if len(broker.requests(LIST_OFFSETS)) > 1:
+            return offset_by_node(request)
+        broker.topics["t"] = Topic(TOPIC_ID, leaders=(1, 2))
+        return offsets_answer({T0: (1, 0), T1: (-1, 6)})
+
+    with ScriptedBroker(answers(offsets=offsets), nodes=2, topics={"t": Topic(TOPIC_ID, leaders=(1, 1))}) as broker:
+        assert listed(broker) == {T0: 1, T1: 2}
+        assert [asked_partitions(request) for request in broker.requests(LIST_OFFSETS)] == [[T0, T1], [T1]]
+
+
+def test_topic_that_appears_late_is_waited_for() -> None:
+    """A topic that was just made may be missing in a broker's metadata, or have no leader yet."""
+
+    def metadata(_: Received) -> Answer:
+        stages = [{}, {}, {"t": Topic(TOPIC_ID, leaders=(1, -1))}, {"t": Topic(TOPIC_ID, leaders=(1, 1))}]
+        broker.topics = stages[min(len(broker.requests(METADATA)), 3)]
+        return None
+
+    with ScriptedBroker(answers(offsets=offset_by_node, metadata=metadata)) as broker:
+        assert listed(broker) == {T0: 1, T1: 1}
+
+
+def test_offsets_of_an_unknown_topic_are_refused_at_the_end_of_the_time() -> None:
+    """The last refusal is raised, not a bare timeout."""
+    with ScriptedBroker() as broker:
+        refused = refusal_at_the_end(lambda time_s: listed(broker, timeout_s=time_s), BrokerRefusal)
+    assert (refused.error.name, refused.retriable) == ("UNKNOWN_TOPIC_OR_PARTITION", True)
+
+
+def test_final_refusal_of_a_leader_ends_the_attempts() -> None:
+    """A missing right does not come by waiting, whatever the other partitions say."""
+    results = {T0: (-1, 6), T1: (-1, 29)}
+    topics = {"t": Topic(TOPIC_ID, leaders=(1, 1))}
+    with (
+        ScriptedBroker(answers(offsets=lambda _: offsets_answer(results)), topics=topics) as broker,
+        pytest.raises(BrokerRefusal) as caught,
+    ):
+        listed(broker)
+    assert (caught.value.error.name, caught.value.retriable) == ("TOPIC_AUTHORIZATION_FAILED", False)
+
+
+def test_topic_ids_are_resolved() -> None:
+    """KIP-516: names by id; an id that the cluster does not know is absent."""
+    with ScriptedBroker(topics={"t": Topic(TOPIC_ID, leaders=(1,))}) as broker:
+        wanted = frozenset({TOPIC_ID, UUID(int=1)})
+        names = with_client(broker.servers, lambda client: client.topic_names(wanted, PATIENCE_S))
+        assert names == {TOPIC_ID: "t"}
+        assert with_client(broker.servers, lambda client: client.topic_names(frozenset(), PATIENCE_S)) == {}
+
+
+def test_question_that_anybody_may_ask_is_asked_again() -> None:
+    """A connection that breaks under Metadata costs another attempt, not the answer."""
+
+    def metadata(_: Received) -> Answer:
+        return DISCONNECT if len(broker.requests(METADATA)) < 3 else None
+
+    with ScriptedBroker(answers(metadata=metadata)) as broker:
+        assert with_client(broker.servers, lambda client: client.brokers()) == (node(broker),)
+
+
+def test_silent_cluster_is_an_error_of_the_transport() -> None:
+    """Where nothing at all came back within the time, the text says what was asked."""
+    with (
+        ScriptedBroker(answers(metadata=lambda _: DROP)) as broker,
+        pytest.raises(TransportError, match=r"No broker answered within 0\.05 s when asked for metadata"),
+    ):
+        with_client(broker.servers, lambda client: client.topics(["t"], timeout_s=0.05))

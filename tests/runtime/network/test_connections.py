@@ -1,0 +1,233 @@
+"""Connections on demand: one for each broker and purpose, tried side by side, left alone after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from consumer_membership.config import ConnectionSettings
+from consumer_membership.errors import TransportError
+from consumer_membership.runtime.network import connections, transport
+from consumer_membership.runtime.network.connections import Connections, Purpose
+from consumer_membership.runtime.network.security import Security
+from consumer_membership.types import BrokerAddress
+from tests.runtime.clients import PATIENCE_S, node, settings
+from tests.runtime.network.test_transport import listening, unused_port
+from tests.support.scripted_broker import Answer, Gate, Later, Received, ScriptedBroker
+
+API_VERSIONS = 18
+
+ResultT = TypeVar("ResultT")
+
+
+def with_connections(
+    act: Callable[[Connections], Awaitable[ResultT]],
+    known: ConnectionSettings | None = None,
+    on_silence: Callable[[str], None] = lambda _: None,
+) -> ResultT:
+    """What `act` makes of connections, which are closed at the end."""
+
+    async def run() -> ResultT:
+        wanted = known or settings()
+        pool = Connections(wanted, Security(wanted), lambda *_: None, on_silence)
+        try:
+            return await act(pool)
+        finally:
+            await pool.close()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    return asyncio.run(run())
+
+
+def somewhere(port: int) -> BrokerAddress:
+    """A broker that is said to be at this port."""
+    return BrokerAddress(node_id=9, host="127.0.0.1", port=port)
+
+
+def test_purposes_have_connections_of_their_own() -> None:
+    """The same broker and purpose: the same connection; another purpose: another one."""
+
+    async def act(pool: Connections) -> list[bool]:
+        group = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        again = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        cluster = await pool.get(Purpose.CLUSTER, node(broker), PATIENCE_S)
+        return [group is again, group is cluster, pool.any_open(Purpose.CLUSTER) is cluster]
+
+    with ScriptedBroker() as broker:
+        assert with_connections(act) == [True, False, True]
+
+
+def test_callers_share_one_attempt_and_may_give_up_alone() -> None:
+    """One attempt serves all who wait; who runs out of time does not take it from the others."""
+    gate = Gate()
+
+    def held_back(request: Received) -> Answer:
+        return Later(broker.own_answer(request), gate) if request.api_key == API_VERSIONS else None
+
+    async def act(pool: Connections) -> bool:
+        patient = asyncio.create_task(pool.get(Purpose.GROUP, node(broker), PATIENCE_S))
+        cancelled = asyncio.create_task(pool.get(Purpose.GROUP, node(broker), PATIENCE_S))
+        with pytest.raises(TransportError, match=r"no connection within 0\.01 s"):
+            await pool.get(Purpose.GROUP, node(broker), 0.01)
+        cancelled.cancel()
+        gate.open()
+        return (await patient).is_open
+
+    with ScriptedBroker(held_back) as broker:
+        assert with_connections(act) is True
+        assert len(broker.requests(API_VERSIONS)) == 1
+
+
+def test_silent_broker_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that does not answer gets a head start, then the next one is tried beside it."""
+    monkeypatch.setattr(connections, "_HEAD_START_S", 0.01)
+
+    async def act(pool: Connections) -> BrokerAddress:
+        found, _ = await pool.first_of(Purpose.CLUSTER, [somewhere(silent), node(broker)])
+        return found
+
+    with ScriptedBroker() as broker, listening() as silent:
+        assert with_connections(act) == node(broker)
+
+
+def test_refusing_broker_makes_way_at_once() -> None:
+    """No head start for a broker that said no."""
+
+    async def act(pool: Connections) -> BrokerAddress:
+        found, _ = await pool.first_of(Purpose.CLUSTER, [somewhere(refusing), node(broker)])
+        return found
+
+    with ScriptedBroker() as broker, unused_port() as refusing:
+        assert with_connections(act) == node(broker)
+
+
+def test_backoff_doubles_up_to_its_maximum_and_ends_with_a_success() -> None:
+    """reconnect.backoff.ms and reconnect.backoff.max.ms, with up to one base interval of jitter."""
+
+    async def act(pool: Connections) -> list[float]:
+        waits = []
+        for _ in range(5):
+            with pytest.raises(TransportError):
+                await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+            waits.append(pool._wait_s(node(broker)))
+            pool._gate(node(broker)).opens_at = 0.0
+        await asyncio.to_thread(broker.start_node, 1)
+        await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        await asyncio.to_thread(broker.stop_node, 1)
+        with pytest.raises(TransportError):
+            await pool.get(Purpose.CLUSTER, node(broker), PATIENCE_S)
+        return [*waits, pool._wait_s(node(broker))]
+
+    slow = replace(settings(), reconnect_backoff_s=100.0, reconnect_backoff_max_s=900.0)
+    with ScriptedBroker() as broker:
+        broker.stop_node(1)
+        waits = with_connections(act, slow)
+    # Some grace: time passes between the failure and the look at the gate.
+    expected = [(100, 200), (200, 300), (400, 500), (800, 900), (900, 900), (100, 200)]
+    assert [low - PATIENCE_S <= wait <= high for wait, (low, high) in zip(waits, expected, strict=True)] == [True] * 6
+
+
+def test_broker_that_was_just_named_is_tried_at_once() -> None:
+    """Its own backoff, of which others may know better, counts only where nobody vouches for it."""
+
+    async def act(pool: Connections) -> bool:
+        with pytest.raises(TransportError):
+            await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        await asyncio.to_thread(broker.start_node, 1)
+        with pytest.raises(TransportError):
+            await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        pool.vouch(node(broker))
+        return (await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)).is_open
+
+    slow = replace(settings(), reconnect_backoff_s=100.0, reconnect_backoff_max_s=900.0)
+    with ScriptedBroker() as broker:
+        broker.stop_node(1)
+        assert with_connections(act, slow) is True
+
+
+def test_pause_is_no_longer_than_the_owner_allows() -> None:
+    """What is at stake limits it, down to reconnect.backoff.ms; without that it is as long as the settings say."""
+    pauses: list[float | None] = [None, 7.0, 0.01]
+
+    async def act(pool: Connections) -> list[float]:
+        waits = []
+        for pause in pauses:
+            pool.longest_pause_s = lambda: pause  # noqa: B023 - called before the next one
+            pool._gate(somewhere(port)).attempts.attempt_number = 8
+            pool.vouch(somewhere(port))
+            with pytest.raises(TransportError):
+                await pool.get(Purpose.GROUP, somewhere(port), PATIENCE_S)
+            waits.append(pool._wait_s(somewhere(port)))
+        return waits
+
+    patient = replace(settings(), reconnect_backoff_s=1.0, reconnect_backoff_max_s=900.0)
+    with unused_port() as port:
+        waits = with_connections(act, patient)
+    assert waits[0] > 100
+    assert (waits[1] <= 7.0, waits[2] <= 1.0) == (True, True)
+
+
+def test_nothing_can_be_had_after_the_close() -> None:
+    """A late caller gets an error that says why."""
+
+    async def act(pool: Connections) -> None:
+        await pool.close()
+        with pytest.raises(TransportError, match="the client was closed"):
+            await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+
+    with ScriptedBroker() as broker:
+        with_connections(act)
+
+
+# ---- a port that takes connections and says nothing ------------------------------------------------------------------
+
+
+def silence(port: int) -> str:
+    """What is said of it."""
+    return f"127.0.0.1:{port} accepted the connection and has not answered for 0.01 s; is it a Kafka listener?"
+
+
+def test_silent_port_is_told_once_long_before_the_attempt_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning, and a call for each attempt; who gives up waiting for the connection hears of it, too."""
+    monkeypatch.setattr(transport, "SILENCE_S", 0.01)
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def act(pool: Connections) -> tuple[list[str], tuple[str, ...], str]:
+        attempts = [asyncio.create_task(pool.first_of(purpose, [somewhere(port)])) for purpose in Purpose]
+        words = [await asyncio.wait_for(heard.get(), PATIENCE_S) for _ in attempts]
+        with pytest.raises(TransportError) as caught:
+            await pool.get(Purpose.GROUP, somewhere(port), 0.01)
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        return words, pool.silences, str(caught.value)
+
+    with listening() as port:
+        words, silences, given_up = with_connections(act, on_silence=heard.put_nowait)
+        expected = silence(port)
+    assert (words, silences) == ([expected] * len(Purpose), (expected,))
+    assert given_up == f"127.0.0.1:{port}: no connection within 0.01 s: {expected}"
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [expected]
+
+
+def test_broker_that_answers_at_last_was_silent_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was slow: nothing is remembered of that."""
+    monkeypatch.setattr(transport, "SILENCE_S", 0.01)
+    gate = Gate()
+
+    def held_back(request: Received) -> Answer:
+        return Later(broker.own_answer(request), gate) if request.api_key == API_VERSIONS else None
+
+    async def act(pool: Connections) -> tuple[str, ...]:
+        await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        return pool.silences
+
+    with ScriptedBroker(held_back) as broker:
+        assert with_connections(act, on_silence=lambda _: gate.open()) == ()

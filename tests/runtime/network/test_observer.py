@@ -1,0 +1,89 @@
+"""What operators read in the log: Java's words where it has some, and each thing once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from consumer_membership.membership.choice import GroupEffect, GroupMember, ProtocolChosen
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.leadership import AssignmentComputed
+from consumer_membership.membership.classic.member import AnyEvent
+from consumer_membership.membership.events import TimePassed
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.network.observer import LogObserver
+from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
+from tests.support.protocols import CLASSIC_ONLY
+
+REBALANCING = BrokerError(code=27, name="REBALANCE_IN_PROGRESS")
+OLD_GENERATION = BrokerError(code=22, name="ILLEGAL_GENERATION")
+JOINED = ex.JoinAnswered(request_id=1, generation=3, member_id="m", leader_id="m", protocol_name="range")
+V = ex.ClassicVerdict
+
+
+def picture(**changes: object) -> MembershipView:
+    """A classic member's view."""
+    member = GroupMember(MemberSettings(group_id="g"), CLASSIC_ONLY, new_member_id=str, jitter=lambda: 0.5)
+    return replace(member.view(), **changes)  # type: ignore[arg-type]  # a test's own words
+
+
+def told(
+    caplog: pytest.LogCaptureFixture, event: AnyEvent, *effects: GroupEffect, view: MembershipView | None = None
+) -> list[tuple[str, str]]:
+    """The level and the text of each line that this leads to, without the group's name."""
+    caplog.clear()
+    with caplog.at_level("INFO", "consumer_membership.membership"):
+        LogObserver().observed(event, effects, view or picture())
+    return [(line.levelname, line.getMessage().removeprefix("[Consumer groupId=g] ")) for line in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (JOINED, "Successfully joined group with generation 3 as the leader, with protocol range"),
+        (
+            AssignmentComputed(generation=3, assignments={"m": frozenset({TopicPartition("a", 0)})}),
+            "Finished assignment for group at generation 3: {'m': 'a-0'}",
+        ),
+        (ex.SyncAnswered(request_id=1, assignment=frozenset()), "Successfully synced group in generation 3"),
+        (
+            ex.ClassicHeartbeatRejected(request_id=1, verdict=V.REJOIN_NOW, error=REBALANCING),
+            "Attempt to heartbeat failed since group is rebalancing",
+        ),
+        (
+            ex.SyncRejected(request_id=1, verdict=V.REJOIN_NOW, error=REBALANCING),
+            "Attempt to sync failed since group is rebalancing",
+        ),
+    ],
+)
+def test_classic_rebalance_is_told_at_info(caplog: pytest.LogCaptureFixture, event: AnyEvent, text: str) -> None:
+    """An operator searches for Java's words; a rebalance is no warning."""
+    assert told(caplog, event, view=picture(member_epoch=3)) == [("INFO", text)]
+
+
+def test_subscription_that_cannot_be_read_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """The member is named, with what is wrong and what becomes of it."""
+    _, (level, text) = told(caplog, replace(JOINED, unreadable={"m-7": "ends too early"}))
+    assert (level, text) == (
+        "WARNING",
+        "The subscription of member m-7 cannot be read, it gets no partitions: ends too early",
+    )
+
+
+def test_refusal_is_a_warning_and_one_that_came_too_late_is_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The answer to a heartbeat of an older generation says nothing of the member as it is now."""
+    refusal = ex.ClassicHeartbeatRejected(request_id=1, verdict=V.REJOIN_KEEP_ID, error=OLD_GENERATION)
+    heard = told(caplog, refusal, view=picture(last_error=OLD_GENERATION))
+    assert heard == [("WARNING", "Heartbeat failed: ILLEGAL_GENERATION")]
+    assert told(caplog, refusal) == []
+
+
+def test_choice_of_the_protocol_is_told_with_its_reason_and_what_is_in_vain(caplog: pytest.LogCaptureFixture) -> None:
+    """One line, and a warning for each key that is not used."""
+    chosen = ProtocolChosen(protocol=GroupProtocol.CONSUMER, reason="group.protocol=auto", notes=("a is not used",))
+    assert told(caplog, TimePassed(), chosen) == [
+        ("INFO", "Group protocol: consumer (group.protocol=auto)"),
+        ("WARNING", "a is not used"),
+    ]

@@ -1,0 +1,57 @@
+"""The scripted broker goes as a real one does: what tests of outages rely on."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+
+import pytest
+
+from consumer_membership.errors import TransportError
+from consumer_membership.runtime.network.broker_client import BrokerClient
+from tests.runtime.clients import answers, with_client
+from tests.support.scripted_broker import Answer, Received, ScriptedBroker
+
+PATIENCE_S = 10.0
+#: Enough for a connection to be met in each stage between the kernel and its handler.
+ROUNDS = 100
+
+
+def test_stopped_node_leaves_no_connection_open() -> None:
+    """Not even one that came at that moment: its client would wait for its setup timeout, and for nobody."""
+    with ScriptedBroker() as broker:
+        for _ in range(ROUNDS):
+            with socket.create_connection(broker.servers[0], PATIENCE_S) as client:
+                broker.stop_node(1)
+                with suppress(ConnectionResetError):
+                    assert client.recv(1) == b""
+            broker.start_node(1)
+
+
+def test_stopped_node_s_port_stays_its_own() -> None:
+    """Nobody else is given it, and who calls it is refused."""
+    with ScriptedBroker(nodes=2) as broker:
+        address = broker.servers[0]
+        broker.stop_node(1)
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(address)
+        for _ in range(ROUNDS):
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(address, PATIENCE_S)
+        broker.start_node(1)
+        socket.create_connection(address, PATIENCE_S).close()
+
+
+def test_script_that_raises_fails_the_test() -> None:
+    """And its client sees the end of the connection."""
+
+    def wrong(_: Received) -> Answer:
+        raise ValueError("no such group")
+
+    async def ask(client: BrokerClient) -> None:
+        with pytest.raises(TransportError, match="the peer closed the connection"):
+            await client.find_coordinator("g", PATIENCE_S)
+
+    broker = ScriptedBroker(answers(find=wrong))
+    with pytest.raises(AssertionError, match="no such group"), broker:
+        with_client(broker.servers, ask)

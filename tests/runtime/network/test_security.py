@@ -1,0 +1,122 @@
+"""Which mechanism authenticates a connection, with which credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from consumer_membership.config import ConnectionSettings, SaslMechanism, SaslSettings, Token
+from consumer_membership.errors import AuthenticationError
+from consumer_membership.runtime.network.security import Security
+
+TOKEN = Token(value="abc.def.", expires_at=0.0, extensions={"tenant": "blue"})
+
+
+def security(mechanism: SaslMechanism, username: str = "alice", token: Callable[[], Token] | None = None) -> Security:
+    """What such a configuration makes of it."""
+    sasl = SaslSettings(mechanism=mechanism, username=username, password="secret", token=token)  # noqa: S106
+    return Security(ConnectionSettings(bootstrap_servers=(), sasl=sasl))
+
+
+def begun(made: Security) -> tuple[str, bytes]:
+    """The name of the next authentication's mechanism, and its first message."""
+    mechanism = asyncio.run(made.mechanism())
+    assert mechanism is not None
+    return mechanism.name, mechanism.begin()
+
+
+def test_nobody_is_told_anything_where_nothing_is_configured() -> None:
+    """A plaintext connection is neither encrypted nor authenticated."""
+    made = Security(ConnectionSettings(bootstrap_servers=()))
+    assert made.tls is None
+    assert asyncio.run(made.mechanism()) is None
+
+
+def test_each_mechanism_says_its_own() -> None:
+    """PLAIN and SCRAM by name and password, OAUTHBEARER by the token of the moment."""
+    assert begun(security(SaslMechanism.PLAIN)) == ("PLAIN", b"\0alice\0secret")
+    for mechanism in (SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512):
+        name, message = begun(security(mechanism))
+        assert name == mechanism.value
+        assert message.startswith(b"n,,n=alice,r=")
+    assert begun(security(SaslMechanism.OAUTHBEARER, token=lambda: TOKEN)) == (
+        "OAUTHBEARER",
+        b"n,,\x01auth=Bearer abc.def.\x01tenant=blue\x01\x01",
+    )
+
+
+def test_every_authentication_has_a_nonce_of_its_own() -> None:
+    """RFC 5802: a nonce that comes again lets a listener replay the exchange."""
+    made = security(SaslMechanism.SCRAM_SHA_256)
+    assert len({begun(made) for _ in range(10)}) == 10
+
+
+def test_credentials_may_be_set_anew() -> None:
+    """`set_sasl_credentials`: later authentications say the new ones."""
+    made = security(SaslMechanism.PLAIN)
+    made.set_credentials("bob", "another")
+    assert begun(made) == ("PLAIN", b"\0bob\0another")
+
+
+def test_credentials_that_cannot_be_sent_fail_the_attempt() -> None:
+    """They may be set at any time; the text names the mechanism, and no secret."""
+    made = security(SaslMechanism.PLAIN)
+    made.set_credentials("bob", "x\0y")
+    with pytest.raises(AuthenticationError, match=r"^sasl\.mechanism=PLAIN: the password has a NUL") as caught:
+        begun(made)
+    assert "x\0y" not in str(caught.value)
+
+
+def test_token_is_fetched_off_the_loop() -> None:
+    """A callback that takes its time holds up nothing but the connection that waits for it."""
+    going_on = threading.Event()
+
+    def token() -> Token:
+        assert going_on.wait(30)
+        return TOKEN
+
+    async def run() -> str:
+        made = security(SaslMechanism.OAUTHBEARER, token=token)
+        waiting = asyncio.create_task(made.mechanism())
+        # The loop turns while the callback waits for it.
+        await asyncio.sleep(0)
+        going_on.set()
+        mechanism = await waiting
+        assert mechanism is not None
+        return mechanism.name
+
+    assert asyncio.run(run()) == "OAUTHBEARER"
+
+
+def test_token_that_never_comes_holds_up_no_end() -> None:
+    """The loop ends although the callback has not returned; so does the process, whose daemon it is."""
+    called, never = threading.Event(), threading.Event()
+
+    def token() -> Token:
+        called.set()
+        never.wait(30)
+        return TOKEN
+
+    async def run() -> None:
+        attempt = asyncio.create_task(security(SaslMechanism.OAUTHBEARER, token=token).mechanism())
+        await asyncio.to_thread(called.wait, 30)
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+
+    asyncio.run(run())
+    assert [thread.daemon for thread in threading.enumerate() if thread.name == "oauth_cb"] == [True]
+    never.set()
+
+
+def test_error_of_the_callback_fails_the_attempt() -> None:
+    """Whoever makes the connection hears why there is no token."""
+
+    def token() -> Token:
+        raise AuthenticationError("oauth_cb raised ValueError: no network")
+
+    with pytest.raises(AuthenticationError, match="no network"):
+        begun(security(SaslMechanism.OAUTHBEARER, token=token))

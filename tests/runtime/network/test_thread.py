@@ -1,0 +1,584 @@
+"""Floor 4: members on their threads, over real TCP, against the coordinator that floor 3 simulates with."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
+from consumer_membership.membership import lifecycle
+from consumer_membership.membership.effects import (
+    ApplicationEffect,
+    AssignPartitions,
+    CommitCompleted,
+    LeaveCompleted,
+    LosePartitions,
+    PausePartitions,
+    RaiseToApplication,
+    RevokePartitions,
+)
+from consumer_membership.membership.events import (
+    CommitRequested,
+    LeaveRequested,
+    Polled,
+    Step,
+    StepFinished,
+    Subscribed,
+)
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.mailbox import Mailbox
+from consumer_membership.runtime.network import transport
+from consumer_membership.runtime.network.observer import LogObserver
+from consumer_membership.runtime.network.thread import NetworkThread
+from consumer_membership.runtime.refusals import RefusedError, UnansweredError
+from consumer_membership.types import (
+    CommittedOffsets,
+    ConflictPolicy,
+    OffsetAndMetadata,
+    Subscription,
+    TopicPartition,
+)
+from tests.runtime.network.test_transport import listening
+from tests.support.coordinator_script import (
+    DESCRIBE,
+    HEARTBEAT,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    VERSIONS,
+    CoordinatorScript,
+)
+from tests.support.protocols import CONSUMER_ONLY
+from tests.support.scripted_broker import DISCONNECT, DROP, Received, ScriptedBroker
+
+pytestmark = pytest.mark.slow
+
+#: A bound against hanging, not a measurement.
+PATIENCE_S = 15.0
+TOPIC = "orders"
+
+
+@dataclass(slots=True)
+class Application:
+    """Performs what its member orders, and notes it; the test's thread is the application's."""
+
+    mailbox: Mailbox[ApplicationEffect]
+    port: NetworkThread
+    orders: list[str] = field(default_factory=list)
+    problems: list[RaiseToApplication] = field(default_factory=list)
+    commits: list[CommitCompleted] = field(default_factory=list)
+    polls: int = 0
+    is_gone: bool = False
+
+    def poll(self) -> None:
+        """Perform what waits."""
+        self.polls += 1
+        self.mailbox.wait(0.005)
+        for effect in self.mailbox.take():
+            self._perform(effect)
+
+    def _perform(self, effect: ApplicationEffect) -> None:
+        match effect:
+            case PausePartitions():
+                self._finish("pause", effect.attempt, Step.PAUSE)
+            case RevokePartitions():
+                self._finish("revoke", effect.attempt, Step.REVOKE)
+            case LosePartitions():
+                self._finish("lose", effect.attempt, Step.LOSE)
+            case AssignPartitions():
+                self._finish(f"assign {len(effect.offsets)}", effect.attempt, Step.ASSIGN)
+            case RaiseToApplication():
+                self.problems.append(effect)
+            case CommitCompleted():
+                self.commits.append(effect)
+            case LeaveCompleted():
+                self.is_gone = True
+            case _:
+                pass
+
+    def _finish(self, order: str, attempt: int, step: Step) -> None:
+        self.orders.append(order)
+        self.port.post(StepFinished(attempt=attempt, step=step))
+
+    @property
+    def state(self) -> MemberState:
+        """The member's state."""
+        return self.port.view.state
+
+    def owns(self, count: int) -> bool:
+        """Whether the member is settled with this many partitions."""
+        return self.state is MemberState.STABLE and len(self.port.view.owned) == count
+
+
+def until(condition: Callable[[], bool], *applications: Application) -> None:
+    """Let these applications poll until this holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        views = [application.port.view for application in applications]
+        assert time.monotonic() < deadline, views
+        for application in applications:
+            application.poll()
+
+
+@pytest.fixture
+def script() -> CoordinatorScript:
+    """The coordinator's rules."""
+    return CoordinatorScript()
+
+
+@pytest.fixture
+def broker(script: CoordinatorScript) -> Iterator[ScriptedBroker]:
+    """Two nodes with one topic of six partitions."""
+    with ScriptedBroker(script, nodes=2, versions=VERSIONS) as broker:
+        script.create_topic(broker, TOPIC, 6)
+        yield broker
+
+
+@pytest.fixture
+def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
+    """Makes a member that subscribes and polls once, or one that does nothing yet."""
+    made: list[Application] = []
+
+    def member(*, subscribes: bool = True, **settings: object) -> Application:
+        mailbox: Mailbox[ApplicationEffect] = Mailbox()
+        application: Application | None = None
+        port = NetworkThread(
+            member=MemberSettings(group_id="group", heartbeat_interval_s=0.1, **settings),  # type: ignore[arg-type]
+            protocols=CONSUMER_ONLY,
+            connection=ConnectionSettings(bootstrap_servers=broker.servers, reconnect_backoff_s=0.02),
+            start=StartSettings(reset=OffsetReset.EARLIEST),
+            to_application=mailbox,
+            progress=lambda: (application.polls if application is not None else 0, 0),
+            observer=LogObserver(),
+        )
+        application = Application(mailbox, port)
+        made.append(application)
+        if subscribes:
+            port.start()
+            port.post(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
+        return application
+
+    yield member
+    for application in made:
+        application.port.stop(PATIENCE_S)
+
+
+def test_members_share_and_hand_over(join: Callable[..., Application]) -> None:
+    """M20, S09: over TCP too, a second member takes half, and everything comes back when it leaves."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    two = join()
+    until(lambda: one.owns(3) and two.owns(3), one, two)
+    assert one.orders[-2:] == ["pause", "revoke"]
+    two.port.post(LeaveRequested())
+    until(lambda: two.is_gone and one.owns(6), one, two)
+    assert two.state is MemberState.UNSUBSCRIBED
+
+
+def test_lost_join_answer_is_asked_for_again(script: CoordinatorScript, join: Callable[..., Application]) -> None:
+    """H10: the connection breaks after the coordinator took the member in; the same member id joins again."""
+
+    def hide(request: Received) -> object:
+        script.answer(request)
+        return DISCONNECT
+
+    script.once(HEARTBEAT, hide)
+    one = join()
+    until(lambda: one.owns(6), one)
+    assert len(script.coordinator.groups["group"].members) == 1
+
+
+def test_static_member_recovers_from_its_own_lost_join_answer(
+    script: CoordinatorScript, join: Callable[..., Application]
+) -> None:
+    """Rules 3.3: UNRELEASED_INSTANCE_ID that names this very member: it hands its place back and joins again."""
+
+    def hide(request: Received) -> object:
+        script.answer(request)
+        return DISCONNECT
+
+    script.once(HEARTBEAT, hide)
+    one = join(instance_id="a")
+    until(lambda: one.owns(6), one)
+    assert one.problems == []
+
+
+def test_second_holder_of_an_instance_id_is_refused(join: Callable[..., Application]) -> None:
+    """S05, policy fail: UNRELEASED_INSTANCE_ID of another member is fatal for the newcomer; the holder goes on."""
+    one = join(instance_id="a")
+    until(lambda: one.owns(6), one)
+    two = join(instance_id="a", conflict_policy=ConflictPolicy.FAIL)
+    until(lambda: bool(two.problems) and two.state is MemberState.FATAL, one, two)
+    assert two.state is MemberState.FATAL
+    assert [problem.error.name for problem in two.problems] == ["UNRELEASED_INSTANCE_ID"]
+    assert one.owns(6)
+
+
+@pytest.mark.parametrize("may_describe", [True, False])
+def test_newcomer_takes_an_instance_id_over(
+    script: CoordinatorScript,
+    join: Callable[..., Application],
+    caplog: pytest.LogCaptureFixture,
+    may_describe: bool,  # noqa: FBT001
+) -> None:
+    """Rules 3.3: describe, release on the holder's behalf, join; the former holder is fenced, and says by whom."""
+    one = join(instance_id="a")
+    until(lambda: one.owns(6), one)
+    if not may_describe:
+        script.once(DESCRIBE, refused_description)
+    with caplog.at_level("INFO", "consumer_membership"):
+        two = join(instance_id="a")
+        # A heartbeat of the former holder between the release and the join has it lose its partitions and join again.
+        until(lambda: two.owns(6) and bool(one.problems) and one.orders == ["assign 6", "lose"], one, two)
+        until(lambda: one.state is MemberState.FATAL, one)
+    assert two.port.view.member_id in one.problems[0].error.message
+    holder = f"{one.port.view.member_id} (client client on host)" if may_describe else one.port.view.member_id
+    assert f"Took over instance id a: released member {holder} on its behalf" in caplog.text
+
+
+def test_who_is_told_of_the_end_does_not_see_the_epoch_any_more(join: Callable[..., Application]) -> None:
+    """A write that is tagged after the fatal error must not carry the epoch that the replacement may have, too."""
+    one = join(instance_id="a", auto_commit=False)
+    until(lambda: one.owns(6), one)
+    seen: list[MembershipView] = []
+    one.mailbox._on_put = lambda: seen.append(one.port.view)  # whoever is woken sees this
+    two = join(instance_id="a")
+    # It does not poll: what it is told waits, and nothing is asked of it.
+    until(lambda: two.owns(6) and one.state in (MemberState.FATAL, MemberState.FENCED), two)
+    shown = {(view.member_epoch, len(view.owned), view.group_protocol) for view in seen}
+    assert shown == {(0, 0, None)}
+    until(lambda: bool(one.problems), one)
+
+
+def test_failure_of_the_thread_is_the_end_of_the_membership(
+    join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug of ours: the application is told, gives everything up, and sees no membership that nobody looks after."""
+    one = join()
+    until(lambda: one.owns(6), one)
+
+    def fail(*_: object) -> None:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(one.port._member.core, "handle", fail)
+    until(lambda: bool(one.problems) and one.orders[-1] == "lose", one)
+    view = one.port.view
+    assert (view.state, view.member_epoch, view.group_protocol) == (MemberState.FATAL, 0, None)
+    assert (view.owned, view.target, view.waits_for) == ({}, frozenset(), None)
+    assert view.last_error == one.problems[0].error
+    assert "LookupError: a bug; this is a bug, please report it" in str(view.last_error)
+    assert view.transitions[-1].new is MemberState.FATAL
+
+
+def test_holder_that_is_back_before_the_newcomer_joined_is_released_again(
+    script: CoordinatorScript, join: Callable[..., Application]
+) -> None:
+    """The newcomer's network is slow between release and join; its holder is fenced meanwhile, and joins again."""
+    one = join(instance_id="a")
+    until(lambda: one.owns(6), one)
+    holder, came = one.port.view.member_id, []
+
+    def slow(request: Received) -> object:
+        if request.api_key != HEARTBEAT:
+            return None
+        beat = (request.entity.member_id == holder, request.entity.member_epoch)
+        came.append(beat)
+        return DISCONNECT if beat == (False, 0) and (True, -2) in came and (True, 0) not in came else None
+
+    script.faults.append(slow)
+    two = join(instance_id="a")
+    until(lambda: two.owns(6) and bool(one.problems) and one.state is MemberState.FATAL, one, two)
+    assert came.count((True, -2)) == 2
+    assert two.problems == []
+
+
+def refused_description(request: Received) -> object:
+    """GROUP_AUTHORIZATION_FAILED."""
+    module = sys.modules[request.response.__module__]
+    group = module.DescribedGroup(
+        error_code=ErrorCode.group_authorization_failed,
+        group_id="group",
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
+    return request.response(throttle_time=timedelta(0), groups=(group,))
+
+
+def test_pool_s_members_claim_ids_of_their_own(join: Callable[..., Application]) -> None:
+    """Each claims a free id; who finds none waits, visible in the view, until one is released."""
+    pool = {"instance_pool": ("a", "b"), "conflict_policy": ConflictPolicy.WAIT}
+    one, two = join(**pool), join(**pool)
+    until(lambda: one.owns(3) and two.owns(3), one, two)
+    assert {one.port.view.instance_id, two.port.view.instance_id} == {"a", "b"}
+    three = join(**pool)
+    until(lambda: three.port.view.waits_for == "an id of group.instance.id.pool to become free", one, two, three)
+    one.port.post(LeaveRequested())
+    until(lambda: one.is_gone and three.owns(3), one, two, three)
+    assert three.port.view.instance_id not in (None, two.port.view.instance_id)
+
+
+def test_static_member_learns_how_long_it_may_be_away(join: Callable[..., Application]) -> None:
+    """The group's session timeout, from DescribeConfigs."""
+    one = join(instance_id="a")
+    until(lambda: one.port.view.session_timeout_s == 45.0, one)
+
+
+def test_group_that_is_gone_is_joined_anew(script: CoordinatorScript, join: Callable[..., Application]) -> None:
+    """H35, on purpose unlike Java: GROUP_ID_NOT_FOUND means lose, then join at epoch 0."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    script.forget_group("group")
+    until(lambda: "lose" in one.orders and one.owns(6), one)
+    assert one.problems == []
+
+
+def test_fenced_member_loses_everything_and_rejoins(
+    script: CoordinatorScript, join: Callable[..., Application]
+) -> None:
+    """M80: removed by an administrator, the member declares its partitions lost and gets them back."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    script.remove_member("group", one.port.view.member_id)
+    until(lambda: "lose" in one.orders and one.owns(6), one)
+    assert one.orders == ["assign 6", "lose", "assign 6"]
+
+
+def test_coordinator_moves(script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]) -> None:
+    """S01: NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS; the member follows and keeps its partitions."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    script.move(broker, 2, loading_s=0.3)
+    seen = len(broker.requests(HEARTBEAT))
+    until(lambda: any(r.node_id == 2 for r in broker.requests(HEARTBEAT)[seen:]), one)
+    beat = one.port.view.last_heartbeat_at
+    until(lambda: one.port.view.last_heartbeat_at != beat and one.owns(6), one)
+    assert one.orders == ["assign 6"]
+    assert one.port.view.coordinator is not None
+    assert one.port.view.coordinator.node_id == 2
+
+
+def test_commit_without_an_answer_is_sent_again(
+    script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """C07: a broken connection under a commit: the member reconnects and the commit succeeds."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    script.once(OFFSET_COMMIT, lambda _: DISCONNECT)
+    offsets = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5)}
+    one.port.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
+    until(lambda: bool(one.commits), one)
+    assert one.commits[0].errors == {TopicPartition(TOPIC, 0): None}
+    assert len(broker.requests(OFFSET_COMMIT)) == 2
+
+
+def committed(application: Application, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
+    """What the application is told that the group has committed of the first two partitions."""
+    asked = frozenset(TopicPartition(TOPIC, number) for number in (0, 1))
+    return application.port.fetch_committed(asked, timeout_s).result(2 * PATIENCE_S)
+
+
+def committed_5(application: Application) -> None:
+    """Have the group commit something of the first partition."""
+    offsets = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5)}
+    application.port.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
+
+
+FIVE = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5), TopicPartition(TOPIC, 1): None}
+
+
+def askers(broker: ScriptedBroker) -> list[tuple[str | None, int]]:
+    """Who asked for committed offsets: member id and epoch."""
+    return [(g.member_id, g.member_epoch) for r in broker.requests(OFFSET_FETCH) for g in r.entity.groups]
+
+
+def test_application_asks_as_the_member_and_behind_its_commits(
+    broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """KIP-848: with member id and epoch, on the connection on which the commit went out before."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    committed_5(one)
+    assert committed(one) == FIVE
+    assert askers(broker)[-1] == (one.port.view.member_id, one.port.view.member_epoch)
+    last = broker.requests(OFFSET_FETCH)[-1].connection
+    assert {request.connection for request in broker.requests(OFFSET_COMMIT)} == {last}
+
+
+def test_who_is_no_member_asks_as_nobody(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
+    """Before a subscription, or with partitions assigned by hand: the question starts the thread."""
+    one, two = join(), join(subscribes=False)
+    until(lambda: one.owns(6), one)
+    committed_5(one)
+    until(lambda: bool(one.commits), one)
+    assert committed(two) == FIVE
+    assert askers(broker)[-1] == (None, -1)
+    assert two.state is MemberState.UNSUBSCRIBED
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.stale_member_epoch, ErrorCode.unknown_member_id, ErrorCode.unstable_offset_commit]
+)
+def test_refusal_that_passes_is_followed_by_another_question(
+    script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application], code: ErrorCode
+) -> None:
+    """The member's epoch moved on meanwhile, or a transaction is open: neither is the application's affair."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    committed_5(one)
+    before = len(askers(broker))
+    script.once(OFFSET_FETCH, lambda request: refused_fetch(request, code))
+    assert committed(one) == FIVE
+    assert len(askers(broker)) == before + 2
+
+
+def refused_fetch(request: Received, code: ErrorCode) -> object:
+    """This code for the whole group."""
+    module = sys.modules[request.response.__module__]
+    group = module.OffsetFetchResponseGroup(group_id="group", topics=(), error_code=code)
+    return request.response(throttle_time=timedelta(0), groups=(group,))
+
+
+def test_right_that_is_missing_is_told_at_once(script: CoordinatorScript, join: Callable[..., Application]) -> None:
+    """With Kafka's code; waiting would not help."""
+    one = join(subscribes=False)
+    script.once(OFFSET_FETCH, lambda request: refused_fetch(request, ErrorCode.group_authorization_failed))
+    with pytest.raises(RefusedError, match="Failed to get committed offsets: GROUP_AUTHORIZATION_FAILED") as told:
+        committed(one)
+    assert told.value.code == ErrorCode.group_authorization_failed
+
+
+def test_question_follows_the_coordinator(
+    script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """S01: it moved, and loads; the first question that it answers counts."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    committed_5(one)
+    until(lambda: bool(one.commits), one)
+    script.move(broker, 2, loading_s=0.3)
+    assert committed(one) == FIVE
+    assert broker.requests(OFFSET_FETCH)[-1].node_id == 2
+
+
+@pytest.mark.parametrize("silence", [DROP, DISCONNECT])
+def test_question_ends_with_its_time(
+    script: CoordinatorScript, join: Callable[..., Application], silence: object
+) -> None:
+    """A coordinator that does not answer: the application hears of it, and is not kept."""
+    one = join(subscribes=False)
+    script.faults.append(lambda request: silence if request.api_key == OFFSET_FETCH else None)
+    with pytest.raises(UnansweredError, match=r"Failed to get committed offsets: Local: Timed out \("):
+        committed(one, 0.3)
+
+
+def test_question_that_is_given_up_is_asked_no_more(
+    script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """A Ctrl-C in a call that would wait for ever."""
+    one = join(subscribes=False)
+    script.faults.append(lambda request: DISCONNECT if request.api_key == OFFSET_FETCH else None)
+    answer = one.port.fetch_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
+    broker.wait_for(OFFSET_FETCH)
+    assert answer.cancel()
+    until(lambda: not one.port._tasks)
+
+
+def test_end_of_the_thread_is_the_end_of_its_questions(
+    script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]
+) -> None:
+    """Those that are under way, and those that come later."""
+    one = join(subscribes=False)
+    script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
+    answer = one.port.fetch_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
+    broker.wait_for(OFFSET_FETCH)
+    one.port.stop(PATIENCE_S)
+    assert answer.cancelled()
+    with pytest.raises(CancelledError):
+        committed(one)
+
+
+def test_leave_without_an_answer_ends_in_time(script: CoordinatorScript, join: Callable[..., Application]) -> None:
+    """M107: the leave is sent once; when no answer comes the member is gone all the same."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
+    one.port.post(LeaveRequested())
+    until(lambda: one.is_gone, one)
+    assert one.state is MemberState.UNSUBSCRIBED
+
+
+def test_application_is_called_when_the_session_may_be_over(
+    script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No heartbeat is answered any more: the hot path goes the long way from then on, and finds no mail there."""
+    monkeypatch.setattr(lifecycle, "BEATS_OF_SESSION", 0.2)
+    one = join()
+    until(lambda: one.owns(6) and one.port.view.lease_until is not None, one)
+    script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
+    one.mailbox.take()
+    until(lambda: one.mailbox.full)
+    assert one.mailbox.take() == ()
+    assert (one.port.view.lease_until or 0.0) < time.monotonic()
+    script.faults.clear()
+    until(lambda: (one.port.view.lease_until or 0.0) > time.monotonic(), one)
+
+
+def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
+    """S08: no broker for a while: the member keeps its partitions and goes on where it was."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    for node_id in (1, 2):
+        broker.stop_node(node_id)
+    until(lambda: one.port.view.waits_for == "the group's coordinator to be found", one)
+    until(lambda: one.port.view.last_error is not None, one)
+    for node_id in (1, 2):
+        broker.start_node(node_id)
+    beat = one.port.view.last_heartbeat_at
+    until(lambda: one.port.view.last_heartbeat_at != beat and one.owns(6), one)
+    assert one.orders == ["assign 6"]
+
+
+def test_silent_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the view's last error, while the attempt to connect goes on."""
+    monkeypatch.setattr(transport, "SILENCE_S", 0.01)
+    with listening() as server:
+        mailbox: Mailbox[ApplicationEffect] = Mailbox()
+        port = NetworkThread(
+            member=MemberSettings(group_id="group"),
+            protocols=CONSUMER_ONLY,
+            connection=ConnectionSettings(bootstrap_servers=(("127.0.0.1", server),)),
+            start=StartSettings(),
+            to_application=mailbox,
+            progress=lambda: (0, 0),
+            observer=LogObserver(),
+        )
+        port.start()
+        port.post(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
+        until(lambda: port.view.last_error is not None)
+        error = port.view.last_error
+        port.stop(PATIENCE_S)
+    assert error is not None
+    assert (error.name, error.message) == (
+        "_TRANSPORT",
+        f"127.0.0.1:{server} accepted the connection and has not answered for 0.01 s; is it a Kafka listener?",
+    )
+
+
+def test_broker_without_the_consumer_protocol(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
+    """H32: a broker that does not offer the API is named with the remedy, fatal at once."""
+    del broker.versions[HEARTBEAT]
+    one = join()
+    until(lambda: bool(one.problems) and one.state is MemberState.FATAL, one)
+    assert one.state is MemberState.FATAL
+    assert "4.0" in one.problems[0].error.message

@@ -1,0 +1,225 @@
+"""TLS contexts from settings: what each setting does in a handshake, and what is said of those that fail."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.config import TlsSettings
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.runtime.network import tls as tls_module
+from consumer_membership.runtime.network.tls import explain, tls_context
+from tests.support.secured import Materials, materials
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Materials:
+    """Certificates of a broker on localhost and of a client."""
+    return materials(tmp_path_factory.mktemp("tls"))
+
+
+def server_context(made: Materials, folder: Path, *, wants_certificate: bool = False) -> ssl.SSLContext:
+    """A broker's side."""
+    key, chain = folder / "key.pem", folder / "chain.pem"
+    key.write_text(made.security.key_pem)
+    chain.write_text(made.security.certificate_chain_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain, key)
+    if wants_certificate:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=made.ca_pem)
+    return context
+
+
+def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> ssl.SSLObject:
+    """Both sides of a handshake in memory, and a first byte of the server's; raises what the client sees go wrong."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    left = client.wrap_bio(to_client, to_server, server_hostname=host)
+    right = server.wrap_bio(to_server, to_client, server_side=True)
+    is_done = False
+    while not is_done:
+        with suppress(ssl.SSLWantReadError):
+            left.do_handshake()
+            is_done = True
+        try:
+            right.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLError:
+            break  # the client hears of it by an alert
+    with suppress(ssl.SSLWantReadError):
+        left.read(1)
+    return left
+
+
+def failure(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> str:
+    """What is said of the handshake, which fails."""
+    with pytest.raises(ssl.SSLError) as caught:
+        shake_hands(client, server, host)
+    return explain(caught.value)
+
+
+# ---- the broker's certificate ----------------------------------------------------------------------------------------
+
+
+def test_authority_is_given_as_file_folder_or_text(made: Materials, tmp_path: Path) -> None:
+    """Each of the three makes the broker's certificate a trusted one."""
+    hashed = tmp_path / "hashed"
+    hashed.mkdir()
+    # By its subject's hash, as `openssl rehash` names it; OpenSSL finds it by that.
+    names = {f"{value}.0" for value in subject_hashes(made.ca_file)}
+    for name in names:
+        (hashed / name).write_text(made.ca_pem)
+    server = server_context(made, tmp_path)
+    for tls in (
+        TlsSettings(ca_location=made.ca_file),
+        TlsSettings(ca_location=str(hashed)),
+        TlsSettings(ca_pem=made.ca_pem),
+    ):
+        assert (shake_hands(tls_context(tls), server).version() or "") >= "TLSv1.2"
+
+
+def subject_hashes(certificate: str) -> list[str]:
+    """The name under which OpenSSL looks for this authority in a folder (Debian's ca-certificates needs its tool)."""
+    words = ["openssl", "x509", "-hash", "-noout", "-in", certificate]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_authority_that_nobody_knows_is_refused(made: Materials, tmp_path: Path) -> None:
+    """By default the system's authorities are trusted, and no others."""
+    server = server_context(made, tmp_path)
+    for tls in (TlsSettings(), TlsSettings(ca_location=made.foreign_ca_file)):
+        text = failure(tls_context(tls), server)
+        assert text.startswith("the broker's certificate is not trusted (")
+        assert "ssl.ca.location" in text
+
+
+def test_systems_authorities_are_found_where_openssl_does_not_look(
+    made: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Python that was built elsewhere trusts what librdkafka trusts on the same machine."""
+    server = server_context(made, tmp_path)
+    nowhere = ssl.DefaultVerifyPaths(None, None, "", "", "", "")
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
+    monkeypatch.setattr(tls_module, "_USUAL_AUTHORITIES", ("/no/such/file", made.ca_file))
+    shake_hands(tls_context(TlsSettings()), server)
+    monkeypatch.setattr(tls_module, "_USUAL_AUTHORITIES", ())
+    assert "not trusted" in failure(tls_context(TlsSettings()), server)
+
+
+def test_certificate_of_another_host_is_refused_unless_hosts_are_not_looked_at(made: Materials, tmp_path: Path) -> None:
+    """ssl.endpoint.identification.algorithm: https by default, for names and for addresses."""
+    tls, server = TlsSettings(ca_location=made.ca_file), server_context(made, tmp_path)
+    for host in ("elsewhere.test", "10.0.0.1"):
+        text = failure(tls_context(tls), server, host)
+        assert text.startswith("the broker's certificate is for another host")
+        assert "ssl.endpoint.identification.algorithm" in text
+    shake_hands(tls_context(replace(tls, checks_hostname=False)), server, "elsewhere.test")
+
+
+def test_nothing_is_verified_where_that_is_asked_for(made: Materials, tmp_path: Path) -> None:
+    """enable.ssl.certificate.verification=false takes anybody, the name too."""
+    shake_hands(tls_context(TlsSettings(verifies=False)), server_context(made, tmp_path), "elsewhere.test")
+
+
+def test_revoked_certificate_is_refused(made: Materials, tmp_path: Path) -> None:
+    """ssl.crl.location."""
+    tls, server = TlsSettings(ca_location=made.ca_file), server_context(made, tmp_path)
+    shake_hands(tls_context(replace(tls, crl_location=made.clean_crl_file)), server)
+    assert "certificate revoked" in failure(tls_context(replace(tls, crl_location=made.crl_file)), server)
+
+
+# ---- this client's ---------------------------------------------------------------------------------------------------
+
+
+def test_clients_certificate_is_given_as_files_or_texts(made: Materials, tmp_path: Path) -> None:
+    """With its key, which may be locked; of texts nothing is left on the disk."""
+    server = server_context(made, tmp_path, wants_certificate=True)
+    base = TlsSettings(ca_location=made.ca_file)
+    assert "give ssl.certificate.location and ssl.key.location" in failure(tls_context(base), server)
+    password = made.encrypted_key_password
+    for tls in (
+        replace(base, certificate_location=made.client_cert_file, key_location=made.client_key_file),
+        replace(
+            base,
+            certificate_location=made.client_cert_file,
+            key_location=made.encrypted_key_file,
+            key_password=password,
+        ),
+        replace(base, certificate_pem=made.client_cert_pem, key_pem=made.client_key_pem),
+        replace(base, certificate_pem=made.client_cert_pem, key_pem=made.encrypted_key_pem, key_password=password),
+    ):
+        shake_hands(tls_context(tls), server)
+
+
+def test_clients_certificate_that_the_broker_does_not_trust_is_named(made: Materials, tmp_path: Path) -> None:
+    """The broker says so in an alert."""
+    tls = TlsSettings(
+        ca_location=made.ca_file, certificate_location=made.foreign_cert_file, key_location=made.foreign_key_file
+    )
+    server = server_context(made, tmp_path, wants_certificate=True)
+    assert "does not trust this client's certificate" in failure(tls_context(tls), server)
+
+
+# ---- what cannot be read ---------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read_is_refused_with_the_key_and_the_remedy(made: Materials, tmp_path: Path) -> None:
+    """Said when the client is made, not when it connects."""
+    absent, empty = str(tmp_path / "absent.pem"), tmp_path / "empty.pem"
+    empty.write_text("nothing\n")
+    certificate = TlsSettings(certificate_location=made.client_cert_file)
+    cases = {
+        TlsSettings(ca_location=absent): ("ssl.ca.location", "No such file"),
+        TlsSettings(ca_location=str(empty)): ("ssl.ca.location", "PEM file of certificates"),
+        TlsSettings(ca_pem="nothing"): ("ssl.ca.pem", "certificates in PEM"),
+        TlsSettings(crl_location=absent): ("ssl.crl.location", "No such file"),
+        TlsSettings(certificate_location=absent): ("ssl.certificate.location", "No such file"),
+        # The key is looked for in the certificate's file.
+        certificate: ("ssl.certificate.location", "a certificate and its key in PEM"),
+        replace(certificate, key_location=absent): ("ssl.key.location", "No such file"),
+        replace(certificate, key_location=made.encrypted_key_file): ("ssl.certificate.location", "key"),
+        replace(certificate, key_location=made.foreign_key_file): ("ssl.certificate.location", "key values mismatch"),
+        TlsSettings(cipher_suites="ROT13"): ("ssl.cipher.suites", "openssl ciphers"),
+    }
+    for tls, (key, words) in cases.items():
+        with pytest.raises(ConfigurationError) as caught:
+            tls_context(tls)
+        assert caught.value.key == key
+        assert words in str(caught.value)
+
+
+def test_locked_key_is_not_asked_for_at_the_terminal(made: Materials) -> None:
+    """OpenSSL would read the password from the terminal, and the process would stand still."""
+    tls = TlsSettings(
+        certificate_pem=made.client_cert_pem,
+        key_pem=made.encrypted_key_pem,
+        key_password="wrong-secret",  # noqa: S106
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        tls_context(tls)
+    assert "wrong-secret" not in str(caught.value)
+    assert "PRIVATE KEY" not in str(caught.value)
+
+
+def test_text_needs_a_folder_for_a_moment(made: Materials, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where everything is read-only, files do."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(ConfigurationError, match=r"ssl\.certificate\.pem.*\.location, or a TMPDIR"):
+        tls_context(TlsSettings(certificate_pem=made.client_cert_pem, key_pem=made.client_key_pem))
+
+
+def test_peer_that_speaks_something_else_is_named_as_such() -> None:
+    """A plaintext listener answers with what is no TLS record."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = tls_context(TlsSettings()).wrap_bio(to_client, to_server, server_hostname="localhost")
+    to_client.write(b"\x00\x00\x00\x04abcd")
+    with pytest.raises(ssl.SSLError) as caught:
+        client.do_handshake()
+    assert "does not speak TLS; is this the broker's plaintext port" in explain(caught.value)

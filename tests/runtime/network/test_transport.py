@@ -1,0 +1,403 @@
+"""One connection over real TCP: connecting, asking, and every way in which it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kio.schema.consumer_group_heartbeat.v1 import ConsumerGroupHeartbeatResponse
+
+from consumer_membership.config import AddressFamily, ConnectionSettings
+from consumer_membership.errors import TransportError
+from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.runtime.network import transport
+from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.transport import BrokerConnection, RequestTimedOutError, connect
+from consumer_membership.wire import requests
+from consumer_membership.wire.frames import Call
+from tests.support.scripted_broker import (
+    DISCONNECT,
+    DROP,
+    NEWEST,
+    Answer,
+    Gate,
+    Later,
+    Raw,
+    Received,
+    ScriptedBroker,
+)
+from tests.wire.frames import heartbeat_answer
+
+PATIENCE_S = 10.0
+SETTINGS = ConnectionSettings(bootstrap_servers=(), client_id="tester", connection_setup_timeout_s=PATIENCE_S)
+
+
+def heartbeats_answered_by(answer: Callable[[Received], Answer]) -> Callable[[Received], Answer]:
+    """A script that has an answer to heartbeats only."""
+    return lambda request: answer(request) if request.api_key == 68 else None
+
+
+def heartbeat(connection: BrokerConnection, epoch: int = 5) -> Call[ConsumerGroupHeartbeatResponse]:
+    """A heartbeat in the version of this connection."""
+    return requests.consumer_group_heartbeat(connection.versions, "g", Heartbeat(member_id="m", member_epoch=epoch))
+
+
+async def connected(broker: ScriptedBroker, settings: ConnectionSettings = SETTINGS) -> BrokerConnection:
+    """A connection to the broker's first node."""
+    return await connect(*broker.servers[0], settings, Security(settings))
+
+
+@contextmanager
+def listening(family: socket.AddressFamily = socket.AF_INET) -> Iterator[int]:
+    """A port that accepts connections (the kernel does) and never answers."""
+    with closing(socket.socket(family, socket.SOCK_STREAM)) as listener:
+        listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@contextmanager
+def unused_port() -> Iterator[int]:
+    """A port on which nothing listens, kept from others meanwhile."""
+    with closing(socket.socket()) as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+# ---- asking ----------------------------------------------------------------------------------------------------------
+
+
+def test_request_is_answered() -> None:
+    """A call goes out under the client's id, and its answer comes back as an entity."""
+
+    async def run() -> ConsumerGroupHeartbeatResponse:
+        connection = await connected(broker)
+        answer = await connection.request(heartbeat(connection), PATIENCE_S)
+        await connection.close()
+        return answer
+
+    with ScriptedBroker(heartbeats_answered_by(lambda _: heartbeat_answer(epoch=7))) as broker:
+        assert asyncio.run(run()) == heartbeat_answer(epoch=7)
+        (request,) = broker.requests(68)
+        assert (request.client_id, request.entity.member_epoch) == ("tester", 5)
+
+
+def test_requests_may_overlap() -> None:
+    """Several requests are under way at once; each caller gets the answer to its own."""
+
+    async def run() -> list[int]:
+        connection = await connected(broker)
+        answers = await asyncio.gather(
+            *(connection.request(heartbeat(connection, epoch), PATIENCE_S) for epoch in range(20))
+        )
+        await connection.close()
+        return [answer.member_epoch for answer in answers]
+
+    with ScriptedBroker(heartbeats_answered_by(lambda r: heartbeat_answer(epoch=r.entity.member_epoch))) as broker:
+        assert asyncio.run(run()) == list(range(20))
+
+
+def test_late_answer_is_dropped_and_the_next_one_still_fits() -> None:
+    """H09: a request that timed out leaves the connection usable; its late answer disturbs nobody."""
+    gate = Gate()
+
+    def answer(request: Received) -> Answer:
+        reply = heartbeat_answer(epoch=request.entity.member_epoch)
+        return Later(reply, gate) if request.entity.member_epoch == 1 else reply
+
+    async def run() -> int:
+        connection = await connected(broker)
+        with pytest.raises(RequestTimedOutError, match=r"no answer to ConsumerGroupHeartbeat v1 within 0\.02 s"):
+            await connection.request(heartbeat(connection, 1), 0.02)
+        gate.open()
+        answer = await connection.request(heartbeat(connection, 2), PATIENCE_S)
+        assert connection.traffic.snapshot().timeouts == 1
+        await connection.close()
+        return answer.member_epoch
+
+    with ScriptedBroker(heartbeats_answered_by(answer)) as broker:
+        assert asyncio.run(run()) == 2
+
+
+def test_cancelled_request_leaves_the_connection_usable() -> None:
+    """A caller may be cancelled at any time; the others notice nothing."""
+    gate = Gate()
+
+    def answer(request: Received) -> Answer:
+        return Later(heartbeat_answer(epoch=request.entity.member_epoch), gate)
+
+    async def run() -> int:
+        connection = await connected(broker)
+        given_up = asyncio.create_task(connection.request(heartbeat(connection, 1), PATIENCE_S))
+        kept = asyncio.create_task(connection.request(heartbeat(connection, 2), PATIENCE_S))
+        await asyncio.to_thread(broker.wait_for, 68)
+        given_up.cancel()
+        gate.open()
+        answer = await kept
+        await connection.close()
+        assert given_up.cancelled()
+        return answer.member_epoch
+
+    with ScriptedBroker(heartbeats_answered_by(answer)) as broker:
+        assert asyncio.run(run()) == 2
+
+
+# ---- the end of a connection -----------------------------------------------------------------------------------------
+
+
+def ends_of(script: Callable[[Received], Answer], callers: int) -> tuple[list[Any], list[tuple[str, bool]]]:
+    """What each of some callers gets, and what `on_closed` is told."""
+    told: list[tuple[str, bool]] = []
+
+    async def run() -> list[Any]:
+        connection = await connected(broker)
+        connection.on_closed = lambda error, had_waiters: told.append((str(error), had_waiters))
+        answers = await asyncio.gather(
+            *(connection.request(heartbeat(connection), PATIENCE_S) for _ in range(callers)), return_exceptions=True
+        )
+        with pytest.raises(TransportError, match="the connection is closed"):
+            await connection.request(heartbeat(connection), PATIENCE_S)
+        await connection.close()
+        return answers
+
+    with ScriptedBroker(heartbeats_answered_by(script)) as broker:
+        answers = asyncio.run(run())
+        peer = broker.bootstrap_servers
+    return [str(a).replace(peer, "PEER") for a in answers], [(text.replace(peer, "PEER"), had) for text, had in told]
+
+
+def test_disconnect_fails_every_waiting_request_with_the_reason() -> None:
+    """H10: who waits for an answer learns at once that none will come, and so does the owner."""
+    text = (
+        "PEER: the peer closed the connection instead of answering the first request; does this port want SASL "
+        "(security.protocol)?"
+    )
+    assert ends_of(lambda _: DISCONNECT, 3) == ([text] * 3, [(text, True)])
+
+
+def test_nonsense_ends_the_connection_with_the_reason() -> None:
+    """A stream that cannot be read is no reason to wait for the timeout."""
+    answers, told = ends_of(lambda _: Raw(b"\x7f\xff\xff\xff"), 1)
+    text = "PEER: an answer says it has 2147483647 bytes, and receive.message.max.bytes allows 100000000; raise it, or "
+    assert answers[0].startswith(text)
+    assert [had_waiters for _, had_waiters in told] == [True]
+
+
+def test_idle_connection_that_ends_is_reported() -> None:
+    """Nobody waits, so only the owner can learn of it."""
+    told: asyncio.Queue[tuple[TransportError, bool]] = asyncio.Queue()
+
+    async def run() -> bool:
+        connection = await connected(broker)
+        connection.on_closed = lambda error, had_waiters: told.put_nowait((error, had_waiters))
+        await asyncio.to_thread(broker.disconnect, 1)
+        _, had_waiters = await told.get()
+        assert not connection.is_open
+        return had_waiters
+
+    with ScriptedBroker() as broker:
+        assert asyncio.run(run()) is False
+
+
+def test_close_from_this_side_fails_who_waits_and_tells_nobody_else() -> None:
+    """The owner knows that it closed; a second close changes nothing."""
+    told: list[object] = []
+
+    async def run() -> None:
+        connection = await connected(broker)
+        connection.on_closed = lambda *ending: told.append(ending)
+        waiting = asyncio.create_task(connection.request(heartbeat(connection), PATIENCE_S))
+        await asyncio.to_thread(broker.wait_for, 68)
+        await connection.close()
+        await connection.close()
+        with pytest.raises(TransportError, match="closed by this side"):
+            await waiting
+
+    with ScriptedBroker(heartbeats_answered_by(lambda _: DROP)) as broker:
+        asyncio.run(run())
+    assert told == []
+
+
+# ---- connecting ------------------------------------------------------------------------------------------------------
+
+
+def refusal(host: str, port: int, settings: ConnectionSettings = SETTINGS) -> str:
+    """The text of the error with which connecting fails."""
+    with pytest.raises(TransportError) as caught:
+        asyncio.run(connect(host, port, settings, Security(settings)))
+    return str(caught.value)
+
+
+def test_refused_connection_names_the_peer_and_the_remedy() -> None:
+    """Nothing listens: the text says where, and what to look at."""
+    with unused_port() as port:
+        assert refusal("127.0.0.1", port) == (
+            f"127.0.0.1:{port}: no connection to 127.0.0.1:{port}: connection refused; nothing listens there: is the "
+            "broker running, and is the port right?"
+        )
+
+
+def test_reset_during_the_handshake_is_not_taken_for_a_broken_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the peer did is told, wherever it finds this side: not "Bad file descriptor" of the socket's options."""
+    wrap = transport._wrap
+
+    async def wrapped_when_it_is_over(connection: BrokerConnection, sock: socket.socket, _: None, host: str) -> None:
+        await wrap(connection, sock, None, host)
+        await connection._ended.wait()
+
+    monkeypatch.setattr(transport, "_wrap", wrapped_when_it_is_over)
+    with ScriptedBroker(lambda _: DISCONNECT) as broker:
+        text = refusal(*broker.servers[0])
+    assert "the peer closed the connection instead of answering the first request" in text
+
+
+def test_unknown_host_names_the_name_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resolver's reason, with the keys from which the name may come."""
+    resolve_to(monkeypatch, 9092)
+    text = refusal("broker.example", 9092)
+    assert text.startswith(
+        "broker.example:9092: the name 'broker.example' cannot be resolved (Name or service not known)"
+    )
+    assert "bootstrap.servers" in text
+    assert "advertised.listeners" in text
+
+
+def test_peer_that_never_answers_is_given_up_after_the_setup_timeout() -> None:
+    """A port that accepts and stays silent: the handshake has a time limit of its own."""
+    with listening() as port:
+        text = refusal("127.0.0.1", port, replace(SETTINGS, connection_setup_timeout_s=0.5))
+    assert text == (
+        f"127.0.0.1:{port}: connected to 127.0.0.1:{port}, no answer within 0.5 s; is this the port of a Kafka broker?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param(Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "the peer is an HTTP server", id="HTTP"),
+        pytest.param(Raw(b"\x15\x03\x03\x00\x02\x02\x50"), "the peer answered with TLS", id="TLS"),
+        pytest.param(DISCONNECT, "is this port one for TLS or SASL", id="disconnect"),
+    ],
+)
+def test_foreign_peer_is_told_at_connecting(answer: Answer, said: str) -> None:
+    """The handshake's diagnosis reaches the user with the peer's name in front."""
+    with ScriptedBroker(lambda _: answer) as broker:
+        text = refusal(*broker.servers[0])
+        assert text.startswith(f"{broker.bootstrap_servers}: ")
+        assert said in text
+
+
+def test_old_broker_is_asked_in_an_older_version() -> None:
+    """ApiVersions in a version that the broker does not know is asked again, on the same connection."""
+
+    async def run() -> int:
+        connection = await connected(broker)
+        answer = await connection.request(heartbeat(connection), PATIENCE_S)
+        await connection.close()
+        return answer.member_epoch
+
+    versions = {**NEWEST, 18: (0, 2)}
+    script = heartbeats_answered_by(lambda _: heartbeat_answer(epoch=7))
+    with ScriptedBroker(script, versions=versions) as broker:
+        assert asyncio.run(run()) == 7
+        assert [(r.version, r.connection) for r in broker.requests(18)] == [(3, 1), (0, 1)]
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has an IPv6 loopback."""
+    try:
+        with listening(socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+def test_all_addresses_of_a_host_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with several addresses: one on which nothing listens does not hide the next."""
+
+    async def run() -> None:
+        await (await connect("broker.example", broker.servers[0][1], SETTINGS, Security(SETTINGS))).close()
+
+    with ScriptedBroker() as broker:
+        resolve_to(monkeypatch, broker.servers[0][1], "::1", "127.0.0.1")
+        asyncio.run(run())
+
+
+def test_each_address_has_its_reason_in_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all addresses fail, all reasons are told."""
+    with unused_port() as port:
+        resolve_to(monkeypatch, port, "127.0.0.1", "127.0.0.2")
+        text = refusal("broker.example", port)
+    assert f"no connection to 127.0.0.1:{port}: connection refused" in text
+    assert f"no connection to 127.0.0.2:{port}: connection refused" in text
+
+
+def resolve_to(monkeypatch: pytest.MonkeyPatch, port: int, *addresses: str) -> None:
+    """Let the resolver answer with these addresses, or with its error where there are none."""
+    found = [
+        (socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in addresses
+    ]
+
+    def resolver(*_: object, flags: int = 0, **__: object) -> list[Any]:
+        if not found or flags & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+
+
+def test_address_family_limits_the_addresses() -> None:
+    """broker.address.family: an IPv4 literal has no IPv6 address."""
+    text = refusal("127.0.0.1", 9092, replace(SETTINGS, address_family=AddressFamily.V6))
+    assert "the name '127.0.0.1' cannot be resolved" in text
+
+
+@pytest.mark.parametrize(("keepalive", "disable_nagle"), [(False, True), (True, False)])
+def test_socket_options_follow_the_settings(keepalive: bool, disable_nagle: bool) -> None:  # noqa: FBT001
+    """socket.keepalive.enable, socket.nagle.disable and the buffer sizes reach the socket."""
+    settings = replace(
+        SETTINGS,
+        keepalive=keepalive,
+        disable_nagle=disable_nagle,
+        send_buffer_bytes=50_000,
+        receive_buffer_bytes=60_000,
+    )
+
+    async def run() -> list[int]:
+        connection = await connected(broker, settings)
+        assert connection._transport is not None
+        sock = connection._transport.get_extra_info("socket")
+        options = [
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF),
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF),
+        ]
+        await connection.close()
+        return options
+
+    with ScriptedBroker() as broker:
+        # Linux doubles the sizes that it is given, for its own book-keeping.
+        keeps_alive, no_delay, send_bytes, receive_bytes = asyncio.run(run())
+    assert (bool(keeps_alive), bool(no_delay)) == (keepalive, disable_nagle)
+    assert (send_bytes >= 50_000, receive_bytes >= 60_000) == (True, True)
+
+
+def test_cancelled_connect_leaves_nothing_behind() -> None:
+    """Connecting may be cancelled in the handshake; the socket is closed (a leak is an error of the test run)."""
+
+    async def run() -> None:
+        attempt = asyncio.create_task(connected(broker))
+        await asyncio.to_thread(broker.wait_for, 18)
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+
+    with ScriptedBroker(lambda _: DROP) as broker:
+        asyncio.run(run())

@@ -1,0 +1,240 @@
+"""A consumer's lines in the application's own logger, or on stderr: each once, in librdkafka's form."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from consumer_membership.config import ConsumerConfig, LogSettings
+from consumer_membership.runtime.log_lines import ConsumerLines, RoomLog, lines_of
+
+ROOM = "consumer_membership.membership"
+NETWORK = "consumer_membership.network"
+Record = tuple[int, str, tuple[object, ...]]
+
+
+class Kept(logging.Handler):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[Record] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        self.records.append((record.levelno, str(record.msg), arguments))
+
+    @property
+    def texts(self) -> list[str]:
+        """The lines without librdkafka's head."""
+        return [str(arguments[-1]).partition("]: ")[2] for _, _, arguments in self.records]
+
+
+@pytest.fixture
+def kept() -> Kept:
+    """What the application's logger wrote."""
+    return Kept()
+
+
+@pytest.fixture
+def logger(kept: Kept) -> logging.Logger:
+    """The application's logger; not a registered one, so that the test runner does not add handlers to it."""
+    made = logging.Logger("application", logging.DEBUG)  # noqa: LOG001 - see above
+    made.addHandler(kept)
+    return made
+
+
+class Polls:
+    """What is done at the application's next poll."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], object]] = []
+
+    def poll(self) -> None:
+        """Do it."""
+        while self.calls:
+            self.calls.pop(0)()
+
+
+def settings(*contexts: str, level: int = 6) -> LogSettings:
+    """With these words in `debug`."""
+    return LogSettings(contexts=frozenset(contexts), level=7 if contexts else level)
+
+
+def log_of(lines: ConsumerLines | None, room: str = ROOM, facility: str = "HEARTBEAT") -> RoomLog:
+    """A room's log that belongs to one consumer."""
+    return RoomLog(room, facility, lines)
+
+
+def everything(log: RoomLog) -> None:
+    """A line of each level."""
+    log.debug("d")
+    log.info("i %d", 1)
+    log.warning("w 100%")
+    log.error("e", exc_info=ValueError("why"))
+
+
+def test_lines_go_to_the_logger_when_the_application_polls(logger: logging.Logger, kept: Kept) -> None:
+    """In librdkafka's form: level, "%s [%s] %s", and facility, name and text as arguments."""
+    polls = Polls()
+    log = log_of(lines_of(settings("cgrp"), logger, polls.calls.append))
+    log.info("hello %s", "group")
+    assert kept.records == []
+    polls.poll()
+    ((level, form, (facility, name, text)),) = kept.records
+    assert (level, form, facility, text) == (20, "%s [%s] %s", "HEARTBEAT", "[thrd:app]: hello group")
+    assert re.fullmatch(r"rdkafka#member-\d+", str(name))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (settings(), ["i 1", "w 100%", "e: ValueError('why')"]),
+        (settings(level=4), ["w 100%", "e: ValueError('why')"]),
+        (settings(level=0), []),
+        (settings("cgrp"), ["d", "i 1", "w 100%", "e: ValueError('why')"]),
+        (settings("all"), ["d", "i 1", "w 100%", "e: ValueError('why')"]),
+        (settings("fetch"), ["i 1", "w 100%", "e: ValueError('why')"]),
+    ],
+    ids=str,
+)
+def test_details_want_a_context_and_the_rest_log_level(
+    logger: logging.Logger, kept: Kept, given: LogSettings, expected: list[str]
+) -> None:
+    """As librdkafka's: `debug` of another room brings no detail of this one."""
+    polls = Polls()
+    everything(log_of(lines_of(given, logger, polls.calls.append)))
+    polls.poll()
+    assert kept.texts == expected
+
+
+def test_network_has_contexts_of_its_own(logger: logging.Logger, kept: Kept) -> None:
+    """`debug=broker` is about connections, `debug=consumer` is not."""
+    polls = Polls()
+    lines = lines_of(settings("broker"), logger, polls.calls.append)
+    log_of(lines, ROOM).debug("heartbeat")
+    log_of(lines, NETWORK).debug("connection")
+    polls.poll()
+    assert kept.texts == ["connection"]
+
+
+def test_line_that_the_logger_gets_anyway_is_not_repeated(logger: logging.Logger, kept: Kept) -> None:
+    """The package's loggers write to the same handler: from there it comes already."""
+    polls = Polls()
+    room = logging.getLogger(ROOM)
+    room.addHandler(kept)
+    try:
+        log = log_of(lines_of(settings("cgrp"), logger, polls.calls.append))
+        log.warning("once")
+        log.debug("the package's logger leaves this out")
+        polls.poll()
+    finally:
+        room.removeHandler(kept)
+    assert [form for _, form, _ in kept.records] == ["once", "%s [%s] %s"]
+
+
+def test_handler_of_the_application_alone_gets_it(logger: logging.Logger, kept: Kept) -> None:
+    """One handler is the package's, too, and has the line; the other one is the application's own, and has it not."""
+    polls, both, room = Polls(), Kept(), logging.getLogger(ROOM)
+    logger.addHandler(both)
+    room.addHandler(both)
+    try:
+        log_of(lines_of(settings(), logger, polls.calls.append)).warning("once each")
+        polls.poll()
+    finally:
+        room.removeHandler(both)
+    assert (len(both.records), kept.texts) == (1, ["once each"])
+
+
+def test_without_logger_a_context_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """At once, as librdkafka does: `%LEVEL|SECONDS|FACILITY|NAME| TEXT`."""
+    log = log_of(lines_of(settings("cgrp"), None, lambda _: None))
+    log.debug("d")
+    log.info("i")
+    found = [
+        re.fullmatch(r"%(\d)\|\d+\.\d{3}\|HEARTBEAT\|rdkafka#member-\d+\| \[thrd:app\]: (.*)", line)
+        for line in capsys.readouterr().err.splitlines()
+    ]
+    assert [match.groups() for match in found if match] == [("7", "d"), ("6", "i")]
+    assert None not in found
+
+
+def test_warning_is_once_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    """Where nothing is configured Python's `logging` writes warnings to stderr itself."""
+    room = logging.getLogger(ROOM)
+    room.propagate = False
+    try:
+        log_of(lines_of(settings("cgrp"), None, lambda _: None)).warning("once")
+    finally:
+        room.propagate = True
+    assert "HEARTBEAT" not in capfd.readouterr().err
+
+
+def test_nobody_asked() -> None:
+    """Then there is nothing more than before."""
+    assert lines_of(settings(), None, lambda _: None) is None
+
+
+def test_thread_says_whose_line_it_is(logger: logging.Logger, kept: Kept) -> None:
+    """What many consumers' connections log through is shared; each member has a thread of its own."""
+    polls = Polls()
+    lines = lines_of(settings("broker"), logger, polls.calls.append)
+    shared = RoomLog(NETWORK, "BROKER")
+
+    def member() -> None:
+        assert lines is not None
+        lines.belong_to_this_thread()
+        shared.debug("mine")
+
+    for action in (member, lambda: shared.debug("another's")):
+        thread = threading.Thread(target=action)
+        thread.start()
+        thread.join()
+    polls.poll()
+    assert kept.texts == ["mine"]
+    assert str(kept.records[0][2][2]).startswith("[thrd:membership]: ")
+
+
+def test_room_logs_as_before(caplog: pytest.LogCaptureFixture) -> None:
+    """With the place of the caller, for handlers that write it."""
+    with caplog.at_level("INFO", ROOM):
+        RoomLog(ROOM, "X").info("a %s", "b")
+    (record,) = caplog.records
+    assert (record.name, record.getMessage(), record.filename) == (ROOM, "a b", "test_log_lines.py")
+
+
+def test_logger_that_is_none_of_pythons_is_taken() -> None:
+    """As in confluent-kafka: whatever has a `log` method."""
+
+    class Other:
+        def __init__(self) -> None:
+            self.lines: list[str] = []
+
+        def log(self, level: int, form: str, *arguments: object) -> None:
+            self.lines.append(f"{level} {form % arguments}")
+
+    other, polls = Other(), Polls()
+    lines = lines_of(settings(), other, polls.calls.append)  # type: ignore[arg-type]  # the door lets it through
+    log_of(lines).warning("hello")
+    polls.poll()
+    assert re.fullmatch(r"30 HEARTBEAT \[rdkafka#member-\d+\] \[thrd:app\]: hello", other.lines[0])
+
+
+@pytest.mark.parametrize(
+    ("keys", "contexts", "level"),
+    [
+        ({}, set(), 6),
+        ({"log_level": 3}, set(), 3),
+        ({"log_level": "0x4"}, set(), 4),
+        ({"debug": "cgrp, broker", "log_level": 0}, {"cgrp", "broker"}, 7),
+        ({"log_level": "nonsense"}, set(), 6),
+    ],
+)
+def test_configuration_is_read_as_librdkafka_does(keys: dict[str, object], contexts: set[str], level: int) -> None:
+    """`debug` lifts `log_level` there, too; what has no meaning librdkafka refuses itself."""
+    config = ConsumerConfig.from_mapping({"group.id": "g", "bootstrap.servers": "h", "client.id": "c", **keys})
+    assert config.log_settings() == LogSettings(client_id="c", contexts=frozenset(contexts), level=level)
