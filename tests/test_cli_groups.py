@@ -26,7 +26,7 @@ from consumer_membership.types import BrokerAddress, GroupProtocol
 from tests.admin.builders import group, member, partitions
 from tests.admin.test_group_admin import TOPICS, TWO, leaves, scripted
 from tests.support.scripted_broker import ScriptedBroker
-from tests.wire.test_responses import fetch_answer_v9
+from tests.wire.groups import fetch_answer_v9
 
 COMMAND = [sys.executable, "-m", "consumer_membership"]
 ASKING = Asking(config={}, group="g")

@@ -16,9 +16,18 @@ from consumer_membership.errors import (
     UseError,
 )
 from consumer_membership.types import BrokerAddress, GroupProtocol, TopicPartition
-from tests.runtime.clients import FIND, LIST_OFFSETS, PATIENCE_S, refusal_at_the_end
-from tests.runtime.network.test_cluster_client import asked_partitions, offsets_answer
-from tests.runtime.network.test_group_client import DESCRIBE, DESCRIBE_CLASSIC, LEAVE, script
+from tests.runtime.clients import (
+    DESCRIBE,
+    DESCRIBE_CLASSIC,
+    FIND,
+    LEAVE,
+    LIST_OFFSETS,
+    PATIENCE_S,
+    answers,
+    asked_partitions,
+    offsets_answer,
+    refusal_at_the_end,
+)
 from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, ScriptedBroker, Topic
 from tests.wire.groups import (
     TOPIC_ID,
@@ -27,9 +36,9 @@ from tests.wire.groups import (
     classic_member,
     consumer_group,
     consumer_member,
+    fetch_answer_v9,
     leave_answer,
 )
-from tests.wire.test_responses import fetch_answer_v9
 
 NOT_CONSUMER = consumer_group(code=69, message="Group g is not a consumer group.")
 TWO = consumer_group(
@@ -46,7 +55,7 @@ def admin(broker: ScriptedBroker, timeout_s: float = PATIENCE_S, **config: objec
 
 def scripted(**by_api: Callable[[Received], Answer] | Answer) -> Callable[[Received], Answer]:
     """A coordinator that also leads every partition of `t`, each with 10 records."""
-    group = script(**by_api)
+    group = answers(**by_api)
 
     def answer(request: Received) -> Answer:
         if request.api_key == LIST_OFFSETS:

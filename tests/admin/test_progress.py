@@ -15,8 +15,7 @@ from consumer_membership.runtime.network.group_client import BrokerRefusal, Grou
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 from consumer_membership.wire.verdicts import broker_error
 from tests.admin.builders import group, member, partitions
-from tests.runtime.clients import PATIENCE_S, answers, settings
-from tests.runtime.network.test_cluster_client import asked_partitions, offset_by_node, offsets_answer
+from tests.runtime.clients import PATIENCE_S, answers, asked_partitions, offset_by_node, offsets_answer, settings
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker, Topic
 from tests.wire.groups import TOPIC_ID
 

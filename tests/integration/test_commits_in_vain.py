@@ -16,8 +16,8 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from tests.runtime.network.test_transport import unused_port
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.ports import unused_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.leave_requests import will
 from tests.runtime.guardian.processes import PATIENCE_S, has_ended, pss_bytes, wait_until
-from tests.runtime.network.test_classic_client_floors import Cluster, Member, with_members
+from tests.runtime.network.classic_members import Cluster, Member, with_members
 from tests.support.kafka import create_topic, unique
 from tests.wire.classic import join_order
 

@@ -6,14 +6,30 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v7 import response as offsets_v7
+
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.membership.effects import CommitOffsets, Heartbeat, SendHeartbeat
 from consumer_membership.runtime.network.broker_client import BrokerClient
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
-from tests.support.scripted_broker import Answer, Received, Script, ScriptedBroker
+from tests.support.scripted_broker import ZERO, Answer, Received, Script, ScriptedBroker
 
 LIST_OFFSETS, METADATA, COMMIT, FETCH, FIND, API_VERSIONS, HEARTBEAT = 2, 3, 8, 9, 10, 18, 68
+LEAVE, DESCRIBE_CLASSIC, CONFIGS, DESCRIBE = 13, 15, 32, 69
+_APIS = {
+    "offsets": LIST_OFFSETS,
+    "metadata": METADATA,
+    "commit": COMMIT,
+    "fetch": FETCH,
+    "find": FIND,
+    "leave": LEAVE,
+    "classic": DESCRIBE_CLASSIC,
+    "configs": CONFIGS,
+    "heartbeat": HEARTBEAT,
+    "describe": DESCRIBE,
+}
 PATIENCE_S = 30.0
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -63,12 +79,15 @@ def refusal_at_the_end(ask: Callable[[float], object], kind: type[RefusalT]) -> 
     raise AssertionError("not refused")
 
 
-def answers(**by_api: Callable[[Received], Answer]) -> Script:
-    """A script by the names of APIs."""
-    keys = {"offsets": LIST_OFFSETS, "commit": COMMIT, "fetch": FETCH, "find": FIND, "heartbeat": HEARTBEAT}
-    keys["metadata"] = METADATA
-    script = {keys[name]: answer for name, answer in by_api.items()}
-    return lambda request: script[request.api_key](request) if request.api_key in script else None
+def answers(**by_api: Callable[[Received], Answer] | Answer) -> Script:
+    """A script by the names of APIs: what each is answered, or what makes the answer."""
+    scripted = {_APIS[name]: answer for name, answer in by_api.items()}
+
+    def answer(request: Received) -> Answer:
+        found = scripted.get(request.api_key)
+        return found(request) if callable(found) else found
+
+    return answer
 
 
 def node(broker: ScriptedBroker, node_id: int = 1) -> BrokerAddress:
@@ -91,3 +110,35 @@ def commit_of(*partitions: TopicPartition) -> CommitOffsets:
         member_epoch=5,
         instance_id=None,
     )
+
+
+def offsets_answer(results: dict[TopicPartition, tuple[int, int]]) -> offsets_v7.ListOffsetsResponse:
+    """A ListOffsets answer with offset and code of each partition."""
+    return offsets_v7.ListOffsetsResponse(
+        throttle_time=ZERO,
+        topics=tuple(
+            offsets_v7.ListOffsetsTopicResponse(
+                name=topic,
+                partitions=(
+                    offsets_v7.ListOffsetsPartitionResponse(
+                        partition_index=partition, error_code=ErrorCode(code), offset=offset
+                    ),
+                ),
+            )
+            for (topic, partition), (offset, code) in results.items()
+        ),
+    )
+
+
+def asked_partitions(request: Received) -> list[TopicPartition]:
+    """The partitions of a ListOffsets request."""
+    return [
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in request.entity.topics
+        for partition in topic.partitions
+    ]
+
+
+def offset_by_node(request: Received) -> Answer:
+    """Each node says its own number for the partitions that it is asked for."""
+    return offsets_answer(dict.fromkeys(asked_partitions(request), (request.node_id, 0)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -261,3 +262,16 @@ def _revocation_list(authority: trustme.CA, *revoked: trustme.LeafCert) -> str:
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - timedelta(hours=1))
         building = building.add_revoked_certificate(entry.build())
     return building.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+def server_context(made: Materials, folder: Path, *, wants_certificate: bool = False) -> ssl.SSLContext:
+    """A broker's side."""
+    key, chain = folder / "key.pem", folder / "chain.pem"
+    key.write_text(made.security.key_pem)
+    chain.write_text(made.security.certificate_chain_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain, key)
+    if wants_certificate:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=made.ca_pem)
+    return context

@@ -15,7 +15,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from consumer_membership.wire.connection import Connection
-from consumer_membership.wire.versions import BrokerVersions, VersionRange
+from consumer_membership.wire.frames import Call, encode
+from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
 from tests.support.scripted_broker import NEWEST, ZERO, frame
 
 VERSIONS = BrokerVersions({key: VersionRange(*ends) for key, ends in NEWEST.items()})
@@ -73,3 +74,16 @@ def ready_connection(max_frame_bytes: int = 100_000_000) -> Connection:
     connection.start()
     connection.receive(versions_answer())
     return connection
+
+
+def only(api: Api, version: int) -> BrokerVersions:
+    """A broker that offers this API in this version."""
+    return BrokerVersions({api.value: VersionRange(version, version)})
+
+
+def on_the_wire(call: Call[Any], api: Api, version: int) -> Any:  # an entity of this version
+    """What a broker reads of the call."""
+    header, entity = sent(encode(call, 7, "rdkafka"))
+    assert (header.request_api_key, header.request_api_version) == (api.value, version)
+    assert (header.correlation_id, header.client_id) == (7, "rdkafka")
+    return entity

@@ -8,11 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+import pytest
 from kio.index import load_response_schema
 from kio.schema.describe_configs.v4 import response as configs_v4
 from kio.schema.errors import ErrorCode
 from kio.schema.leave_group.v5 import response as leave_v5
+from kio.schema.offset_commit.v9 import response as commit_v9
+from kio.schema.offset_fetch.v7 import response as fetch_v7
+from kio.schema.offset_fetch.v9 import response as fetch_v9
 
+from consumer_membership.types import TopicPartition
 from tests.support.scripted_broker import ZERO
 
 TOPIC_ID = UUID(int=0xA)
@@ -122,3 +127,76 @@ def blob(partitions: Mapping[str, tuple[int, ...]], version: int = 3, tail: byte
         data += len(topic).to_bytes(2, "big") + topic.encode() + len(numbers).to_bytes(4, "big")
         data += b"".join(number.to_bytes(4, "big") for number in numbers)
     return data + tail
+
+
+def commit_answer(codes: dict[TopicPartition, int]) -> commit_v9.OffsetCommitResponse:
+    """The answer with these codes, one topic entry for each partition."""
+    return commit_v9.OffsetCommitResponse(
+        throttle_time=ZERO,
+        topics=tuple(
+            commit_v9.OffsetCommitResponseTopic(
+                name=topic,
+                partitions=(
+                    commit_v9.OffsetCommitResponsePartition(partition_index=partition, error_code=ErrorCode(code)),
+                ),
+            )
+            for (topic, partition), code in codes.items()
+        ),
+    )
+
+
+Fetched = dict[TopicPartition, tuple[int, int]]  # offset and error code
+
+
+def fetch_answer_v7(fetched: Fetched, code: int = 0) -> fetch_v7.OffsetFetchResponse:
+    """The answer for one group, in the form of versions 6 and 7."""
+    return fetch_v7.OffsetFetchResponse(
+        throttle_time=ZERO,
+        topics=tuple(
+            fetch_v7.OffsetFetchResponseTopic(
+                name=topic,
+                partitions=(
+                    fetch_v7.OffsetFetchResponsePartition(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=3 if offset > 0 else -1,
+                        metadata=None,
+                        error_code=ErrorCode(error),
+                    ),
+                ),
+            )
+            for (topic, partition), (offset, error) in fetched.items()
+        ),
+        error_code=ErrorCode(code),
+    )
+
+
+def fetch_answer_v9(fetched: Fetched, code: int = 0, group: str = "g") -> fetch_v9.OffsetFetchResponse:
+    """The answer for a batch of groups, in the form of versions 8 and 9."""
+    return fetch_v9.OffsetFetchResponse(
+        throttle_time=ZERO,
+        groups=(
+            fetch_v9.OffsetFetchResponseGroup(
+                group_id=group,
+                topics=tuple(
+                    fetch_v9.OffsetFetchResponseTopics(
+                        name=topic,
+                        partitions=(
+                            fetch_v9.OffsetFetchResponsePartitions(
+                                partition_index=partition,
+                                committed_offset=offset,
+                                committed_leader_epoch=3 if offset > 0 else -1,
+                                metadata=None,
+                                error_code=ErrorCode(error),
+                            ),
+                        ),
+                    )
+                    for (topic, partition), (offset, error) in fetched.items()
+                ),
+                error_code=ErrorCode(code),
+            ),
+        ),
+    )
+
+
+both_forms = pytest.mark.parametrize("answer", [fetch_answer_v7, fetch_answer_v9])

@@ -31,8 +31,7 @@ from tests.wire.classic import (
     sync_answer,
     sync_order,
 )
-from tests.wire.groups import leave_answer
-from tests.wire.test_responses import commit_answer
+from tests.wire.groups import commit_answer, leave_answer
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RETRY, REDISCOVER, NOW = ClassicVerdict.RETRY, ClassicVerdict.REDISCOVER, ClassicVerdict.REJOIN_NOW

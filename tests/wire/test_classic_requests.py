@@ -14,7 +14,7 @@ from consumer_membership.wire import classic_requests, requests
 from consumer_membership.wire.consumer_protocol import decode_assignment, decode_subscription
 from consumer_membership.wire.versions import Api, BrokerVersions
 from tests.wire.classic import SUBSCRIBED, beat_order, join_order, leave_order, sync_order
-from tests.wire.test_requests import on_the_wire, only
+from tests.wire.frames import on_the_wire, only
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -9,8 +9,7 @@ import pytest
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 from consumer_membership.wire import group_answers
 from consumer_membership.wire.group_requests import MemberIdentity
-from tests.wire.groups import config_answer, leave_answer
-from tests.wire.test_responses import both_forms, fetch_answer_v7, fetch_answer_v9
+from tests.wire.groups import both_forms, config_answer, fetch_answer_v7, fetch_answer_v9, leave_answer
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 LEFT_OUT = -1

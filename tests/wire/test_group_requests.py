@@ -8,8 +8,7 @@ from consumer_membership.errors import UnsupportedProtocolError
 from consumer_membership.wire import group_requests
 from consumer_membership.wire.group_requests import MemberIdentity
 from consumer_membership.wire.versions import Api
-from tests.wire.frames import VERSIONS
-from tests.wire.test_requests import on_the_wire, only
+from tests.wire.frames import VERSIONS, on_the_wire, only
 
 
 @pytest.mark.parametrize("version", [0, 1])

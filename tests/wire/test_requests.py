@@ -12,24 +12,11 @@ from consumer_membership.errors import UnsupportedProtocolError
 from consumer_membership.membership.effects import CommitOffsets, Heartbeat
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from consumer_membership.wire import requests
-from consumer_membership.wire.frames import Call, encode
+from consumer_membership.wire.frames import encode
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
-from tests.wire.frames import VERSIONS, sent
+from tests.wire.frames import VERSIONS, on_the_wire, only
 
 A, B = UUID(int=0xA), UUID(int=0xB)
-
-
-def only(api: Api, version: int) -> BrokerVersions:
-    """A broker that offers this API in this version."""
-    return BrokerVersions({api.value: VersionRange(version, version)})
-
-
-def on_the_wire(call: Call[Any], api: Api, version: int) -> Any:  # noqa: ANN401  # an entity of this version
-    """What a broker reads of the call."""
-    header, entity = sent(encode(call, 7, "rdkafka"))
-    assert (header.request_api_key, header.request_api_version) == (api.value, version)
-    assert (header.correlation_id, header.client_id) == (7, "rdkafka")
-    return entity
 
 
 JOIN = Heartbeat(

@@ -10,9 +10,6 @@ from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator import v3 as find_v3
 from kio.schema.find_coordinator import v4 as find_v4
 from kio.schema.find_coordinator.v4.response import Coordinator
-from kio.schema.offset_commit.v9 import response as commit_v9
-from kio.schema.offset_fetch.v7 import response as fetch_v7
-from kio.schema.offset_fetch.v9 import response as fetch_v9
 
 from consumer_membership.membership.events import (
     CommitAnswered,
@@ -25,6 +22,7 @@ from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetad
 from consumer_membership.wire import responses
 from tests.support.scripted_broker import ZERO
 from tests.wire.frames import heartbeat_answer
+from tests.wire.groups import both_forms, commit_answer, fetch_answer_v9
 
 A, B = UUID(int=0xA), UUID(int=0xB)
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -92,22 +90,6 @@ def test_holder_is_looked_for_in_that_error_only() -> None:
 # ---- commits ---------------------------------------------------------------------------------------------------------
 
 
-def commit_answer(codes: dict[TopicPartition, int]) -> commit_v9.OffsetCommitResponse:
-    """The answer with these codes, one topic entry for each partition."""
-    return commit_v9.OffsetCommitResponse(
-        throttle_time=ZERO,
-        topics=tuple(
-            commit_v9.OffsetCommitResponseTopic(
-                name=topic,
-                partitions=(
-                    commit_v9.OffsetCommitResponsePartition(partition_index=partition, error_code=ErrorCode(code)),
-                ),
-            )
-            for (topic, partition), code in codes.items()
-        ),
-    )
-
-
 def test_commit_answer_has_an_outcome_for_each_partition() -> None:
     """The verdict is the whole commit's, the errors are the partitions' own; a committed one has none."""
     answer = responses.offset_commit(commit_answer({T0: 0, T1: 29, U0: 3}), 4, "g", [T0, T1, U0])
@@ -134,62 +116,6 @@ def test_commit_answer_that_lacks_a_partition_does_not_confirm_it() -> None:
 
 
 # ---- committed offsets -----------------------------------------------------------------------------------------------
-
-Fetched = dict[TopicPartition, tuple[int, int]]  # offset and error code
-
-
-def fetch_answer_v7(fetched: Fetched, code: int = 0) -> fetch_v7.OffsetFetchResponse:
-    """The answer for one group, in the form of versions 6 and 7."""
-    return fetch_v7.OffsetFetchResponse(
-        throttle_time=ZERO,
-        topics=tuple(
-            fetch_v7.OffsetFetchResponseTopic(
-                name=topic,
-                partitions=(
-                    fetch_v7.OffsetFetchResponsePartition(
-                        partition_index=partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=3 if offset > 0 else -1,
-                        metadata=None,
-                        error_code=ErrorCode(error),
-                    ),
-                ),
-            )
-            for (topic, partition), (offset, error) in fetched.items()
-        ),
-        error_code=ErrorCode(code),
-    )
-
-
-def fetch_answer_v9(fetched: Fetched, code: int = 0, group: str = "g") -> fetch_v9.OffsetFetchResponse:
-    """The answer for a batch of groups, in the form of versions 8 and 9."""
-    return fetch_v9.OffsetFetchResponse(
-        throttle_time=ZERO,
-        groups=(
-            fetch_v9.OffsetFetchResponseGroup(
-                group_id=group,
-                topics=tuple(
-                    fetch_v9.OffsetFetchResponseTopics(
-                        name=topic,
-                        partitions=(
-                            fetch_v9.OffsetFetchResponsePartitions(
-                                partition_index=partition,
-                                committed_offset=offset,
-                                committed_leader_epoch=3 if offset > 0 else -1,
-                                metadata=None,
-                                error_code=ErrorCode(error),
-                            ),
-                        ),
-                    )
-                    for (topic, partition), (offset, error) in fetched.items()
-                ),
-                error_code=ErrorCode(code),
-            ),
-        ),
-    )
-
-
-both_forms = pytest.mark.parametrize("answer", [fetch_answer_v7, fetch_answer_v9])
 
 
 @both_forms

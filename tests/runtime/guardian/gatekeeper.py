@@ -7,7 +7,7 @@ from datetime import timedelta
 from kio.schema.errors import ErrorCode
 
 from tests.support.scripted_broker import Answer, Received, Script
-from tests.wire.test_sasl import Server
+from tests.wire.scram import Server
 
 HANDSHAKE, API_VERSIONS, AUTHENTICATE = 17, 18, 36
 WORDS = "Authentication failed: Invalid username or password"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import timedelta
+
+from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import ConnectionSettings, SaslSettings, TlsSettings
 from consumer_membership.membership.events import TimePassed
@@ -13,10 +17,12 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.leave_requests import Address, Will
+from consumer_membership.runtime.guardian.leaving import Outcome, leave
 from consumer_membership.runtime.guardian.observer import GuardianObserver
 from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.network.security import Security
 from consumer_membership.types import BrokerAddress, GroupProtocol
+from tests.support.scripted_broker import Answer, Received, ScriptedBroker
 
 
 class NotedGuardian(Guardian):
@@ -75,3 +81,89 @@ def will(
     ((_, made),) = noted.told
     assert made is not None
     return made
+
+
+HEARTBEAT, FIND, LEAVE_GROUP = 68, 10, 13
+
+
+ZERO = timedelta(0)
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let it pass."""
+        self.now += seconds
+        self.slept.append(seconds)
+
+
+def left(testament: Will, clock: Clock | None = None) -> Outcome:
+    """What became of this leave, in virtual time."""
+    clock = clock or Clock()
+    return leave(testament, clock=clock, sleep=clock.sleep)
+
+
+def said(request: Received, code: ErrorCode = ErrorCode.none, words: str | None = None) -> Answer:
+    """An answer to a heartbeat."""
+    return request.response(
+        throttle_time=ZERO,
+        error_code=code,
+        error_message=words,
+        member_id=None,
+        member_epoch=-1,
+        heartbeat_interval=ZERO,
+        assignment=None,
+    )
+
+
+def script(*codes: ErrorCode) -> Callable[[Received], Answer]:
+    """Answers heartbeats with these codes in turn, the last one again and again."""
+    left_over = list(codes)
+
+    def answer(request: Received) -> Answer:
+        if request.api_key != HEARTBEAT:
+            return None
+        return said(request, left_over.pop(0) if len(left_over) > 1 else left_over[0], "the broker's words")
+
+    return answer
+
+
+def classic_will(broker: ScriptedBroker, *bootstrap: tuple[str, int]) -> Will:
+    """The will of a classic member, whose coordinator is the first node."""
+    return will(broker.servers[0], bootstrap, protocol=GroupProtocol.CLASSIC)
+
+
+def classic_script(*codes: tuple[ErrorCode, ErrorCode | None]) -> Callable[[Received], Answer]:
+    """Answers LeaveGroups with these codes in turn: the request's, and the member's (None: nothing of a member)."""
+    left_over = list(codes)
+
+    def answer(request: Received) -> Answer:
+        if request.api_key != LEAVE_GROUP:
+            return None
+        return left_group(request, *left_over.pop(0))
+
+    return answer
+
+
+def left_group(request: Received, code: ErrorCode, of_member: ErrorCode | None) -> Answer:
+    """An answer to a LeaveGroup."""
+    kind = importlib.import_module(request.response.__module__)
+    members = request.entity.members if of_member is not None else ()
+    return kind.LeaveGroupResponse(
+        throttle_time=ZERO,
+        error_code=code,
+        members=tuple(
+            kind.MemberResponse(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=of_member
+            )
+            for member in members
+        ),
+    )

@@ -12,9 +12,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.runtime.guardian.owner import Guardian
-from tests.runtime.guardian.leave_requests import will
+from tests.runtime.guardian.leave_requests import HEARTBEAT, script, will
 from tests.runtime.guardian.processes import Application, has_ended, wait_until
-from tests.runtime.guardian.test_leaving import HEARTBEAT, script
 from tests.support.scripted_broker import ScriptedBroker
 
 pytestmark = pytest.mark.slow

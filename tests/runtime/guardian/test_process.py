@@ -18,12 +18,10 @@ from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.runtime.guardian import script as script_module
 from consumer_membership.runtime.guardian.leave_requests import line_of
 from tests.runtime.guardian.gatekeeper import Gatekeeper
-from tests.runtime.guardian.leave_requests import will
+from tests.runtime.guardian.leave_requests import HEARTBEAT, script, will
 from tests.runtime.guardian.processes import Application, has_ended, maps, pss_bytes, sleeps_again, wait_until
-from tests.runtime.guardian.test_leaving import HEARTBEAT, script
-from tests.runtime.network.test_tls import server_context
 from tests.support.scripted_broker import ScriptedBroker
-from tests.support.secured import Materials
+from tests.support.secured import Materials, server_context
 
 pytestmark = pytest.mark.slow
 

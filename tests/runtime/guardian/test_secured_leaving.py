@@ -16,11 +16,9 @@ from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.runtime.guardian.leaving import Level, leave
 from consumer_membership.wire.versions import Api
 from tests.runtime.guardian.gatekeeper import WORDS, Gatekeeper
-from tests.runtime.guardian.leave_requests import will
-from tests.runtime.guardian.test_leaving import HEARTBEAT, Clock, left, said, script
-from tests.runtime.network.test_tls import server_context
+from tests.runtime.guardian.leave_requests import HEARTBEAT, Clock, left, said, script, will
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker
-from tests.support.secured import Materials, materials
+from tests.support.secured import Materials, materials, server_context
 
 MECHANISMS = [SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512]
 ACCEPTS = script(ErrorCode.none)

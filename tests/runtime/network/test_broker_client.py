@@ -38,7 +38,7 @@ from tests.runtime.clients import (
     settings,
     with_client,
 )
-from tests.runtime.network.test_transport import listening
+from tests.support.ports import listening
 from tests.support.scripted_broker import (
     DISCONNECT,
     DROP,
@@ -51,7 +51,7 @@ from tests.support.scripted_broker import (
     ScriptedBroker,
 )
 from tests.wire.frames import heartbeat_answer
-from tests.wire.test_responses import commit_answer, fetch_answer_v9
+from tests.wire.groups import commit_answer, fetch_answer_v9
 
 #: What becomes of a heartbeat.
 HeartbeatOutcome = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed

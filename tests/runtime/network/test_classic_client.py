@@ -54,8 +54,7 @@ from tests.wire.classic import (
     sync_answer,
     sync_order,
 )
-from tests.wire.groups import leave_answer
-from tests.wire.test_responses import commit_answer
+from tests.wire.groups import commit_answer, leave_answer
 
 ResultT = TypeVar("ResultT")
 

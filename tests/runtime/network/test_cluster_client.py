@@ -10,7 +10,6 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
-from kio.schema.list_offsets.v7 import response as offsets_v7
 from kio.schema.metadata.v13 import response as metadata_v13
 
 from consumer_membership.errors import TransportError
@@ -19,7 +18,7 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.runtime.network import cluster_client
 from consumer_membership.runtime.network.broker_client import BrokerClient, BrokerRefusal
-from consumer_membership.types import BrokerAddress, TopicPartition
+from consumer_membership.types import BrokerAddress
 from tests.runtime.clients import (
     FIND,
     LIST_OFFSETS,
@@ -28,13 +27,16 @@ from tests.runtime.clients import (
     T0,
     T1,
     answers,
+    asked_partitions,
     beat,
     node,
+    offset_by_node,
+    offsets_answer,
     refusal_at_the_end,
     settings,
     with_client,
 )
-from tests.runtime.network.test_transport import unused_port
+from tests.support.ports import unused_port
 from tests.support.scripted_broker import (
     DISCONNECT,
     DROP,
@@ -170,38 +172,6 @@ def test_broker_is_tried_again_after_its_backoff() -> None:
 
 
 # ---- topics and offsets ----------------------------------------------------------------------------------------------
-
-
-def offsets_answer(results: dict[TopicPartition, tuple[int, int]]) -> offsets_v7.ListOffsetsResponse:
-    """A ListOffsets answer with offset and code of each partition."""
-    return offsets_v7.ListOffsetsResponse(
-        throttle_time=ZERO,
-        topics=tuple(
-            offsets_v7.ListOffsetsTopicResponse(
-                name=topic,
-                partitions=(
-                    offsets_v7.ListOffsetsPartitionResponse(
-                        partition_index=partition, error_code=ErrorCode(code), offset=offset
-                    ),
-                ),
-            )
-            for (topic, partition), (offset, code) in results.items()
-        ),
-    )
-
-
-def asked_partitions(request: Received) -> list[TopicPartition]:
-    """The partitions of a ListOffsets request."""
-    return [
-        TopicPartition(topic.name, partition.partition_index)
-        for topic in request.entity.topics
-        for partition in topic.partitions
-    ]
-
-
-def offset_by_node(request: Received) -> Answer:
-    """Each node says its own number for the partitions that it is asked for."""
-    return offsets_answer(dict.fromkeys(asked_partitions(request), (request.node_id, 0)))
 
 
 def listed(broker: ScriptedBroker, timeout_s: float = PATIENCE_S) -> Any:  # noqa: ANN401

@@ -16,7 +16,7 @@ from consumer_membership.runtime.network.connections import Connections, Purpose
 from consumer_membership.runtime.network.security import Security
 from consumer_membership.types import BrokerAddress
 from tests.runtime.clients import PATIENCE_S, node, settings
-from tests.runtime.network.test_transport import listening, unused_port
+from tests.support.ports import listening, unused_port
 from tests.support.scripted_broker import Answer, Gate, Later, Received, ScriptedBroker
 
 API_VERSIONS = 18

@@ -11,8 +11,17 @@ from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network.broker_client import BrokerClient, BrokerRefusal
 from consumer_membership.runtime.network.group_client import GroupClient, GroupDescription, MemberIdentity
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
-from tests.runtime.clients import FETCH, PATIENCE_S, T0, answers, node, refusal_at_the_end, with_client
-from tests.runtime.network.test_cluster_client import offset_by_node
+from tests.runtime.clients import (
+    DESCRIBE,
+    FIND,
+    PATIENCE_S,
+    T0,
+    answers,
+    node,
+    offset_by_node,
+    refusal_at_the_end,
+    with_client,
+)
 from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, Script, ScriptedBroker, Topic
 from tests.wire.groups import (
     TOPIC_ID,
@@ -20,25 +29,11 @@ from tests.wire.groups import (
     config_answer,
     consumer_group,
     consumer_member,
+    fetch_answer_v9,
     leave_answer,
 )
-from tests.wire.test_responses import fetch_answer_v9
-
-FIND_COORDINATOR, LEAVE, DESCRIBE_CLASSIC, CONFIGS, DESCRIBE = 10, 13, 15, 32, 69
 
 ResultT = TypeVar("ResultT")
-
-
-def script(**by_api: Callable[[Received], Answer] | Answer) -> Script:
-    """A script by what is asked."""
-    keys = {"leave": LEAVE, "classic": DESCRIBE_CLASSIC, "configs": CONFIGS, "describe": DESCRIBE, "fetch": FETCH}
-    scripted = {keys[name]: answer for name, answer in by_api.items()}
-
-    def answer(request: Received) -> Answer:
-        found = scripted.get(request.api_key)
-        return found(request) if callable(found) else found
-
-    return answer
 
 
 def asked(
@@ -57,7 +52,7 @@ def asked(
 
 def test_groups_of_both_protocols_are_described() -> None:
     """The answers come as values."""
-    both = script(describe=consumer_group(consumer_member("a")), classic=classic_group())
+    both = answers(describe=consumer_group(consumer_member("a")), classic=classic_group())
     described = asked(both, lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S))
     assert [member.member_id for member in described.members] == ["a"]
     classic = asked(both, lambda client, at: client.describe_classic_group(at, "g", PATIENCE_S))
@@ -72,7 +67,7 @@ def test_refusal_says_whether_and_where_to_ask_again(code: int, retriable: bool,
     """As with a member's own questions."""
     with pytest.raises(BrokerRefusal) as caught:
         asked(
-            script(describe=consumer_group(code=code)),
+            answers(describe=consumer_group(code=code)),
             lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S),
         )
     refusal = caught.value
@@ -83,7 +78,7 @@ def test_broker_without_the_api_refuses_for_good() -> None:
     """UNSUPPORTED_VERSION, with the API's name."""
     without = {key: ends for key, ends in NEWEST.items() if key != DESCRIBE}
     with pytest.raises(BrokerRefusal, match="ConsumerGroupDescribe") as caught:
-        asked(script(), lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S), versions=without)
+        asked(answers(), lambda client, at: client.describe_consumer_group(at, "g", PATIENCE_S), versions=without)
     assert (caught.value.error.name, caught.value.retriable) == ("UNSUPPORTED_VERSION", False)
 
 
@@ -91,7 +86,7 @@ def test_broker_without_the_api_refuses_for_good() -> None:
 def test_no_answer_is_a_transport_error(silence: object, seconds: float) -> None:
     """Silence and a broken connection are not a group without members."""
     with pytest.raises(TransportError):
-        asked(script(describe=silence), lambda client, at: client.describe_consumer_group(at, "g", seconds))
+        asked(answers(describe=silence), lambda client, at: client.describe_consumer_group(at, "g", seconds))
 
 
 def test_lookup_gives_up_a_connection_that_does_not_answer_in_its_time() -> None:
@@ -99,7 +94,7 @@ def test_lookup_gives_up_a_connection_that_does_not_answer_in_its_time() -> None
     silent: list[int] = []
 
     def first_connection_is_dead(request: Received) -> Answer:
-        if request.api_key != FIND_COORDINATOR:
+        if request.api_key != FIND:
             return None
         silent.append(request.connection)
         return DROP if request.connection == silent[0] else None
@@ -116,7 +111,7 @@ def test_lookup_gives_up_a_connection_that_does_not_answer_in_its_time() -> None
 def test_members_are_removed_each_with_its_result() -> None:
     """One request for all of them."""
     members = (MemberIdentity(member_id="m"), MemberIdentity(instance_id="i"))
-    done = script(leave=leave_answer(("m", None, 0), ("", "i", 25)))
+    done = answers(leave=leave_answer(("m", None, 0), ("", "i", 25)))
     removed, unknown = asked(done, lambda client, at: client.remove_members(at, "g", members, "why", PATIENCE_S))
     assert removed is None
     assert unknown is not None
@@ -126,7 +121,7 @@ def test_members_are_removed_each_with_its_result() -> None:
 def test_everything_committed() -> None:
     """By partition."""
     found = asked(
-        script(fetch=fetch_answer_v9({T0: (17, 0)})), lambda client, at: client.all_committed(at, "g", PATIENCE_S)
+        answers(fetch=fetch_answer_v9({T0: (17, 0)})), lambda client, at: client.all_committed(at, "g", PATIENCE_S)
     )
     assert found == {T0: OffsetAndMetadata(offset=17, leader_epoch=3)}
 
@@ -134,12 +129,12 @@ def test_everything_committed() -> None:
 def test_configuration_comes_from_any_broker() -> None:
     """And a refusal of it is one, with the group's name."""
     settings = {"consumer.session.timeout.ms": "45000"}
-    found = asked(script(configs=config_answer(settings)), lambda client, _: client.group_config("g", PATIENCE_S))
+    found = asked(answers(configs=config_answer(settings)), lambda client, _: client.group_config("g", PATIENCE_S))
     assert found == settings
     with pytest.raises(BrokerRefusal, match="Not authorized to access group: g"):
-        asked(script(configs=config_answer({}, code=30)), lambda client, _: client.group_config("g", PATIENCE_S))
+        asked(answers(configs=config_answer({}, code=30)), lambda client, _: client.group_config("g", PATIENCE_S))
     with pytest.raises(TransportError):
-        asked(script(configs=DROP), lambda client, _: client.group_config("g", 0.02))
+        asked(answers(configs=DROP), lambda client, _: client.group_config("g", 0.02))
 
 
 def test_one_partition_without_leader_keeps_no_other_back() -> None:
@@ -169,7 +164,7 @@ def test_coordinator_that_moved_is_looked_up_and_asked_again() -> None:
             "g", "the group", PATIENCE_S, lambda at, left_s: client.describe_consumer_group(at, "g", left_s)
         )
 
-    with ScriptedBroker(script(describe=describe), nodes=2) as broker:
+    with ScriptedBroker(answers(describe=describe), nodes=2) as broker:
         assert with_client(broker.servers, act).group_id == "g"
         assert [request.node_id for request in broker.requests(DESCRIBE)] == [1, 2, 2]
 
@@ -182,7 +177,7 @@ def test_asking_ends_with_the_last_refusal_when_time_is_over() -> None:
             "g", "the group", time_s, lambda at, left_s: client.describe_consumer_group(at, "g", left_s)
         )
 
-    with ScriptedBroker(script(describe=consumer_group(code=14))) as broker:
+    with ScriptedBroker(answers(describe=consumer_group(code=14))) as broker:
         refused = refusal_at_the_end(
             lambda time_s: with_client(broker.servers, lambda client: act(client, time_s)), BrokerRefusal
         )

@@ -17,7 +17,7 @@ from consumer_membership.runtime.network.broker_client import BrokerRefusal
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, GroupProtocol, OffsetAndMetadata
 from consumer_membership.wire.cluster import topics_of
 from tests.runtime.clients import PATIENCE_S
-from tests.runtime.network.test_classic_client_floors import SESSION_S, Cluster, Member, with_members
+from tests.runtime.network.classic_members import SESSION_S, Cluster, Member, with_members
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.offered import KAFKA_2_4, REDPANDA
 from tests.support.older_broker import OlderBroker

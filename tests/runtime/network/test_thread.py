@@ -47,7 +47,6 @@ from consumer_membership.types import (
     Subscription,
     TopicPartition,
 )
-from tests.runtime.network.test_transport import listening
 from tests.support.coordinator_script import (
     DESCRIBE,
     HEARTBEAT,
@@ -56,6 +55,7 @@ from tests.support.coordinator_script import (
     VERSIONS,
     CoordinatorScript,
 )
+from tests.support.ports import listening
 from tests.support.protocols import CONSUMER_ONLY
 from tests.support.scripted_broker import DISCONNECT, DROP, Received, ScriptedBroker
 

@@ -15,26 +15,13 @@ from consumer_membership.config import TlsSettings
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.runtime.network import tls as tls_module
 from consumer_membership.runtime.network.tls import explain, tls_context
-from tests.support.secured import Materials, materials
+from tests.support.secured import Materials, materials, server_context
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Materials:
     """Certificates of a broker on localhost and of a client."""
     return materials(tmp_path_factory.mktemp("tls"))
-
-
-def server_context(made: Materials, folder: Path, *, wants_certificate: bool = False) -> ssl.SSLContext:
-    """A broker's side."""
-    key, chain = folder / "key.pem", folder / "chain.pem"
-    key.write_text(made.security.key_pem)
-    chain.write_text(made.security.certificate_chain_pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(chain, key)
-    if wants_certificate:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(cadata=made.ca_pem)
-    return context
 
 
 def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localhost") -> ssl.SSLObject:

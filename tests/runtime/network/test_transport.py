@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from consumer_membership.runtime.network.security import Security
 from consumer_membership.runtime.network.transport import BrokerConnection, RequestTimedOutError, connect
 from consumer_membership.wire import requests
 from consumer_membership.wire.frames import Call
+from tests.support.ports import listening, unused_port
 from tests.support.scripted_broker import (
     DISCONNECT,
     DROP,
@@ -50,23 +50,6 @@ def heartbeat(connection: BrokerConnection, epoch: int = 5) -> Call[ConsumerGrou
 async def connected(broker: ScriptedBroker, settings: ConnectionSettings = SETTINGS) -> BrokerConnection:
     """A connection to the broker's first node."""
     return await connect(*broker.servers[0], settings, Security(settings))
-
-
-@contextmanager
-def listening(family: socket.AddressFamily = socket.AF_INET) -> Iterator[int]:
-    """A port that accepts connections (the kernel does) and never answers."""
-    with closing(socket.socket(family, socket.SOCK_STREAM)) as listener:
-        listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
-        listener.listen()
-        yield listener.getsockname()[1]
-
-
-@contextmanager
-def unused_port() -> Iterator[int]:
-    """A port on which nothing listens, kept from others meanwhile."""
-    with closing(socket.socket()) as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
 
 
 # ---- asking ----------------------------------------------------------------------------------------------------------

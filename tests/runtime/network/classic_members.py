@@ -1,0 +1,207 @@
+"""Members of a classic group, driven by hand against any cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixed
+
+from consumer_membership.membership.classic.exchanges import (
+    ClassicCommitAnswered,
+    ClassicHeartbeatAnswered,
+    ClassicHeartbeatRejected,
+    ClassicLeft,
+    ClassicVerdict,
+    ExchangeFailed,
+    JoinAnswered,
+    JoinRejected,
+    SendClassicHeartbeat,
+    SendClassicLeave,
+    SendJoin,
+    SendSync,
+    SyncAnswered,
+    SyncRejected,
+)
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.effects import CommitOffsets
+from consumer_membership.runtime.network.classic_client import ClassicClient
+from consumer_membership.types import NO_MEMBER_ID, BrokerAddress, OffsetAndMetadata, TopicPartition
+from tests.runtime.clients import PATIENCE_S, settings
+from tests.support.kafka import unique
+
+ResultT = TypeVar("ResultT")
+
+
+REBALANCE_S = 30.0
+
+
+#: Longer than any stall of a busy machine. (The mock cluster gathers a new group for 3 s whatever the session is.)
+SESSION_S = 30.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster with a topic of 4 partitions."""
+
+    bootstrap_servers: str
+    topic: str
+    session_s: float
+    #: librdkafka's mock cluster offers LeaveGroup up to 4, and reads and answers every version as its oldest: who
+    #: leaves there is out when its session is over.
+    reads_leaves: bool = True
+
+    def partitions(self, *numbers: int) -> frozenset[TopicPartition]:
+        """Partitions of the topic."""
+        return frozenset(TopicPartition(self.topic, number) for number in numbers)
+
+
+class Member:
+    """One member of a group with connections of its own, driven by hand."""
+
+    def __init__(self, cluster: Cluster, group: str, instance_id: str | None = None) -> None:
+        pairs = (server.rsplit(":", 1) for server in cluster.bootstrap_servers.split(","))
+        self.client = ClassicClient(settings(*((host, int(port)) for host, port in pairs)))
+        self.cluster, self.group, self.name, self.instance_id = cluster, group, "range", instance_id
+        self.member_id = NO_MEMBER_ID
+        self.generation = -1
+        self.owned: frozenset[TopicPartition] = frozenset()
+
+    async def coordinator(self) -> BrokerAddress:
+        """The group's coordinator; a real broker makes the offsets topic first."""
+
+        async def ask(found: BrokerAddress, _: float) -> BrokerAddress:
+            return found
+
+        return await self.client.with_coordinator(self.group, "the coordinator", PATIENCE_S, ask)
+
+    async def join(self) -> JoinAnswered:
+        """Join, with a member id that the coordinator made, until the group has gathered."""
+        while True:
+            order = SendJoin(
+                request_id=1,
+                member_id=self.member_id,
+                instance_id=self.instance_id,
+                session_timeout_s=self.cluster.session_s,
+                rebalance_timeout_s=REBALANCE_S,
+                protocols=(
+                    (
+                        self.name,
+                        MemberSubscription(
+                            topics=frozenset({self.cluster.topic}), owned=self.owned, generation=self.generation
+                        ),
+                    ),
+                ),
+                reason="a test",
+            )
+            event = await self.client.join(await self.coordinator(), self.group, order, PATIENCE_S)
+            if isinstance(event, JoinRejected) and event.verdict is ClassicVerdict.RETRY:
+                await asyncio.sleep(0.05)
+                continue
+            if isinstance(event, JoinRejected):
+                assert event.verdict in {ClassicVerdict.MEMBER_ID_REQUIRED, ClassicVerdict.REJOIN_NOW}, event
+                self.member_id = event.member_id or self.member_id
+                continue
+            assert isinstance(event, JoinAnswered), event
+            self.member_id, self.generation = event.member_id, event.generation
+            return event
+
+    async def sync(self, assignments: Mapping[str, frozenset[TopicPartition]] | None = None) -> SyncAnswered:
+        """Sync, as the leader where there are assignments."""
+        event = await self.try_to_sync(assignments or {})
+        assert isinstance(event, SyncAnswered), event
+        return event
+
+    async def follow(self) -> None:
+        """Join and sync as a follower, again where another rebalance begins meanwhile."""
+        event: SyncAnswered | SyncRejected | ExchangeFailed | None = None
+        while not isinstance(event, SyncAnswered):
+            assert not (await self.join()).is_leader
+            event = await self.try_to_sync({})
+            # The mock cluster has null in a refusal where the protocol knows no null.
+            refused = isinstance(event, SyncRejected) and event.verdict is ClassicVerdict.REJOIN_NOW
+            assert refused or isinstance(event, SyncAnswered | ExchangeFailed), event
+
+    async def try_to_sync(
+        self, assignments: Mapping[str, frozenset[TopicPartition]]
+    ) -> SyncAnswered | SyncRejected | ExchangeFailed:
+        """Sync, with whatever comes of it."""
+        order = SendSync(
+            request_id=2,
+            generation=self.generation,
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            protocol_name=self.name,
+            assignments=assignments,
+        )
+        event = await self.client.sync(await self.coordinator(), self.group, order, PATIENCE_S)
+        if isinstance(event, SyncAnswered):
+            self.owned = event.assignment
+        return event
+
+    async def beat(self) -> ClassicHeartbeatAnswered | ClassicVerdict:
+        """One heartbeat: its success, or its verdict."""
+        order = SendClassicHeartbeat(
+            request_id=3, generation=self.generation, member_id=self.member_id, instance_id=self.instance_id
+        )
+        outcome = await self.client.classic_heartbeat(await self.coordinator(), self.group, order, PATIENCE_S)
+        if isinstance(outcome, ClassicHeartbeatRejected):
+            return outcome.verdict
+        assert isinstance(outcome, ClassicHeartbeatAnswered), outcome
+        return outcome
+
+    async def beat_until(self, verdict: ClassicVerdict) -> None:
+        """Heartbeat until the coordinator says this."""
+        beats = AsyncRetrying(
+            retry=retry_if_result(lambda said: said is not verdict),
+            wait=wait_fixed(0.05),
+            stop=stop_after_delay(PATIENCE_S),
+        )
+        await beats(self.beat)
+
+    async def leave(self) -> None:
+        """Leave for good."""
+        order = SendClassicLeave(
+            request_id=4, member_id=self.member_id, instance_id=self.instance_id, reason="a test is over"
+        )
+        left = await self.client.leave(await self.coordinator(), self.group, order, PATIENCE_S)
+        if self.cluster.reads_leaves:
+            assert left == ClassicLeft(request_id=4)
+        else:
+            assert isinstance(left, ExchangeFailed)
+
+    async def commit(self, generation: int) -> ClassicCommitAnswered:
+        """Commit offset 1 of everything that is owned."""
+        order = CommitOffsets(
+            commit_id=5,
+            offsets={partition: OffsetAndMetadata(offset=1) for partition in self.owned},
+            member_id=self.member_id,
+            member_epoch=generation,
+            instance_id=self.instance_id,
+        )
+        event = await self.client.classic_commit(await self.coordinator(), self.group, order, PATIENCE_S)
+        assert isinstance(event, ClassicCommitAnswered), event
+        return event
+
+
+def with_members(
+    cluster: Cluster,
+    count: int,
+    act: Callable[..., Awaitable[ResultT]],
+    group: str | None = None,
+    instance_id: str | None = None,
+) -> ResultT:
+    """What `act` makes of this many members of one group, all of this instance id."""
+
+    async def run() -> ResultT:
+        name = group or unique("group")
+        members = [Member(cluster, name, instance_id) for _ in range(count)]
+        try:
+            return await act(*members)
+        finally:
+            for member in members:
+                await member.client.close()
+
+    return asyncio.run(run())
