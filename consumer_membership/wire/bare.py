@@ -1,7 +1,7 @@
 """The few frames that a leave on behalf of a dead member needs, read and written with the standard library alone.
 
 The guardian must be small and quick: kio costs 20 MB of memory and 0.3 s to import, at a moment when memory may be what
-ended the application. So its questions come to it as finished frames (`wire.requests`, `wire.frames`), and of the
+ended the application. So its questions come to it as finished frames (`wire.requests`, `wire.codec`), and of the
 answers it reads only what stands here. What it says by SASL depends on what the broker has said before, so these two
 requests are written here, too. A test holds every function against kio's own readers and writers.
 

@@ -1,30 +1,16 @@
-"""kio's response entities about the cluster as values of the domain: brokers, topics, leaders and their offsets."""
+"""Answers about the cluster as values of the domain: brokers, topics, leaders and their offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
-
-from kio.schema.errors import ErrorCode
 
 from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
+from consumer_membership.wire.answers import by_partition, left_out
+from consumer_membership.wire.codec import ErrorCode, Message
 from consumer_membership.wire.verdicts import broker_error, is_retriable
-
-if TYPE_CHECKING:
-    from kio.schema.metadata.v7.response import MetadataResponsePartition as PartitionEntityV7
-    from kio.schema.metadata.v7.response import MetadataResponseTopic as TopicEntityV7
-    from kio.schema.metadata.v12.response import MetadataResponsePartition as PartitionEntityV12
-    from kio.schema.metadata.v12.response import MetadataResponseTopic as TopicEntityV12
-    from kio.schema.metadata.v13.response import MetadataResponsePartition as PartitionEntityV13
-    from kio.schema.metadata.v13.response import MetadataResponseTopic as TopicEntityV13
-
-    from consumer_membership.wire.requests import ListOffsetsResponse, MetadataResponse
-
-    PartitionEntity: TypeAlias = PartitionEntityV7 | PartitionEntityV12 | PartitionEntityV13
-    TopicEntity: TypeAlias = TopicEntityV7 | TopicEntityV12 | TopicEntityV13
 
 _SUCCESS = ErrorCode.none.value
 
@@ -67,41 +53,41 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata]
 
 
-def metadata(entity: MetadataResponse) -> ClusterMetadata | BrokerError:
+def metadata(message: Message) -> ClusterMetadata | BrokerError:
     """What a Metadata answer says, or the error of the whole request (version 13)."""
-    code = int(getattr(entity, "error_code", _SUCCESS))
+    code = int(getattr(message, "error_code", _SUCCESS))
     if code != _SUCCESS:
         return broker_error(code)
     return ClusterMetadata(
-        cluster_id=entity.cluster_id,
-        controller_id=None if entity.controller_id < 0 else entity.controller_id,
+        cluster_id=message.cluster_id,
+        controller_id=None if message.controller_id < 0 else message.controller_id,
         brokers={
             broker.node_id: BrokerAddress(node_id=broker.node_id, host=broker.host, port=broker.port)
-            for broker in entity.brokers
+            for broker in message.brokers
         },
-        racks={broker.node_id: broker.rack for broker in entity.brokers if broker.rack},
-        topics={topic.name: _topic(topic.name, topic) for topic in entity.topics if topic.name is not None},
+        racks={broker.node_id: broker.rack for broker in message.brokers if broker.rack},
+        topics={topic.name: _topic(topic.name, topic) for topic in message.topics if topic.name is not None},
     )
 
 
-def _topic(name: str, entity: TopicEntity) -> TopicMetadata:
+def _topic(name: str, message: Message) -> TopicMetadata:
     return TopicMetadata(
         name=name,
-        topic_id=getattr(entity, "topic_id", None),
-        is_internal=entity.is_internal,
-        partitions={partition.partition_index: _partition(partition) for partition in entity.partitions},
-        error=_error(entity.error_code, name),
+        topic_id=getattr(message, "topic_id", None),
+        is_internal=message.is_internal,
+        partitions={partition.partition_index: _partition(partition) for partition in message.partitions},
+        error=_error(message.error_code, name),
     )
 
 
-def _partition(entity: PartitionEntity) -> PartitionMetadata:
+def _partition(message: Message) -> PartitionMetadata:
     return PartitionMetadata(
-        partition=entity.partition_index,
-        leader=None if entity.leader_id < 0 else entity.leader_id,
-        leader_epoch=None if entity.leader_epoch < 0 else entity.leader_epoch,
-        replicas=entity.replica_nodes,
-        in_sync_replicas=entity.isr_nodes,
-        error=_error(entity.error_code),
+        partition=message.partition_index,
+        leader=None if message.leader_id < 0 else message.leader_id,
+        leader_epoch=None if message.leader_epoch < 0 else message.leader_epoch,
+        replicas=message.replica_nodes,
+        in_sync_replicas=message.isr_nodes,
+        error=_error(message.error_code),
     )
 
 
@@ -154,14 +140,14 @@ def refused_of(found: ClusterMetadata, names: frozenset[str] | None) -> Mapping[
     }
 
 
-def list_offsets(
-    entity: ListOffsetsResponse, partitions: Iterable[TopicPartition]
-) -> Mapping[TopicPartition, int | BrokerError]:
+def list_offsets(message: Message, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int | BrokerError]:
     """Each partition's offset, or its error. An offset of -1 is the broker's "none": no record is that young."""
-    results: dict[TopicPartition, int | BrokerError] = {}
-    for topic in entity.topics:
-        for partition in topic.partitions:
-            error = _error(partition.error_code, f"{topic.name} [{partition.partition_index}]")
-            results[TopicPartition(topic.name, partition.partition_index)] = error or partition.offset
-    left_out = broker_error(ErrorCode.unknown_server_error, "the broker's answer leaves this partition out")
-    return {partition: results.get(partition, left_out) for partition in partitions}
+    answered = by_partition(message.topics)
+
+    def offset(partition: TopicPartition) -> int | BrokerError:
+        found = answered.get(partition)
+        if found is None:
+            return left_out("this partition")
+        return _error(found.error_code, f"{partition.topic} [{partition.partition}]") or int(found.offset)
+
+    return {partition: offset(partition) for partition in partitions}

@@ -21,21 +21,15 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias, cast
-
-from kio.schema.errors import ErrorCode
-from kio.static.protocol import ResponsePayload
+from typing import TypeAlias
 
 from consumer_membership.errors import InternalError, TransportError, UnsupportedProtocolError
 from consumer_membership.wire.authentication import Authenticated, Authentication
-from consumer_membership.wire.frames import SIZE_BYTES, Call, decode, encode
+from consumer_membership.wire.codec import SIZE_BYTES, Call, ErrorCode, Message, decode, encode
+from consumer_membership.wire.requests import api_versions, api_versions_v0
 from consumer_membership.wire.sasl import Mechanism
 from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
-
-if TYPE_CHECKING:
-    from kio.schema.api_versions.v0.response import ApiVersionsResponse as ApiVersionsResponseV0
-    from kio.schema.api_versions.v3.response import ApiVersionsResponse as ApiVersionsResponseV3
 
 #: What the broker is told of this client (KIP-511): its metrics and logs count clients by it.
 SOFTWARE_NAME = "consumer-membership"
@@ -45,7 +39,7 @@ SOFTWARE_NAME = "consumer-membership"
 _HANDSHAKE_MAX_BYTES = 1 << 20
 
 _CORRELATION_LIMIT = 1 << 31
-_SASL: frozenset[int] = frozenset({Api.SASL_HANDSHAKE.value, Api.SASL_AUTHENTICATE.value})
+_SASL = frozenset({Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 
 
 class ConnectionState(Enum):
@@ -90,7 +84,7 @@ class ResponseReceived:
     """The answer to the call that `send` numbered so."""
 
     correlation_id: int
-    entity: ResponsePayload
+    message: Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +96,7 @@ class Broken:
 
 Event: TypeAlias = BytesToSend | Ready | Renewed | ResponseReceived | Broken
 
-_Expected: TypeAlias = tuple[int, Call[ResponsePayload]]
+_Expected: TypeAlias = tuple[int, Call]
 
 
 class Connection:
@@ -161,9 +155,9 @@ class Connection:
             raise InternalError(f"a connection was started while it was {self.state.value}")
         self.state = ConnectionState.NEGOTIATING
         self.traffic.connects += 1
-        return self._put(api_versions(self._software_version))
+        return self._put(api_versions(SOFTWARE_NAME, self._software_version))
 
-    def send(self, call: Call[ResponsePayload]) -> tuple[int, bytes]:
+    def send(self, call: Call) -> tuple[int, bytes]:
         """The number under which the answer will come, and the bytes to send: none yet during a renewal."""
         if self.state is ConnectionState.RENEWING:
             expected, data = self._numbered(call)
@@ -220,16 +214,16 @@ class Connection:
         self._buffer.clear()
         return Broken(error=error)
 
-    def _put(self, call: Call[ResponsePayload]) -> bytes:
+    def _put(self, call: Call) -> bytes:
         expected, data = self._numbered(call)
         self._expected.append(expected)
         return data
 
-    def _numbered(self, call: Call[ResponsePayload]) -> tuple[_Expected, bytes]:
+    def _numbered(self, call: Call) -> tuple[_Expected, bytes]:
         correlation_id = self._next_id
         self._next_id = (correlation_id + 1) % _CORRELATION_LIMIT
         data = encode(call, correlation_id, self._client_id)
-        self.traffic.sent(call.api, len(data))
+        self.traffic.sent(call.api.title, len(data))
         return (correlation_id, call), data
 
     def _frames(self) -> Iterator[bytes]:
@@ -267,20 +261,20 @@ class Connection:
         self.traffic.answers += 1
         if self.state is ConnectionState.NEGOTIATING:
             return self._negotiate(call, frame)
-        entity = decode(call.response, frame)
-        if self._authentication is not None and entity.__api_key__ in _SASL:
-            return self._authenticated(self._authentication.answer(entity))
+        message = decode(call.api, call.version, frame)
+        if self._authentication is not None and call.api in _SASL:
+            return self._authenticated(self._authentication.answer(message))
         self._is_welcome = True
-        return ResponseReceived(correlation_id=correlation_id, entity=entity)
+        return ResponseReceived(correlation_id=correlation_id, message=message)
 
-    def _negotiate(self, call: Call[ResponsePayload], frame: bytes) -> Event:
+    def _negotiate(self, call: Call, frame: bytes) -> Event:
         # Header v0 and then the error code, in every version: readable before it is known which version came back.
         code = int.from_bytes(frame[4:6], "big", signed=True)
-        if code == ErrorCode.unsupported_version and call.layout.__version__ > 0:
+        if code == ErrorCode.unsupported_version and call.version > 0:
             return BytesToSend(data=self._put(api_versions_v0()))
         if code != ErrorCode.none:
             raise TransportError(f"{call.name} was refused with error code {code}; is the peer a Kafka broker?")
-        return self._negotiated(_offered(decode(call.response, frame)))
+        return self._negotiated(_offered(decode(call.api, call.version, frame)))
 
     def _negotiated(self, versions: BrokerVersions) -> Event:
         self._versions = versions
@@ -298,7 +292,7 @@ class Connection:
             raise TransportError(str(error)) from error
         return self._put(self._authentication.begin())
 
-    def _authenticated(self, reached: Call[ResponsePayload] | Authenticated) -> Event:
+    def _authenticated(self, reached: Call | Authenticated) -> Event:
         if isinstance(reached, Call):
             return BytesToSend(data=self._put(reached))
         self._authentication = None
@@ -311,26 +305,7 @@ class Connection:
         return Renewed(session_s=reached.session_s, data=b"".join(data for _, data in held))
 
 
-def api_versions(software_version: str) -> Call[ApiVersionsResponseV3]:
-    """ApiVersions in the version that names the client."""
-    from kio.schema.api_versions.v3 import ApiVersionsRequest, ApiVersionsResponse  # noqa: PLC0415  # see requests.py
-
-    return Call(
-        entity=ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=software_version),
-        layout=ApiVersionsRequest,
-        response=ApiVersionsResponse,
-    )
-
-
-def api_versions_v0() -> Call[ApiVersionsResponseV0]:
-    """ApiVersions in the version that every broker knows."""
-    from kio.schema.api_versions.v0 import ApiVersionsRequest, ApiVersionsResponse  # noqa: PLC0415  # see requests.py
-
-    return Call(entity=ApiVersionsRequest(), layout=ApiVersionsRequest, response=ApiVersionsResponse)
-
-
-def _offered(entity: ResponsePayload) -> BrokerVersions:
-    answer = cast("ApiVersionsResponseV0 | ApiVersionsResponseV3", entity)
+def _offered(answer: Message) -> BrokerVersions:
     return BrokerVersions({key.api_key: VersionRange(key.min_version, key.max_version) for key in answer.api_keys})
 
 

@@ -1,4 +1,4 @@
-"""What a coordinator says about a whole group: kio's describe answers, of both protocols, as one kind of value.
+"""What a coordinator says about a whole group: the describe answers of both protocols, as one kind of value.
 
 What a broker left out of an answer is an error of that group, never a group without members.
 """
@@ -7,26 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
-
-from kio.schema.errors import ErrorCode
 
 from consumer_membership.types import LEAVE_STATIC_EPOCH, BrokerError, GroupProtocol, TopicPartition
 from consumer_membership.wire import consumer_protocol
+from consumer_membership.wire.answers import left_out, of_group
+from consumer_membership.wire.codec import ErrorCode, Message
 from consumer_membership.wire.verdicts import broker_error, group_error
-
-if TYPE_CHECKING:
-    from kio.schema.consumer_group_describe.v0.response import Assignment as AssignmentV0
-    from kio.schema.consumer_group_describe.v0.response import Member as ConsumerMemberV0
-    from kio.schema.consumer_group_describe.v1.response import Assignment as AssignmentV1
-    from kio.schema.consumer_group_describe.v1.response import Member as ConsumerMemberV1
-    from kio.schema.describe_groups.v5.response import DescribedGroupMember as ClassicMemberV5
-    from kio.schema.describe_groups.v6.response import DescribedGroupMember as ClassicMemberV6
-
-    from consumer_membership.wire.group_requests import ConsumerGroupDescribeResponse, DescribeGroupsResponse
-
-    ConsumerMember: TypeAlias = ConsumerMemberV0 | ConsumerMemberV1
-    ClassicMember: TypeAlias = ClassicMemberV5 | ClassicMemberV6
 
 #: The protocol type of a classic group whose members consume; Connect workers, for one, have another.
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -87,11 +73,11 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
 
 
-def consumer_group_description(entity: ConsumerGroupDescribeResponse, group_id: str) -> GroupDescription | BrokerError:
+def consumer_group_description(message: Message, group_id: str) -> GroupDescription | BrokerError:
     """The group that ConsumerGroupDescribe shows, or why it shows none (GROUP_ID_NOT_FOUND: none, or a classic one)."""
-    found = next((group for group in entity.groups if group.group_id == group_id), None)
+    found = of_group(message.groups, group_id)
     if found is None:
-        return _left_out(group_id)
+        return left_out(f"group {group_id}")
     if int(found.error_code) != _SUCCESS:
         return group_error(int(found.error_code), found.error_message, group_id)
     return GroupDescription(
@@ -106,37 +92,37 @@ def consumer_group_description(entity: ConsumerGroupDescribeResponse, group_id: 
     )
 
 
-def _consumer_member(entity: ConsumerMember) -> MemberDescription:
+def _consumer_member(message: Message) -> MemberDescription:
     # Version 0 does not say; before it was said, members of the classic protocol could not be told apart.
-    is_classic = int(getattr(entity, "member_type", -1)) == _CLASSIC_MEMBER
+    is_classic = int(getattr(message, "member_type", -1)) == _CLASSIC_MEMBER
     return MemberDescription(
-        member_id=entity.member_id,
-        instance_id=entity.instance_id,
-        rack_id=entity.rack_id,
-        client_id=entity.client_id,
-        host=_host(entity.client_host),
-        epoch=entity.member_epoch,
+        member_id=message.member_id,
+        instance_id=message.instance_id,
+        rack_id=message.rack_id,
+        client_id=message.client_id,
+        host=_host(message.client_host),
+        epoch=message.member_epoch,
         protocol=GroupProtocol.CLASSIC if is_classic else GroupProtocol.CONSUMER,
-        topics=frozenset(entity.subscribed_topic_names),
-        pattern=entity.subscribed_topic_regex or None,
-        assignment=_partitions(entity.assignment),
-        target=_partitions(entity.target_assignment),
+        topics=frozenset(message.subscribed_topic_names),
+        pattern=message.subscribed_topic_regex or None,
+        assignment=_partitions(message.assignment),
+        target=_partitions(message.target_assignment),
     )
 
 
-def _partitions(entity: AssignmentV0 | AssignmentV1) -> frozenset[TopicPartition]:
+def _partitions(message: Message) -> frozenset[TopicPartition]:
     return frozenset(
         TopicPartition(topic.topic_name, partition)
-        for topic in entity.topic_partitions
+        for topic in message.topic_partitions
         for partition in topic.partitions
     )
 
 
-def classic_group_description(entity: DescribeGroupsResponse, group_id: str) -> GroupDescription | BrokerError:
+def classic_group_description(message: Message, group_id: str) -> GroupDescription | BrokerError:
     """The group that DescribeGroups shows, or why it shows none; GROUP_ID_NOT_FOUND in version 5 too."""
-    found = next((group for group in entity.groups if group.group_id == group_id), None)
+    found = of_group(message.groups, group_id)
     if found is None:
-        return _left_out(group_id)
+        return left_out(f"group {group_id}")
     if int(found.error_code) != _SUCCESS:
         return group_error(int(found.error_code), getattr(found, "error_message", None), group_id)
     if found.group_state == _DEAD:
@@ -153,18 +139,18 @@ def classic_group_description(entity: DescribeGroupsResponse, group_id: str) -> 
     )
 
 
-def _classic_member(entity: ClassicMember, protocol_type: str) -> MemberDescription:
+def _classic_member(message: Message, protocol_type: str) -> MemberDescription:
     assigned = consumer_protocol.ReadAssignment(frozenset(), f"not a consumer: protocol type {protocol_type!r}")
     asked = consumer_protocol.ReadSubscription(frozenset())
     if protocol_type == CONSUMER_PROTOCOL_TYPE:
-        assigned = consumer_protocol.assignment(entity.member_assignment)
-        asked = consumer_protocol.subscription(entity.member_metadata)
+        assigned = consumer_protocol.assignment(message.member_assignment)
+        asked = consumer_protocol.subscription(message.member_metadata)
     return MemberDescription(
-        member_id=entity.member_id,
-        instance_id=entity.group_instance_id,
+        member_id=message.member_id,
+        instance_id=message.group_instance_id,
         rack_id=None,
-        client_id=entity.client_id,
-        host=_host(entity.client_host),
+        client_id=message.client_id,
+        host=_host(message.client_host),
         epoch=None,
         protocol=GroupProtocol.CLASSIC,
         topics=asked.topics,
@@ -182,7 +168,3 @@ def _by_id(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...
 def _host(client_host: str) -> str:
     # The broker writes Java's InetAddress, "NAME/ADDRESS", and has no name.
     return client_host.removeprefix("/")
-
-
-def _left_out(group_id: str) -> BrokerError:
-    return broker_error(ErrorCode.unknown_server_error, f"the broker's answer leaves group {group_id} out")

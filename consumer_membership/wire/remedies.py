@@ -9,34 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import Enum
 from types import MappingProxyType
 
-from kio.schema.errors import ErrorCode
-
-from consumer_membership.types import BrokerError, GroupProtocol
+from consumer_membership.types import BrokerError
+from consumer_membership.wire.codec import ErrorCode
+from consumer_membership.wire.versions import Api
 
 _E = ErrorCode
-
-
-class Request(Enum):
-    """The requests whose refusal can be the end of a member."""
-
-    HEARTBEAT = "ConsumerGroupHeartbeat"
-    JOIN = "JoinGroup"
-    SYNC = "SyncGroup"
-    CLASSIC_HEARTBEAT = "Heartbeat"
-    CLASSIC_COMMIT = "OffsetCommit"
-    #: Of both protocols: where a member starts to read.
-    FETCH = "OffsetFetch"
-
-    @property
-    def protocols(self) -> frozenset[GroupProtocol]:
-        """Whose members send it."""
-        if self is Request.FETCH:
-            return frozenset(GroupProtocol)
-        return frozenset({GroupProtocol.CONSUMER if self is Request.HEARTBEAT else GroupProtocol.CLASSIC})
-
 
 _VALID_GROUP = "set a valid group.id"
 _READ_GROUP = "grant READ on the group to this principal"
@@ -48,10 +27,10 @@ _JOINED: Mapping[int, str] = MappingProxyType(
     {_E.group_authorization_failed: _READ_GROUP, _E.fenced_instance_id: _OWN_ID}
 )
 
-#: By request and error code; a code that is missing has no remedy that is known.
-REMEDIES: Mapping[Request, Mapping[int, str]] = MappingProxyType(
+#: By request and error code, of those whose refusal can end a member; what is missing has no remedy that is known.
+REMEDIES: Mapping[Api, Mapping[int, str]] = MappingProxyType(
     {
-        Request.HEARTBEAT: {
+        Api.CONSUMER_GROUP_HEARTBEAT: {
             _E.invalid_group_id: _VALID_GROUP,
             _E.group_authorization_failed: _READ_GROUP,
             _E.unsupported_version: "use Apache Kafka 4.0 or later, with the feature group.version at 1 "
@@ -66,7 +45,7 @@ REMEDIES: Mapping[Request, Mapping[int, str]] = MappingProxyType(
             "group.remote.assignor, or leave it out",
             _E.invalid_regular_expression: "write the pattern as RE2/J reads it, and subscribe again",
         },
-        Request.JOIN: {
+        Api.JOIN_GROUP: {
             _E.inconsistent_group_protocol: "set partition.assignment.strategy to have one in common",
             _E.invalid_group_id: _VALID_GROUP,
             _E.invalid_session_timeout: "set one between them, or change them on the brokers",
@@ -77,10 +56,11 @@ REMEDIES: Mapping[Request, Mapping[int, str]] = MappingProxyType(
             _E.group_max_size_reached: "raise group.max.size on the brokers, or run fewer members",
             _E.fenced_instance_id: _OWN_ID,
         },
-        Request.SYNC: _JOINED,
-        Request.CLASSIC_HEARTBEAT: _JOINED,
-        Request.CLASSIC_COMMIT: _JOINED,
-        Request.FETCH: {
+        Api.SYNC_GROUP: _JOINED,
+        Api.HEARTBEAT: _JOINED,
+        # A classic member's; one of the consumer protocol hears of its end by a heartbeat.
+        Api.OFFSET_COMMIT: _JOINED,
+        Api.OFFSET_FETCH: {
             _E.group_authorization_failed: _READ_GROUP,
             _E.topic_authorization_failed: "grant READ on the topic to this principal",
         },
@@ -88,7 +68,7 @@ REMEDIES: Mapping[Request, Mapping[int, str]] = MappingProxyType(
 )
 
 
-def with_remedy(request: Request, error: BrokerError) -> BrokerError:
+def with_remedy(request: Api, error: BrokerError) -> BrokerError:
     """The error of this request with what helps against it, where that is known."""
     remedy = REMEDIES[request].get(error.code)
     return error if remedy is None else replace(error, remedy=remedy)

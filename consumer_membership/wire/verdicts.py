@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
-from kio.schema.errors import ErrorCode
-
+from consumer_membership.membership.classic.exchanges import ClassicVerdict
 from consumer_membership.membership.events import CommitVerdict, Verdict
 from consumer_membership.types import BrokerError
-from consumer_membership.wire.remedies import Request, with_remedy
+from consumer_membership.wire.codec import ErrorCode
+from consumer_membership.wire.remedies import with_remedy
+from consumer_membership.wire.versions import Api
 
 _E = ErrorCode
 
@@ -86,6 +87,55 @@ _FETCH: Mapping[int, FetchVerdict] = MappingProxyType(
 )
 
 
+#: The coordinator is another broker by now, or not ready to say.
+_ELSEWHERE: Mapping[int, ClassicVerdict] = {
+    _E.coordinator_not_available: ClassicVerdict.REDISCOVER,
+    _E.not_coordinator: ClassicVerdict.REDISCOVER,
+}
+#: The member, its generation or its group are not what the coordinator has.
+_OUTDATED: Mapping[int, ClassicVerdict] = {
+    _E.unknown_member_id: ClassicVerdict.REJOIN,
+    _E.illegal_generation: ClassicVerdict.REJOIN_KEEP_ID,
+    _E.rebalance_in_progress: ClassicVerdict.REJOIN_NOW,
+}
+
+#: A classic member's requests (rules 4.7). Every other code is FATAL ("unexpected error" in Java's client).
+_CLASSIC: Mapping[Api, Mapping[int, ClassicVerdict]] = MappingProxyType(
+    {
+        Api.JOIN_GROUP: {
+            **_ELSEWHERE,
+            _E.coordinator_load_in_progress: ClassicVerdict.RETRY,
+            _E.unknown_member_id: ClassicVerdict.REJOIN,
+            _E.member_id_required: ClassicVerdict.MEMBER_ID_REQUIRED,
+            # The coordinator could not write the group down in time; Java's client joins again at once.
+            _E.rebalance_in_progress: ClassicVerdict.REJOIN_NOW,
+        },
+        Api.SYNC_GROUP: {
+            **_ELSEWHERE,
+            **_OUTDATED,
+            # Java's client raises "unexpected error" (rules 4.10); the group is there once it is loaded.
+            _E.coordinator_load_in_progress: ClassicVerdict.REJOIN_LATER,
+        },
+        Api.HEARTBEAT: {**_ELSEWHERE, **_OUTDATED, _E.coordinator_load_in_progress: ClassicVerdict.RETRY},
+        # For who has its ghost removed.
+        Api.LEAVE_GROUP: {
+            **_ELSEWHERE,
+            _E.coordinator_load_in_progress: ClassicVerdict.RETRY,
+            _E.unknown_member_id: ClassicVerdict.REJOIN,
+        },
+    }
+)
+
+#: A classic OffsetCommit, where it says something of the membership; the first counts where partitions differ.
+_CLASSIC_COMMIT: Mapping[int, ClassicVerdict] = MappingProxyType(
+    {
+        _E.fenced_instance_id: ClassicVerdict.FATAL,
+        _E.group_authorization_failed: ClassicVerdict.FATAL,
+        **_OUTDATED,
+    }
+)
+
+
 def heartbeat_verdict(code: int) -> Verdict:
     """What a heartbeat's error code means for the member; FATAL unless the table says otherwise."""
     return _HEARTBEAT.get(code, Verdict.FATAL)
@@ -100,6 +150,16 @@ def commit_verdict(codes: frozenset[int]) -> CommitVerdict:
 def fetch_verdict(code: int) -> FetchVerdict:
     """What an OffsetFetch's error code means; FINAL unless the table says otherwise."""
     return _FETCH.get(code, FetchVerdict.FINAL)
+
+
+def classic_verdict(request: Api, code: int) -> ClassicVerdict:
+    """What the error code of a classic member's request means; FATAL unless the table says otherwise."""
+    return _CLASSIC[request].get(code, ClassicVerdict.FATAL)
+
+
+def commit_membership(codes: frozenset[int]) -> ClassicVerdict | None:
+    """What the error codes of a commit's partitions say of a classic membership; None: nothing."""
+    return next((verdict for code, verdict in _CLASSIC_COMMIT.items() if code in codes), None)
 
 
 def is_retriable(code: int) -> bool:
@@ -138,7 +198,7 @@ _NO_CONSUMER_PROTOCOL = "The cluster does not support the new CONSUMER group pro
 
 def heartbeat_error(code: int, message: str | None, group_id: str) -> BrokerError:
     """The error of a ConsumerGroupHeartbeat, in words that name the thing and the remedy."""
-    return with_remedy(Request.HEARTBEAT, _heartbeat_error(code, message, group_id))
+    return with_remedy(Api.CONSUMER_GROUP_HEARTBEAT, _heartbeat_error(code, message, group_id))
 
 
 def _heartbeat_error(code: int, message: str | None, group_id: str) -> BrokerError:

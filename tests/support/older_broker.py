@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from kio.schema.api_versions.v3.response import ApiVersionsResponse
-
-from consumer_membership.wire.frames import decode
+from consumer_membership.wire.codec import decode
+from consumer_membership.wire.versions import Api
 from tests.support.proxy import Proxy
 from tests.support.scripted_broker import SIZE_BYTES, frame
 
@@ -33,7 +32,7 @@ class OlderBroker(Proxy):
             await super()._answers(reader, writer, passes)
 
     def _narrowed(self, answer: bytes) -> bytes:
-        entity = decode(ApiVersionsResponse, answer)
+        entity = decode(Api.API_VERSIONS, 3, answer)
         offered = tuple(
             replace(
                 one,

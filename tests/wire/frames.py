@@ -14,8 +14,8 @@ from kio.schema.consumer_group_heartbeat.v1 import response as heartbeat_v1
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from consumer_membership.wire.codec import Call, encode
 from consumer_membership.wire.connection import Connection
-from consumer_membership.wire.frames import Call, encode
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
 from tests.support.scripted_broker import NEWEST, ZERO, frame
 
@@ -81,7 +81,7 @@ def only(api: Api, version: int) -> BrokerVersions:
     return BrokerVersions({api.value: VersionRange(version, version)})
 
 
-def on_the_wire(call: Call[Any], api: Api, version: int) -> Any:  # an entity of this version
+def on_the_wire(call: Call, api: Api, version: int) -> Any:  # an entity of this version
     """What a broker reads of the call."""
     header, entity = sent(encode(call, 7, "rdkafka"))
     assert (header.request_api_key, header.request_api_version) == (api.value, version)

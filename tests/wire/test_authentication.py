@@ -220,7 +220,7 @@ def test_renewal_lets_answers_through_and_keeps_requests_back() -> None:
     during = [connection.send(HEARTBEAT) for _ in range(2)]
     assert [data for _, data in during] == [b"", b""]
     answer = heartbeat_answer(epoch=7)
-    assert connection.receive(frame(answer, before)) == (ResponseReceived(correlation_id=before, entity=answer),)
+    assert connection.receive(frame(answer, before)) == (ResponseReceived(correlation_id=before, message=answer),)
     (event,) = connection.receive(shaken(header.correlation_id))
     (renewed,) = connection.receive(authenticated(said(event)[0].correlation_id, session_s=9))
     assert isinstance(renewed, Renewed)
@@ -228,7 +228,7 @@ def test_renewal_lets_answers_through_and_keeps_requests_back() -> None:
     assert [sent(data)[0].correlation_id for data in cut(renewed.data)] == [number for number, _ in during]
     answers = b"".join(frame(answer, number) for number, _ in during)
     assert connection.receive(answers) == tuple(
-        ResponseReceived(correlation_id=number, entity=answer) for number, _ in during
+        ResponseReceived(correlation_id=number, message=answer) for number, _ in during
     )
 
 

@@ -15,10 +15,10 @@ from kio.schema.api_versions.v0.response import ApiVersion, ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4.response import Coordinator
 from kio.schema.sasl_authenticate import v1, v2
-from kio.schema.sasl_handshake.v1 import SaslHandshakeRequest, SaslHandshakeResponse
+from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
 
 from consumer_membership.wire import bare
-from consumer_membership.wire.frames import Call, encode
+from consumer_membership.wire.codec import Call, encode
 from consumer_membership.wire.versions import SPOKEN, Api
 from tests.support.scripted_broker import frame
 
@@ -202,8 +202,7 @@ def test_sasl_is_spoken_in_the_versions_of_this_package() -> None:
 @pytest.mark.parametrize("client_id", ["rdkafka", "", "jürgen", LONG])
 def test_sasl_handshake_request_is_kios(client_id: str) -> None:
     """Byte by byte, size and header included."""
-    entity = SaslHandshakeRequest(mechanism="SCRAM-SHA-512")
-    call = Call(entity=entity, layout=SaslHandshakeRequest, response=SaslHandshakeResponse)
+    call = Call(api=Api.SASL_HANDSHAKE, version=1, fields={"mechanism": "SCRAM-SHA-512"})
     assert bare.sasl_handshake_request("SCRAM-SHA-512", 2, client_id) == encode(call, 2, client_id)
 
 
@@ -211,9 +210,7 @@ def test_sasl_handshake_request_is_kios(client_id: str) -> None:
 @pytest.mark.parametrize("message", [b"", b"n,,n=alice,r=nonce", b"\0alice\0" + b"x" * 126, b"y" * 20_000])
 def test_sasl_authenticate_request_is_kios(version: int, message: bytes) -> None:
     """In both versions; from the second on lengths are of one byte, two, three."""
-    kind = SASL[version]
-    entity = kind.SaslAuthenticateRequest(auth_bytes=message)
-    call = Call(entity=entity, layout=kind.SaslAuthenticateRequest, response=kind.SaslAuthenticateResponse)
+    call = Call(api=Api.SASL_AUTHENTICATE, version=version, fields={"auth_bytes": message})
     assert bare.sasl_authenticate_request(version, message, 3, "jürgen") == encode(call, 3, "jürgen")
 
 

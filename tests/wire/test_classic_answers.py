@@ -21,6 +21,8 @@ from consumer_membership.membership.events import CommitVerdict
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from consumer_membership.wire import classic_answers
 from consumer_membership.wire.consumer_protocol import encode_assignment, encode_subscription
+from consumer_membership.wire.verdicts import classic_verdict
+from consumer_membership.wire.versions import Api
 from tests.wire.classic import (
     SUBSCRIBED,
     beat_answer,
@@ -50,9 +52,9 @@ CODES = [*(code.value for code in ErrorCode), 134, 199, -2, 32767]
 @pytest.mark.parametrize("code", CODES)
 def test_every_code_has_its_verdict(code: int) -> None:
     """The tables are total, for codes of newer brokers too."""
-    assert classic_answers.join_verdict(code) is JOIN.get(code, ClassicVerdict.FATAL)
-    assert classic_answers.sync_verdict(code) is SYNC.get(code, ClassicVerdict.FATAL)
-    assert classic_answers.heartbeat_verdict(code) is BEAT.get(code, ClassicVerdict.FATAL)
+    assert classic_verdict(Api.JOIN_GROUP, code) is JOIN.get(code, ClassicVerdict.FATAL)
+    assert classic_verdict(Api.SYNC_GROUP, code) is SYNC.get(code, ClassicVerdict.FATAL)
+    assert classic_verdict(Api.HEARTBEAT, code) is BEAT.get(code, ClassicVerdict.FATAL)
     assert classic_answers.commit_membership(frozenset({0, code})) is COMMIT.get(code)
 
 
@@ -61,14 +63,14 @@ def test_no_code_becomes_a_success(code: int) -> None:
     """Each is a rejection with the code, of the order's number."""
     joined = classic_answers.join_group(join_answer(code=code), "g", join_order())
     assert isinstance(joined, JoinRejected)
-    assert (joined.request_id, joined.verdict, joined.error.code) == (7, classic_answers.join_verdict(code), code)
+    assert (joined.request_id, joined.verdict, joined.error.code) == (7, classic_verdict(Api.JOIN_GROUP, code), code)
     synced = classic_answers.sync_group(sync_answer(code=code), "g", sync_order())
     assert isinstance(synced, SyncRejected)
-    assert (synced.request_id, synced.verdict, synced.error.code) == (8, classic_answers.sync_verdict(code), code)
+    assert (synced.request_id, synced.verdict, synced.error.code) == (8, classic_verdict(Api.SYNC_GROUP, code), code)
     beaten = classic_answers.heartbeat(beat_answer(code), "g", beat_order())
     assert isinstance(beaten, ClassicHeartbeatRejected)
     assert (beaten.request_id, beaten.error.code) == (9, code)
-    assert beaten.verdict is classic_answers.heartbeat_verdict(code)
+    assert beaten.verdict is classic_verdict(Api.HEARTBEAT, code)
 
 
 # ---- JoinGroup ------------------------------------------------------------------------------------------------------
@@ -229,7 +231,7 @@ def test_removal_of_a_ghost_is_about_its_instance_id() -> None:
     order = leave_order(member_id="", instance_id="i")
     assert classic_answers.leave_group(leave_answer(("ghost", "i", 0)), "g", order) == ClassicLeft(request_id=10)
     assert classic_answers.leave_group(leave_answer(("", "i", 25)), "g", order).verdict is REJOIN
-    assert {code: classic_answers.leave_verdict(code) for code in (14, 15, 16, 25, 30, 35, -1)} == {
+    assert {code: classic_verdict(Api.LEAVE_GROUP, code) for code in (14, 15, 16, 25, 30, 35, -1)} == {
         14: RETRY,
         15: REDISCOVER,
         16: REDISCOVER,

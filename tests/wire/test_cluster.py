@@ -8,10 +8,8 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
-from kio.schema.list_offsets.v2 import ListOffsetsResponse as ListOffsetsResponseV2
 from kio.schema.list_offsets.v2 import response as offsets_v2
 from kio.schema.list_offsets.v7 import response as offsets_v7
-from kio.schema.metadata.v7 import MetadataResponse as MetadataResponseV7
 from kio.schema.metadata.v12 import response as metadata_v12
 from kio.schema.metadata.v13 import response as metadata_v13
 
@@ -19,8 +17,9 @@ from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire import cluster
 from consumer_membership.wire.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
-from consumer_membership.wire.frames import decode
+from consumer_membership.wire.codec import decode
 from consumer_membership.wire.verdicts import broker_error
+from consumer_membership.wire.versions import Api
 from tests.support.scripted_broker import ZERO
 
 A = UUID(int=0xA)
@@ -118,7 +117,7 @@ METADATA_V7 = """
 
 def test_metadata_of_brokers_without_topic_ids() -> None:
     """Version 7, as the protocol guide has it: racks and leader epochs are there, ids are not."""
-    entity = decode(MetadataResponseV7, bytes.fromhex(METADATA_V7))
+    entity = decode(Api.METADATA, 7, bytes.fromhex(METADATA_V7))
     assert cluster.metadata(entity) == ClusterMetadata(
         cluster_id="c",
         controller_id=1,
@@ -241,7 +240,7 @@ def test_partition_that_a_broker_leaves_out_counts() -> None:
 def test_list_offsets_in_version_2_byte_by_byte() -> None:
     """The protocol guide's layout: throttle time, topics with partition, error, timestamp and offset."""
     frame = "00000005 00000000 00000001 0001 74 00000001 00000001 0000 ffffffffffffffff 0000000000000007"
-    entity = decode(ListOffsetsResponseV2, bytes.fromhex(frame))
+    entity = decode(Api.LIST_OFFSETS, 2, bytes.fromhex(frame))
     assert cluster.list_offsets(entity, [T1]) == {T1: 7}
 
 

@@ -95,7 +95,7 @@ def test_answers_belong_to_the_calls_in_their_order() -> None:
     answers = [heartbeat_answer(epoch=epoch) for epoch in (7, 8, 9)]
     data = b"".join(frame(answer, number) for number, answer in zip(numbers, answers, strict=True))
     assert connection.receive(data) == tuple(
-        ResponseReceived(correlation_id=number, entity=answer) for number, answer in zip(numbers, answers, strict=True)
+        ResponseReceived(correlation_id=number, message=answer) for number, answer in zip(numbers, answers, strict=True)
     )
 
 
@@ -144,7 +144,7 @@ def test_unknown_error_code_does_not_break_the_connection() -> None:
     data = frame(heartbeat_answer(code=110), number)
     (event,) = connection.receive(data.replace((110).to_bytes(2, "big"), (199).to_bytes(2, "big")))
     assert isinstance(event, ResponseReceived)
-    assert event.entity.error_code == 199  # type: ignore[attr-defined]  # a heartbeat's answer
+    assert event.message.error_code == 199  # type: ignore[attr-defined]  # a heartbeat's answer
 
 
 @given(cuts=st.sets(st.integers(min_value=1, max_value=400)), ending=st.sampled_from([b"", b"HTTP", bytes(8)]))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
 from consumer_membership.types import TopicPartition
+from consumer_membership.wire.codec import MalformedError
 from consumer_membership.wire.consumer_protocol import (
     MemberAssignment,
     assignment,
@@ -18,7 +19,6 @@ from consumer_membership.wire.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from consumer_membership.wire.reader import MalformedError
 
 VERSIONS = (0, 1, 2, 3)
 A2, A12, B0, B1 = (TopicPartition(*pair) for pair in (("a.x", 2), ("a.x", 12), ("b", 0), ("b", 1)))

@@ -8,14 +8,15 @@ import pytest
 
 from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
 from consumer_membership.wire import consumer_protocol
+from consumer_membership.wire.codec import Call, decode, encode
 from consumer_membership.wire.descriptions import (
     GroupDescription,
     MemberDescription,
     classic_group_description,
     consumer_group_description,
 )
-from consumer_membership.wire.frames import decode, encode
-from consumer_membership.wire.group_requests import describe_classic_group, describe_consumer_group
+from consumer_membership.wire.requests import describe_classic_group, describe_consumer_group
+from consumer_membership.wire.versions import Api
 from tests.support.scripted_broker import SIZE_BYTES, frame
 from tests.wire.frames import VERSIONS
 from tests.wire.groups import blob, classic_group, classic_member, consumer_group, consumer_member
@@ -231,14 +232,19 @@ def test_any_bytes_are_read_or_noted() -> None:
 # ---- on the wire -----------------------------------------------------------------------------------------------------
 
 
+def api_of(call: Call) -> tuple[Api, int]:
+    """What decides how its answer is read."""
+    return call.api, call.version
+
+
 def test_answers_come_through_the_wire() -> None:
     """From the broker's bytes to the value: the layouts of the calls fit the answers."""
     described = decode(
-        describe_consumer_group(VERSIONS, "g").response,
+        *api_of(describe_consumer_group(VERSIONS, "g")),
         frame(consumer_group(consumer_member("a", assignment=(0,))), 1)[SIZE_BYTES:],
     )
     classic = decode(
-        describe_classic_group(VERSIONS, "g").response,
+        *api_of(describe_classic_group(VERSIONS, "g")),
         frame(classic_group(classic_member("a", member_assignment=blob({"t": (0,)}))), 1)[SIZE_BYTES:],
     )
     for found in (consumer_group_description(described, "g"), classic_group_description(classic, "g")):

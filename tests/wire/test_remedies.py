@@ -12,8 +12,9 @@ from consumer_membership.membership.events import Verdict
 from consumer_membership.runtime.application.notices import kafka_error
 from consumer_membership.types import BrokerError, GroupProtocol
 from consumer_membership.wire import classic_answers
-from consumer_membership.wire.remedies import REMEDIES, Request, with_remedy
-from consumer_membership.wire.verdicts import heartbeat_error, heartbeat_verdict
+from consumer_membership.wire.remedies import REMEDIES, with_remedy
+from consumer_membership.wire.verdicts import classic_verdict, heartbeat_error, heartbeat_verdict
+from consumer_membership.wire.versions import Api
 from tests.wire.classic import join_answer, join_order, sync_answer, sync_order
 
 #: What stands only in the configuration of one protocol's members, or of the brokers for them.
@@ -37,17 +38,23 @@ KEYS = {
         "group.max.session",
     ),
 }
+#: Whose members send the request.
+PROTOCOLS = {
+    Api.CONSUMER_GROUP_HEARTBEAT: {GroupProtocol.CONSUMER},
+    Api.JOIN_GROUP: {GroupProtocol.CLASSIC},
+    Api.SYNC_GROUP: {GroupProtocol.CLASSIC},
+}
 FATAL = [code for code in ErrorCode if code is not ErrorCode.none and heartbeat_verdict(code) is Verdict.FATAL]
-FATAL_JOIN = [code for code in ErrorCode if classic_answers.join_verdict(code) is ClassicVerdict.FATAL and code]
-FATAL_SYNC = [code for code in ErrorCode if classic_answers.sync_verdict(code) is ClassicVerdict.FATAL and code]
+FATAL_JOIN = [code for code in ErrorCode if classic_verdict(Api.JOIN_GROUP, code) is ClassicVerdict.FATAL and code]
+FATAL_SYNC = [code for code in ErrorCode if classic_verdict(Api.SYNC_GROUP, code) is ClassicVerdict.FATAL and code]
 
 
-def check(error: BrokerError, request: Request) -> None:
+def check(error: BrokerError, request: Api) -> None:
     """One advice, at the end; of the other protocol not a word, but where the fact itself is about it."""
     told, remedy = str(error), REMEDIES[request].get(error.code, "")
     assert error.remedy == remedy
     assert told.count(remedy) == 1 if remedy else told == str(error)
-    for protocol in set(GroupProtocol) - request.protocols:
+    for protocol in set(GroupProtocol) - PROTOCOLS[request]:
         assert not [key for key in KEYS[protocol] if key in remedy]
     assert not re.search(r"\b(?:raise|set|unset|grant|use|close|give|stop)\b", error.message.lower()), (
         "advice in the words"
@@ -58,7 +65,7 @@ def check(error: BrokerError, request: Request) -> None:
 def test_what_ends_a_consumer_member_has_one_remedy(code: int) -> None:
     """ConsumerGroupHeartbeat: whatever is fatal, with the broker's words and without."""
     for words in (None, "The broker's words."):
-        check(heartbeat_error(code, words, "g"), Request.HEARTBEAT)
+        check(heartbeat_error(code, words, "g"), Api.CONSUMER_GROUP_HEARTBEAT)
 
 
 @pytest.mark.parametrize("code", FATAL_JOIN)
@@ -67,7 +74,7 @@ def test_what_ends_a_classic_join_has_one_remedy(code: int, instance_id: str | N
     """JoinGroup: static and dynamic."""
     joined = classic_answers.join_group(join_answer(code=code), "g", join_order(instance_id=instance_id))
     assert isinstance(joined, JoinRejected)
-    check(joined.error, Request.JOIN)
+    check(joined.error, Api.JOIN_GROUP)
 
 
 @pytest.mark.parametrize("code", FATAL_SYNC)
@@ -75,14 +82,14 @@ def test_what_ends_a_classic_sync_has_one_remedy(code: int) -> None:
     """SyncGroup."""
     synced = classic_answers.sync_group(sync_answer(code=code), "g", sync_order(instance_id="i"))
     assert isinstance(synced, SyncRejected)
-    check(synced.error, Request.SYNC)
+    check(synced.error, Api.SYNC_GROUP)
 
 
 def test_every_remedy_is_of_an_error_that_needs_one() -> None:
     """A code that a request never ends with would stand in its table in vain."""
-    assert REMEDIES[Request.HEARTBEAT].keys() <= {*FATAL, ErrorCode.group_id_not_found}
-    assert REMEDIES[Request.JOIN].keys() <= set(FATAL_JOIN)
-    assert REMEDIES[Request.SYNC].keys() <= set(FATAL_SYNC)
+    assert REMEDIES[Api.CONSUMER_GROUP_HEARTBEAT].keys() <= {*FATAL, ErrorCode.group_id_not_found}
+    assert REMEDIES[Api.JOIN_GROUP].keys() <= set(FATAL_JOIN)
+    assert REMEDIES[Api.SYNC_GROUP].keys() <= set(FATAL_SYNC)
 
 
 def test_full_group_names_its_own_protocol_s_limit() -> None:
@@ -109,6 +116,6 @@ def test_classic_member_is_not_asked_for_the_consumer_protocol() -> None:
 def test_error_without_a_known_remedy_is_left_as_it_is() -> None:
     """The same value, and the name where there are no words."""
     error = BrokerError(code=-1, name="UNKNOWN_SERVER_ERROR")
-    assert with_remedy(Request.JOIN, error) is error
+    assert with_remedy(Api.JOIN_GROUP, error) is error
     assert (error.words, str(error)) == ("UNKNOWN_SERVER_ERROR", "UNKNOWN_SERVER_ERROR")
     assert kafka_error(error).str() == "UNKNOWN_SERVER_ERROR"

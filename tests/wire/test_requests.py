@@ -9,11 +9,15 @@ from uuid import UUID
 import pytest
 
 from consumer_membership.errors import UnsupportedProtocolError
+from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.effects import CommitOffsets, Heartbeat
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from consumer_membership.wire import requests
-from consumer_membership.wire.frames import encode
+from consumer_membership.wire.codec import encode
+from consumer_membership.wire.consumer_protocol import decode_assignment, decode_subscription
+from consumer_membership.wire.requests import MemberIdentity
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
+from tests.wire.classic import SUBSCRIBED, beat_order, join_order, leave_order, sync_order
 from tests.wire.frames import VERSIONS, on_the_wire, only
 
 A, B = UUID(int=0xA), UUID(int=0xB)
@@ -251,3 +255,207 @@ def test_list_offsets_in_version_2_byte_by_byte() -> None:
     assert encode(call, 5, "c") == bytes.fromhex(
         "00000027 0002 0002 00000005 0001 63 ffffffff 01 00000001 0001 74 00000001 00000003 fffffffffffffffe"
     )
+
+
+# ---- of a classic member ---------------------------------------------------------------------------------------------
+
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_join_offers_each_assignor_in_its_order(version: int) -> None:
+    """Rules 4.1: the name is the assignor's, the metadata a subscription; the reason from version 8."""
+    call = requests.join_group(only(Api.JOIN_GROUP, version), "g", join_order(instance_id="i"))
+    entity = on_the_wire(call, Api.JOIN_GROUP, version)
+    assert (entity.group_id, entity.member_id, entity.group_instance_id) == ("g", "m", "i")
+    assert (entity.session_timeout, entity.rebalance_timeout) == (timedelta(seconds=45), timedelta(seconds=300))
+    assert entity.protocol_type == "consumer"
+    assert [protocol.name for protocol in entity.protocols] == ["cooperative-sticky", "range"]
+    assert [decode_subscription(protocol.metadata) for protocol in entity.protocols] == [SUBSCRIBED, SUBSCRIBED]
+    assert getattr(entity, "reason", None) == ("because" if version == 9 else None)
+    assert call.version == version
+
+
+def test_each_assignor_has_a_subscription_of_its_own() -> None:
+    """User data differs by assignor, and the version by what the assignor's members can read."""
+    sticky = MemberSubscription(topics=frozenset("t"), user_data=b"sticky", version=1)
+    plain = MemberSubscription(topics=frozenset("t"))
+    call = requests.join_group(
+        only(Api.JOIN_GROUP, 9), "g", join_order(protocols=(("sticky", sticky), ("range", plain)))
+    )
+    entity = on_the_wire(call, Api.JOIN_GROUP, 9)
+    assert [decode_subscription(protocol.metadata) for protocol in entity.protocols] == [sticky, plain]
+
+
+def test_join_is_cut_to_what_the_wire_can_hold() -> None:
+    """Java's limit for a reason (255); the longest duration for a longer one."""
+    order = join_order(reason="x" * 300, rebalance_timeout_s=1e9, member_id="")
+    entity = on_the_wire(requests.join_group(only(Api.JOIN_GROUP, 9), "g", order), Api.JOIN_GROUP, 9)
+    assert (entity.reason, entity.member_id) == ("x" * 255, "")
+    assert entity.rebalance_timeout == timedelta(milliseconds=2**31 - 1)
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_leaders_sync_has_an_assignment_for_each_member(version: int) -> None:
+    """In the version that the member wants; the protocol's name from version 5."""
+    order = sync_order(
+        instance_id="i",
+        assignments={"n": frozenset({T1}), "m": frozenset({T0}), "empty": frozenset()},
+        user_data={"n": b"n's"},
+        versions={"n": 0, "m": 9},
+    )
+    call = requests.sync_group(only(Api.SYNC_GROUP, version), "g", order)
+    entity = on_the_wire(call, Api.SYNC_GROUP, version)
+    assert (entity.group_id, entity.generation_id, entity.member_id, entity.group_instance_id) == ("g", 5, "m", "i")
+    blobs = {one.member_id: one.assignment for one in entity.assignments}
+    assert {name: decode_assignment(blob).partitions for name, blob in blobs.items()} == order.assignments
+    assert {name: decode_assignment(blob).user_data for name, blob in blobs.items()} == {
+        "n": b"n's",
+        "m": None,
+        "empty": None,
+    }
+    assert {name: int.from_bytes(blob[:2], "big") for name, blob in blobs.items()} == {"n": 0, "m": 3, "empty": 3}
+    named = (getattr(entity, "protocol_type", None), getattr(entity, "protocol_name", None))
+    assert named == (("consumer", "range") if version == 5 else (None, None))
+    assert call.version == version
+
+
+def test_followers_sync_is_empty() -> None:
+    """It only asks."""
+    call = requests.sync_group(only(Api.SYNC_GROUP, 5), "g", sync_order())
+    assert on_the_wire(call, Api.SYNC_GROUP, 5).assignments == ()
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_heartbeat_names_member_instance_and_generation(version: int) -> None:
+    """A static member's instance id in each."""
+    call = requests.classic_heartbeat(only(Api.HEARTBEAT, version), "g", beat_order(instance_id="i"))
+    entity = on_the_wire(call, Api.HEARTBEAT, version)
+    assert (entity.group_id, entity.generation_id, entity.member_id, entity.group_instance_id) == ("g", 5, "m", "i")
+    assert call.version == version
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_leave_is_of_one_member(version: int) -> None:
+    """Rules 4.8: member id, instance id and reason."""
+    call = requests.leave_group(only(Api.LEAVE_GROUP, version), "g", leave_order(instance_id="i"))
+    entity = on_the_wire(call, Api.LEAVE_GROUP, version)
+    (member,) = entity.members
+    assert (entity.group_id, member.member_id, member.group_instance_id) == ("g", "m", "i")
+    assert getattr(member, "reason", None) == ("the consumer is being closed" if version == 5 else None)
+
+
+def commit_order() -> CommitOffsets:
+    """A commit's order, with the generation where the epoch stands."""
+    return CommitOffsets(
+        commit_id=1, offsets={T0: OffsetAndMetadata(offset=7)}, member_id="m", member_epoch=5, instance_id="i"
+    )
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_classic_commit_has_the_generation_in_every_version(version: int) -> None:
+    """Brokers before 4.0 have version 8, of the same fields."""
+    call = requests.offset_commit(only(Api.OFFSET_COMMIT, version), "g", commit_order(), is_classic=True)
+    entity = on_the_wire(call, Api.OFFSET_COMMIT, version)
+    assert (entity.generation_id_or_member_epoch, entity.member_id, entity.group_instance_id) == (5, "m", "i")
+
+
+def test_commit_of_the_consumer_protocol_still_needs_version_9() -> None:
+    """Rules 3.6: the broker takes none below from such a member."""
+    with pytest.raises(UnsupportedProtocolError, match="needed in version 9, and the broker offers versions 8 of it"):
+        requests.offset_commit(only(Api.OFFSET_COMMIT, 8), "g", commit_order())
+
+
+def test_broker_without_the_classic_protocol_is_named() -> None:
+    """One below Kafka 2.4, or one that serves other protocols only."""
+    with pytest.raises(UnsupportedProtocolError, match=r"JoinGroup \(api key 11\).* Apache Kafka 2\.4 or later"):
+        requests.join_group(BrokerVersions(), "g", join_order())
+
+
+# ---- about a group, by anybody ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_describe_names_the_group_and_asks_for_no_rights(version: int) -> None:
+    """KIP-848: one group; the authorized operations would cost the broker work that nobody reads."""
+    api = Api.CONSUMER_GROUP_DESCRIBE
+    call = requests.describe_consumer_group(only(api, version), "g")
+    entity = on_the_wire(call, api, version)
+    assert (entity.group_ids, entity.include_authorized_operations) == (("g",), False)
+    assert call.version == version
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_describe_of_a_classic_group(version: int) -> None:
+    """Version 6 differs in its answer only, which has a message, so the answer is read in the version it has."""
+    api = Api.DESCRIBE_GROUPS
+    call = requests.describe_classic_group(only(api, version), "g")
+    entity = on_the_wire(call, api, version)
+    assert (entity.groups, entity.include_authorized_operations) == (("g",), False)
+    assert call.version == version
+
+
+MEMBERS = (
+    MemberIdentity(member_id="m"),
+    MemberIdentity(instance_id="i"),
+    MemberIdentity(member_id="n", instance_id="j"),
+)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_members_are_removed_in_one_request(version: int) -> None:
+    """Rules 3.5: member id, instance id or both, each with the reason where the version has one."""
+    api = Api.LEAVE_GROUP
+    entity = on_the_wire(requests.remove_members(only(api, version), "g", MEMBERS, "because"), api, version)
+    assert entity.group_id == "g"
+    assert [(one.member_id, one.group_instance_id) for one in entity.members] == [("m", None), ("", "i"), ("n", "j")]
+    assert [getattr(one, "reason", None) for one in entity.members] == ["because" if version == 5 else None] * 3
+
+
+def test_long_reason_is_cut() -> None:
+    """Java's limit; a reason is for people, and none is null."""
+    call = requests.remove_members(VERSIONS, "g", MEMBERS[:1], "x" * 300)
+    assert on_the_wire(call, Api.LEAVE_GROUP, 5).members[0].reason == "x" * 255
+    call = requests.remove_members(VERSIONS, "g", MEMBERS[:1], None)
+    assert on_the_wire(call, Api.LEAVE_GROUP, 5).members[0].reason is None
+
+
+def test_configuration_is_asked_for_by_key() -> None:
+    """DescribeConfigs of the resource type GROUP (32): what the coordinator uses for this group's members."""
+    entity = on_the_wire(requests.describe_group_config(VERSIONS, "g"), Api.DESCRIBE_CONFIGS, 4)
+    (resource,) = entity.resources
+    assert (resource.resource_type, resource.resource_name) == (32, "g")
+    assert resource.configuration_keys == ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
+    assert (entity.include_synonyms, entity.include_documentation) == (False, False)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_everything_committed_is_a_null_list_of_topics(version: int) -> None:
+    """OffsetFetch as nobody: null asks for all; an open transaction does not hold the answer back."""
+    api = Api.OFFSET_FETCH
+    entity = on_the_wire(requests.all_committed(only(api, version), "g"), api, version)
+    (group,) = entity.groups
+    assert (group.group_id, group.topics, entity.require_stable) == ("g", None, False)
+    assert (getattr(group, "member_id", None), getattr(group, "member_epoch", -1)) == (None, -1)
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_everything_committed_of_one_group(version: int) -> None:
+    """Brokers before Kafka 3.0 and Redpanda know no batch; null asks for all there too."""
+    api = Api.OFFSET_FETCH
+    entity = on_the_wire(requests.all_committed(only(api, version), "g"), api, version)
+    assert (entity.group_id, entity.topics) == ("g", None)
+    assert getattr(entity, "require_stable", None) is (None if version == 6 else False)
+
+
+@pytest.mark.parametrize("api", [Api.CONSUMER_GROUP_DESCRIBE, Api.DESCRIBE_GROUPS, Api.LEAVE_GROUP])
+def test_broker_without_the_api_is_refused(api: Api) -> None:
+    """The text names the API and which broker has it."""
+    build = {
+        Api.CONSUMER_GROUP_DESCRIBE: requests.describe_consumer_group,
+        Api.DESCRIBE_GROUPS: requests.describe_classic_group,
+        Api.LEAVE_GROUP: lambda versions, group: requests.remove_members(versions, group, MEMBERS, None),
+    }[api]
+    with pytest.raises(UnsupportedProtocolError, match=rf"{api.title} \(api key {api.value}\)"):
+        build(only(Api.METADATA, 12), "g")

@@ -27,7 +27,7 @@ from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
 
 
 class ClassicVerdict(Enum):
-    """What an error code means for a classic member (rules 4.7; the tables are in `wire.classic_answers`)."""
+    """What an error code means for a classic member (rules 4.7; the tables are in `wire.verdicts`)."""
 
     #: Send the same again after a backoff, to the same coordinator.
     RETRY = "retry"

@@ -23,9 +23,8 @@ from consumer_membership.types import (
     BrokerAddress,
     GroupProtocol,
 )
-from consumer_membership.wire import classic_requests, requests
-from consumer_membership.wire.connection import api_versions_v0
-from consumer_membership.wire.frames import encode
+from consumer_membership.wire import requests
+from consumer_membership.wire.codec import encode
 from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, VersionRange
 
 #: The states in which the coordinator may count on the member. A join may be on its way, so JOINING is one of them;
@@ -115,7 +114,7 @@ class GuardianObserver:
             client_id=client_id,
             tls=self._tls,
             sasl=identity.sasl,
-            hello=encode(api_versions_v0(), HELLO, client_id),
+            hello=encode(requests.api_versions_v0(), HELLO, client_id),
             leave=leave,
             find_coordinator=find,
         )
@@ -175,7 +174,7 @@ def _classic_leave(group_id: str, identity: _Identity, client_id: str) -> Frames
         request_id=QUESTION, member_id=identity.member_id, instance_id=identity.instance_id, reason=_REASON
     )
     return {
-        version: encode(classic_requests.leave_group(versions, group_id, leave), QUESTION, client_id)
+        version: encode(requests.leave_group(versions, group_id, leave), QUESTION, client_id)
         for version, versions in _each_version(Api.LEAVE_GROUP)
     }
 

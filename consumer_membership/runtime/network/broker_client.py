@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kio.schema.errors import ErrorCode
-
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError, UnsupportedProtocolError
 from consumer_membership.membership.effects import CommitOffsets, SendHeartbeat
@@ -35,9 +33,9 @@ from consumer_membership.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from consumer_membership.wire import requests, responses
+from consumer_membership.wire import answers, requests
 from consumer_membership.wire.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
-from consumer_membership.wire.frames import Call
+from consumer_membership.wire.codec import Call, ErrorCode
 from consumer_membership.wire.verdicts import FetchVerdict, broker_error, fetch_verdict, is_retriable
 from consumer_membership.wire.versions import BrokerVersions
 
@@ -89,7 +87,7 @@ class BrokerClient(GroupClient):
             return HeartbeatRejected(request_id=effect.request_id, verdict=Verdict.FATAL, error=refusal)
         except TransportError as error:
             return HeartbeatFailed(request_id=effect.request_id, reason=str(error))
-        return responses.consumer_group_heartbeat(entity, effect.request_id, group_id)
+        return answers.consumer_group_heartbeat(entity, effect.request_id, group_id)
 
     async def commit(
         self, coordinator: BrokerAddress, group_id: str, effect: CommitOffsets, timeout_s: float
@@ -109,7 +107,7 @@ class BrokerClient(GroupClient):
             return CommitFailed(commit_id=effect.commit_id, reason=str(error), retriable=False)
         except TransportError as error:
             return CommitFailed(commit_id=effect.commit_id, reason=str(error))
-        return responses.offset_commit(entity, effect.commit_id, group_id, effect.offsets)
+        return answers.offset_commit(entity, effect.commit_id, group_id, effect.offsets)
 
     async def fetch_committed(
         self,
@@ -132,7 +130,7 @@ class BrokerClient(GroupClient):
             return {}
         build = _offset_fetch(group_id, asked, member_id, member_epoch, require_stable=require_stable)
         entity = await self._ask_coordinator(coordinator, timeout_s, build)
-        fetched = responses.offset_fetch(entity, group_id, asked)
+        fetched = answers.offset_fetch(entity, group_id, asked)
         if isinstance(fetched, BrokerError):
             verdict = fetch_verdict(fetched.code)
             raise BrokerRefusal(
@@ -162,7 +160,7 @@ class BrokerClient(GroupClient):
         asked = tuple(partitions)
         build = _offset_fetch(group_id, asked, member_id, member_epoch, require_stable=require_stable)
         entity = await self._ask_coordinator(coordinator, timeout_s, build, ends_connection=True)
-        fetched = responses.offset_fetch_by_partition(entity, group_id, asked)
+        fetched = answers.offset_fetch_by_partition(entity, group_id, asked)
         if isinstance(fetched, BrokerError):
             # A member's heartbeat says what becomes of it, and then it asks again; who is no member hears of nothing.
             is_passing = is_retriable(fetched.code) or (
@@ -196,7 +194,7 @@ class BrokerClient(GroupClient):
 
 def _offset_fetch(
     group_id: str, partitions: Sequence[TopicPartition], member_id: str, member_epoch: int, *, require_stable: bool
-) -> Callable[[BrokerVersions], Call[requests.OffsetFetchResponse]]:
+) -> Callable[[BrokerVersions], Call]:
     return lambda versions: requests.offset_fetch(
         versions,
         group_id,

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
-
-from kio.schema.errors import ErrorCode
-from kio.static.protocol import ResponsePayload
 
 from consumer_membership.errors import TransportError, UnsupportedProtocolError
 from consumer_membership.membership.classic.exchanges import (
@@ -35,12 +31,10 @@ from consumer_membership.membership.events import CommitFailed
 from consumer_membership.runtime.network.broker_client import BrokerClient
 from consumer_membership.runtime.network.connections import Purpose
 from consumer_membership.types import BrokerAddress, BrokerError
-from consumer_membership.wire import classic_answers, classic_requests, requests
-from consumer_membership.wire.frames import Call
+from consumer_membership.wire import classic_answers, requests
+from consumer_membership.wire.codec import Call, ErrorCode, Message
 from consumer_membership.wire.verdicts import broker_error
 from consumer_membership.wire.versions import BrokerVersions
-
-ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
 
 #: How much longer than the rebalance timeout a join is waited for: Java's JOIN_GROUP_TIMEOUT_LAPSE.
 JOIN_LAPSE_S = 5.0
@@ -68,7 +62,7 @@ class ClassicClient(BrokerClient):
                 coordinator,
                 timeout_s,
                 patience_s,
-                lambda versions: classic_requests.join_group(versions, group_id, effect),
+                lambda versions: requests.join_group(versions, group_id, effect),
             )
         except UnsupportedProtocolError as error:
             return JoinRejected(request_id=effect.request_id, verdict=ClassicVerdict.FATAL, error=_not_offered(error))
@@ -85,7 +79,7 @@ class ClassicClient(BrokerClient):
                 coordinator,
                 timeout_s,
                 timeout_s,
-                lambda versions: classic_requests.sync_group(versions, group_id, effect),
+                lambda versions: requests.sync_group(versions, group_id, effect),
             )
         except UnsupportedProtocolError as error:
             return SyncRejected(request_id=effect.request_id, verdict=ClassicVerdict.FATAL, error=_not_offered(error))
@@ -101,7 +95,7 @@ class ClassicClient(BrokerClient):
         deadline = clock() + timeout_s
         try:
             connection = await self._connections.get(Purpose.GROUP, coordinator, timeout_s)
-            call = classic_requests.heartbeat(connection.versions, group_id, effect)
+            call = requests.classic_heartbeat(connection.versions, group_id, effect)
             entity = await self._ask(connection, call, deadline - clock())
         except UnsupportedProtocolError as error:
             return ClassicHeartbeatRejected(
@@ -119,7 +113,7 @@ class ClassicClient(BrokerClient):
         deadline = clock() + timeout_s
         try:
             connection = await self._connections.get(Purpose.GROUP, coordinator, timeout_s)
-            call = classic_requests.leave_group(connection.versions, group_id, effect)
+            call = requests.leave_group(connection.versions, group_id, effect)
             entity = await connection.request(call, deadline - clock())
         except UnsupportedProtocolError as error:
             return ClassicLeft(request_id=effect.request_id, error=_not_offered(error))
@@ -148,8 +142,8 @@ class ClassicClient(BrokerClient):
         coordinator: BrokerAddress,
         timeout_s: float,
         patience_s: float,
-        build: Callable[[BrokerVersions], Call[ResponseT]],
-    ) -> ResponseT:
+        build: Callable[[BrokerVersions], Call],
+    ) -> Message:
         """One request on the rebalances' connection, made within `timeout_s` and answered within `patience_s`."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + patience_s

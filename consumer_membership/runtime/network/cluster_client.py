@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-from kio.static.protocol import ResponsePayload
 from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 
 from consumer_membership.config import ConnectionSettings
@@ -26,12 +24,11 @@ from consumer_membership.runtime.network.transport import BrokerConnection, Requ
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire import cluster, requests
 from consumer_membership.wire.cluster import ClusterMetadata, TopicMetadata
-from consumer_membership.wire.frames import Call
+from consumer_membership.wire.codec import Call, ErrorCode, Message
 from consumer_membership.wire.verdicts import broker_error, is_retriable
 from consumer_membership.wire.versions import BrokerVersions
 
 AnswerT = TypeVar("AnswerT")
-ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
 
 #: The node id of a bootstrap server, before a broker said who it is.
 _UNKNOWN_NODE = -1
@@ -54,7 +51,7 @@ class BrokerRefusal(MembershipError):  # noqa: N818  # a refusal, as against a f
 
 
 _Offset: TypeAlias = int | BrokerRefusal | TransportError
-_BuildMetadata: TypeAlias = "Callable[[BrokerVersions], Call[requests.MetadataResponse]]"
+_BuildMetadata: TypeAlias = Callable[[BrokerVersions], Call]
 
 #: Why a client that was given no address finds no broker.
 NO_SERVERS = "bootstrap.servers is not set, so no broker can be looked for; give at least one HOST:PORT"
@@ -269,7 +266,7 @@ class ClusterClient:
         limit_s = self._settings.socket_timeout_s
         return limit_s if timeout_s is None else min(limit_s, timeout_s)
 
-    async def _ask(self, connection: BrokerConnection, call: Call[ResponseT], timeout_s: float) -> ResponseT:
+    async def _ask(self, connection: BrokerConnection, call: Call, timeout_s: float) -> Message:
         """One request; a connection on which its answer does not come in time is given up."""
         try:
             return await connection.request(call, timeout_s)
@@ -320,7 +317,7 @@ class ClusterClient:
         """A broker took a connection and says nothing; `Connections` has written it down."""
 
 
-def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], Call[ResponseT]]) -> Call[ResponseT]:
+def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], Call]) -> Call:
     """The call in the version for this broker; that it offers none is a refusal for good (UNSUPPORTED_VERSION)."""
     try:
         return build(connection.versions)

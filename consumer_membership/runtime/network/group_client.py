@@ -10,24 +10,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
-from kio.schema.errors import ErrorCode
-from kio.static.protocol import ResponsePayload
-
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network.cluster_client import BrokerRefusal, ClusterClient, negotiated
 from consumer_membership.runtime.network.connections import Purpose
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
-from consumer_membership.wire import descriptions, group_answers, group_requests, requests, responses
+from consumer_membership.wire import answers, descriptions, requests
+from consumer_membership.wire.codec import Call, ErrorCode, Message
 from consumer_membership.wire.descriptions import GroupDescription, MemberDescription
-from consumer_membership.wire.frames import Call
-from consumer_membership.wire.group_requests import MemberIdentity
+from consumer_membership.wire.requests import MemberIdentity
 from consumer_membership.wire.verdicts import is_retriable
 from consumer_membership.wire.versions import BrokerVersions
 
 __all__ = ["BrokerRefusal", "GroupClient", "GroupDescription", "MemberDescription", "MemberIdentity"]
 
 AnswerT = TypeVar("AnswerT")
-ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
 
 #: The group's coordinator is another broker by now, or not ready to say.
 _ELSEWHERE = frozenset({ErrorCode.not_coordinator.value, ErrorCode.coordinator_not_available.value})
@@ -47,7 +43,7 @@ class GroupClient(ClusterClient):
         connection = await self._any()
         call = negotiated(connection, lambda versions: requests.find_coordinator(versions, group_id))
         entity = await self._ask(connection, call, self._patience_s(timeout_s))
-        found = responses.find_coordinator(entity, group_id)
+        found = answers.find_coordinator(entity, group_id)
         if isinstance(found, BrokerError):
             raise BrokerRefusal(found, retriable=is_retriable(found.code))
         self._connections.vouch(found)
@@ -89,7 +85,7 @@ class GroupClient(ClusterClient):
             TransportError: no answer.
         """
         entity = await self._ask_coordinator(
-            coordinator, timeout_s, lambda versions: group_requests.describe_consumer_group(versions, group_id)
+            coordinator, timeout_s, lambda versions: requests.describe_consumer_group(versions, group_id)
         )
         return _granted(descriptions.consumer_group_description(entity, group_id))
 
@@ -104,7 +100,7 @@ class GroupClient(ClusterClient):
             TransportError: no answer.
         """
         entity = await self._ask_coordinator(
-            coordinator, timeout_s, lambda versions: group_requests.describe_classic_group(versions, group_id)
+            coordinator, timeout_s, lambda versions: requests.describe_classic_group(versions, group_id)
         )
         return _granted(descriptions.classic_group_description(entity, group_id))
 
@@ -123,9 +119,9 @@ class GroupClient(ClusterClient):
             TransportError: no answer; any of them may have been removed.
         """
         entity = await self._ask_coordinator(
-            coordinator, timeout_s, lambda versions: group_requests.remove_members(versions, group_id, members, reason)
+            coordinator, timeout_s, lambda versions: requests.remove_members(versions, group_id, members, reason)
         )
-        return _granted(group_answers.removals(entity, group_id, members))
+        return _granted(answers.removals(entity, group_id, members))
 
     async def all_committed(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
@@ -137,12 +133,12 @@ class GroupClient(ClusterClient):
             TransportError: no answer.
         """
         entity = await self._ask_coordinator(
-            coordinator, timeout_s, lambda versions: group_requests.all_committed(versions, group_id)
+            coordinator, timeout_s, lambda versions: requests.all_committed(versions, group_id)
         )
-        return _granted(group_answers.all_committed(entity, group_id))
+        return _granted(answers.all_committed(entity, group_id))
 
     async def group_config(self, group_id: str, timeout_s: float) -> Mapping[str, str]:
-        """The group's session timeout and heartbeat interval, by `wire.group_requests.GROUP_CONFIG_KEYS`.
+        """The group's session timeout and heartbeat interval, by `wire.requests.GROUP_CONFIG_KEYS`.
 
         The broker's defaults where the group has no setting of its own; it need not exist. Keys that the broker does
         not know are absent. Needs the right DESCRIBE_CONFIGS on the group.
@@ -158,9 +154,9 @@ class GroupClient(ClusterClient):
                 connection = await self._any()
         except TimeoutError as error:
             raise TransportError(f"No broker could be reached within {timeout_s:.3g} s") from error
-        call = negotiated(connection, lambda versions: group_requests.describe_group_config(versions, group_id))
+        call = negotiated(connection, lambda versions: requests.describe_group_config(versions, group_id))
         entity = await self._ask(connection, call, deadline - clock())
-        return _granted(group_answers.group_config(entity, group_id))
+        return _granted(answers.group_config(entity, group_id))
 
     async def end_offsets(
         self, partitions: Sequence[TopicPartition]
@@ -180,10 +176,10 @@ class GroupClient(ClusterClient):
         self,
         coordinator: BrokerAddress,
         timeout_s: float,
-        build: Callable[[BrokerVersions], Call[ResponseT]],
+        build: Callable[[BrokerVersions], Call],
         *,
         ends_connection: bool = False,
-    ) -> ResponseT:
+    ) -> Message:
         """One request on the group's connection; connecting takes of its time.
 
         As with commits an answer that is late says nothing about the connection, which may be a member's, unless

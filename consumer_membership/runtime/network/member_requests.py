@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import TypeAlias, assert_never
 
-from kio.schema.errors import ErrorCode
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from consumer_membership.config import OffsetReset, StartSettings
@@ -78,7 +77,8 @@ from consumer_membership.types import (
     TopicPartition,
 )
 from consumer_membership.wire.cluster import present_of, refused_of
-from consumer_membership.wire.group_requests import SESSION_TIMEOUT_KEY
+from consumer_membership.wire.codec import ErrorCode
+from consumer_membership.wire.requests import SESSION_TIMEOUT_KEY
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
 

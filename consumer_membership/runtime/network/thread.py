@@ -48,7 +48,7 @@ from consumer_membership.runtime.network.observer import Observer
 from consumer_membership.runtime.network.security import Security
 from consumer_membership.runtime.ports import MemberFigures
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, CommittedOffsets, TopicPartition
-from consumer_membership.wire.schemas import import_schemas
+from consumer_membership.wire.codec import import_layouts
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
 
@@ -84,7 +84,7 @@ class NetworkThread:
         security: Security | None = None,
         lines: ConsumerLines | None = None,
     ) -> None:
-        import_schemas(protocols.protocols[0])
+        import_layouts(protocols.protocols[0])
         self._member = GroupMember(member, protocols, new_member_id=new_member_id, jitter=random.random)
         self._connection = connection
         self._security = security or Security(connection)

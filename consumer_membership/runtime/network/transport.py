@@ -14,9 +14,7 @@ import random
 import socket
 import ssl
 from collections.abc import Callable
-from typing import TypeVar, assert_never, cast
-
-from kio.static.protocol import ResponsePayload
+from typing import assert_never, cast
 
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, TransportError
@@ -25,6 +23,7 @@ from consumer_membership.runtime.network import tls
 from consumer_membership.runtime.network.addresses import Address, resolve
 from consumer_membership.runtime.network.security import Security
 from consumer_membership.version import __version__
+from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.connection import (
     Broken,
     BytesToSend,
@@ -34,12 +33,9 @@ from consumer_membership.wire.connection import (
     Renewed,
     ResponseReceived,
 )
-from consumer_membership.wire.frames import Call
 from consumer_membership.wire.sasl import Mechanism
 from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import BrokerVersions
-
-ResponseT = TypeVar("ResponseT", bound=ResponsePayload)
 
 #: After which part of a session (KIP-368) it is renewed: the Java client's, by chance, so that the connections of many
 #: clients that were started together do not all authenticate at once.
@@ -84,7 +80,7 @@ class BrokerConnection(asyncio.Protocol):
         self._ready: asyncio.Future[BrokerVersions] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
         self._transport: asyncio.Transport | None = None
-        self._waiting: dict[int, asyncio.Future[ResponsePayload]] = {}
+        self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._error: TransportError | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -110,7 +106,7 @@ class BrokerConnection(asyncio.Protocol):
         if self._error is not None:
             raise self._error
 
-    async def request(self, call: Call[ResponseT], timeout_s: float) -> ResponseT:
+    async def request(self, call: Call, timeout_s: float) -> Message:
         """The broker's answer to this call.
 
         Requests may overlap; the broker answers in their order. An answer that comes after its time is dropped.
@@ -122,12 +118,12 @@ class BrokerConnection(asyncio.Protocol):
         if self._error is not None or self._transport is None:
             raise TransportError(f"{self.peer}: the connection is closed") from self._error
         correlation_id, data = self._protocol.send(call)
-        waiter: asyncio.Future[ResponsePayload] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = waiter
         self._transport.write(data)
         try:
             async with asyncio.timeout(timeout_s):
-                return cast("ResponseT", await waiter)
+                return await waiter
         except TimeoutError as error:
             self.traffic.timeouts += 1
             raise RequestTimedOutError(
@@ -188,10 +184,10 @@ class BrokerConnection(asyncio.Protocol):
                 if self._transport is not None:
                     self._transport.write(data)
                 self._renew_within(session_s)
-            case ResponseReceived(correlation_id=correlation_id, entity=entity):
+            case ResponseReceived(correlation_id=correlation_id, message=message):
                 waiter = self._waiting.get(correlation_id)
                 if waiter is not None and not waiter.done():
-                    waiter.set_result(entity)
+                    waiter.set_result(message)
             case Broken(error=error):
                 self._fail(type(error)(f"{self.peer}: {error}"))
             case _:
@@ -224,7 +220,7 @@ class BrokerConnection(asyncio.Protocol):
             if renewal is not None:
                 renewal.cancel()
         had_waiters = bool(self._waiting)
-        waiters: list[asyncio.Future[BrokerVersions] | asyncio.Future[ResponsePayload]]
+        waiters: list[asyncio.Future[BrokerVersions] | asyncio.Future[Message]]
         waiters = [self._ready, *self._waiting.values()]
         for waiter in waiters:
             if not waiter.done():

@@ -18,7 +18,7 @@ from consumer_membership.runtime.network import transport
 from consumer_membership.runtime.network.security import Security
 from consumer_membership.runtime.network.transport import BrokerConnection, RequestTimedOutError, connect
 from consumer_membership.wire import requests
-from consumer_membership.wire.frames import Call
+from consumer_membership.wire.codec import Call
 from tests.support.ports import listening, unused_port
 from tests.support.scripted_broker import (
     DISCONNECT,
@@ -42,7 +42,7 @@ def heartbeats_answered_by(answer: Callable[[Received], Answer]) -> Callable[[Re
     return lambda request: answer(request) if request.api_key == 68 else None
 
 
-def heartbeat(connection: BrokerConnection, epoch: int = 5) -> Call[ConsumerGroupHeartbeatResponse]:
+def heartbeat(connection: BrokerConnection, epoch: int = 5) -> Call:
     """A heartbeat in the version of this connection."""
     return requests.consumer_group_heartbeat(connection.versions, "g", Heartbeat(member_id="m", member_epoch=epoch))
 

@@ -33,14 +33,15 @@ from consumer_membership.membership.events import (
     StartOffsetsFetched,
 )
 from consumer_membership.types import TRANSPORT_CODE, BrokerError
-from consumer_membership.wire.classic_answers import (
+from consumer_membership.wire.verdicts import (
+    FetchVerdict,
+    broker_error,
+    classic_verdict,
     commit_membership,
-    heartbeat_verdict,
-    join_verdict,
-    leave_verdict,
-    sync_verdict,
+    commit_verdict,
+    fetch_verdict,
 )
-from consumer_membership.wire.verdicts import FetchVerdict, broker_error, commit_verdict, fetch_verdict
+from consumer_membership.wire.versions import Api
 from tests.simulation.classic.exchanges import (
     PROTOCOL_TYPE,
     Alive,
@@ -158,12 +159,14 @@ def _rejected(order: Order, answer: Refused, member_id: str = "") -> Event:
     error = broker_error(answer.code, answer.message)
     match order:
         case SendJoin():
-            verdict = join_verdict(answer.code)
+            verdict = classic_verdict(Api.JOIN_GROUP, answer.code)
             return JoinRejected(request_id=order.request_id, verdict=verdict, error=error, member_id=member_id)
         case SendSync():
-            return SyncRejected(request_id=order.request_id, verdict=sync_verdict(answer.code), error=error)
+            return SyncRejected(
+                request_id=order.request_id, verdict=classic_verdict(Api.SYNC_GROUP, answer.code), error=error
+            )
         case SendClassicHeartbeat():
-            verdict = heartbeat_verdict(answer.code)
+            verdict = classic_verdict(Api.HEARTBEAT, answer.code)
             return ClassicHeartbeatRejected(request_id=order.request_id, verdict=verdict, error=error)
         case SendClassicLeave():
             return _left(order, error)
@@ -196,5 +199,5 @@ def failure_of(order: Order, reason: str) -> Event:
 
 
 def _left(order: SendClassicLeave, error: BrokerError | None) -> ClassicLeft:
-    verdict = ClassicVerdict.FATAL if error is None else leave_verdict(error.code)
+    verdict = ClassicVerdict.FATAL if error is None else classic_verdict(Api.LEAVE_GROUP, error.code)
     return ClassicLeft(request_id=order.request_id, error=error, verdict=verdict)

@@ -2,6 +2,8 @@
 """Our reader against kio's writer and kio's own reader, and against bytes that no broker sends."""
 
 import io
+import subprocess
+import sys
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from random import Random
@@ -18,8 +20,9 @@ from kio.schema.consumer_protocol_subscription.v0 import ConsumerProtocolSubscri
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from consumer_membership.wire.reader import MalformedError, read_entity
-from consumer_membership.wire.versions import SPOKEN
+from consumer_membership.types import GroupProtocol
+from consumer_membership.wire.codec import OF_EVERY_MEMBER, OF_PROTOCOL, MalformedError, read_entity
+from consumer_membership.wire.versions import SPOKEN, Api
 
 #: Every answer that this package reads, and the headers in front of them; beside them, a classic member's two blobs.
 ANSWERS = [load_response_schema(api.value, version) for api, versions in SPOKEN.items() for version in versions]
@@ -147,3 +150,112 @@ def test_impossible_lengths_are_refused_before_anything_is_allocated(frame: byte
     """A length is bounded by the bytes that are there."""
     with pytest.raises(MalformedError):
         read_entity(HEARTBEAT, frame, 0)
+
+
+# ---- what is imported when -------------------------------------------------------------------------------------------
+
+
+_PROGRAM = """
+import sys
+from uuid import UUID
+from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat, SendJoin, SendSync
+from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.types import GroupProtocol, TopicPartition
+from consumer_membership.wire import requests
+from consumer_membership.wire.codec import encode, import_layouts
+from consumer_membership.wire.consumer_protocol import decode_assignment, encode_assignment
+from consumer_membership.wire.versions import SPOKEN, BrokerVersions, VersionRange
+
+versions = BrokerVersions({{api: VersionRange(0, max(spoken)) for api, spoken in SPOKEN.items()}})
+partition = TopicPartition("t", 0)
+beat = Heartbeat(
+    member_id="m", member_epoch=0, rebalance_timeout_s=1.0, topics=("t",), owned=frozenset({{(UUID(int=1), 0)}})
+)
+join = SendJoin(
+    request_id=1,
+    member_id="",
+    instance_id=None,
+    session_timeout_s=1.0,
+    rebalance_timeout_s=1.0,
+    protocols=(("range", MemberSubscription(topics=frozenset("t"), owned=frozenset({{partition}}))),),
+    reason="",
+)
+sync = SendSync(request_id=1, generation=1, member_id="m", instance_id=None, protocol_name="range")
+classic_beat = SendClassicHeartbeat(request_id=1, generation=1, member_id="m", instance_id=None)
+import_layouts(GroupProtocol["{protocol}"])
+before = set(sys.modules)
+calls = [
+    requests.api_versions("c", "1"),
+    requests.find_coordinator(versions, "g"),
+    requests.metadata_of_ids(versions, [UUID(int=1)]),
+    requests.offset_fetch(versions, "g", [partition]),
+    requests.list_offsets(versions, {{partition: -1}}, read_committed=True),
+]
+if "{protocol}" == "CONSUMER":
+    calls += [requests.consumer_group_heartbeat(versions, "g", beat)]
+else:
+    calls += [
+        requests.join_group(versions, "g", join),
+        requests.sync_group(versions, "g", sync),
+        requests.classic_heartbeat(versions, "g", classic_beat),
+    ]
+    decode_assignment(encode_assignment(frozenset({{partition}})))
+for call in calls:
+    encode(call, 1, "c")
+print(*sorted(name for name in set(sys.modules) - before if name.startswith("kio.schema.")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", GroupProtocol)
+def test_first_requests_of_a_member_find_their_schemas_imported(protocol: GroupProtocol) -> None:
+    """With a broker that speaks the newest versions, nothing that stands between a start and records is imported."""
+    program = _PROGRAM.format(protocol=protocol.name)
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+
+
+def test_versions_are_the_newest_that_are_spoken() -> None:
+    """An older one would be imported for nothing."""
+    names = [name for of_one in (OF_EVERY_MEMBER, *OF_PROTOCOL.values()) for name in of_one]
+    requests = [name for name in names if not name.startswith("consumer_protocol_")]
+    apis = [name.partition(".")[0] for name in requests]
+    assert requests == [f"{api}.v{max(SPOKEN[Api[api.upper()]])}" for api in apis]
+
+
+_PRINT = r"""
+import re, sys
+print(*sorted(name for name in sys.modules if re.fullmatch(r"kio\.schema\.\w+\.v\d+\.(request|response)", name)))
+"""
+_IMPORT = "import consumer_membership.runtime.network.thread"
+_SPEAK = """
+from consumer_membership.wire.codec import encode
+from consumer_membership.wire.requests import metadata_of_names
+from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
+encode(metadata_of_names(BrokerVersions({{Api.METADATA: VersionRange(0, {newest})}}), None), 1, "c")
+"""
+
+
+def loaded(program: str) -> set[str]:
+    """The schemas that a process has loaded after this."""
+    done = subprocess.run([sys.executable, "-c", program + _PRINT], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+def modules(*schemas: str) -> set[str]:
+    """The modules of these schemas."""
+    return {f"kio.schema.{schema}.{part}" for schema in schemas for part in ("request", "response")}
+
+
+@pytest.mark.slow
+def test_package_loads_what_every_member_needs_and_no_more() -> None:
+    """Each of kio's schemas costs 4 to 9 ms."""
+    assert loaded(_IMPORT) == modules(*OF_EVERY_MEMBER)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("newest", "version"), [(8, 7), (12, 12), (13, 13)])
+def test_request_loads_its_own_version_only(newest: int, version: int) -> None:
+    """Other brokers are no reason to load what is not spoken with this one."""
+    assert loaded(_SPEAK.format(newest=newest)) == modules(*OF_EVERY_MEMBER, f"metadata.v{version}")
