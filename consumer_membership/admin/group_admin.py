@@ -13,8 +13,8 @@ from consumer_membership.admin.reports import GroupReport, Removal
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.texts import checked_keys
 from consumer_membership.errors import UseError
-from consumer_membership.runtime.network.group_client import GroupClient
-from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
+from consumer_membership.runtime.network.group_client import Cluster, GroupClient
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 
 AnswerT = TypeVar("AnswerT")
@@ -46,7 +46,7 @@ class GroupAdmin:
         self._timeout_s = arguments.seconds(timeout_s)
         given = {**checked_keys(config), "group.id": _NO_GROUP}
         self._settings = ConsumerConfig.from_mapping(given).with_servers().connection_settings()
-        self._security = Security(self._settings)
+        self._security = ConnectionSecurity(self._settings)
 
     def describe(self, group_id: str, *, with_offsets: bool = True) -> GroupReport:
         """The group: what it is, its members, and how far it is in each partition.
@@ -109,11 +109,11 @@ class GroupAdmin:
         group = arguments.group_id(group_id)
 
         async def run() -> AnswerT:
-            client = GroupClient(self._settings, self._security)
+            cluster = Cluster(self._settings, self._security)
             try:
-                return await ask(Inquiry(client, group, self._timeout_s))
+                return await ask(Inquiry(GroupClient(cluster), group, self._timeout_s))
             finally:
-                await client.close()
+                await cluster.close()
 
         if _is_in_a_loop():
             raise UseError(

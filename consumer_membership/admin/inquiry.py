@@ -55,7 +55,7 @@ class Inquiry:
             # First what is committed, then the ends: nothing read in between makes a lag negative.
             committed = await self._committed()
             partitions = partitions_of(group, committed)
-            ends = await self._in_time("the ends of partitions", end_offsets(self._client, partitions))
+            ends = await self._in_time("the ends of partitions", end_offsets(self._client.cluster, partitions))
             return GroupReport(group=group, coordinator=coordinator, partitions=progress(group, committed, ends))
 
     async def committed(self) -> Committed:
@@ -129,7 +129,7 @@ class Inquiry:
         return await self._persist("the group", ask)
 
     async def _persist(self, what: str, ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]]) -> AnswerT:
-        return await self._client.with_coordinator(self._group_id, what, self._left_s(), ask)
+        return await self._client.cluster.with_coordinator(self._group_id, what, self._left_s(), ask)
 
     async def _in_time(self, what: str, asking: Awaitable[AnswerT]) -> AnswerT:
         try:

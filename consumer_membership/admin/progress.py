@@ -18,7 +18,7 @@ from consumer_membership.admin.reports import PartitionProgress
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network.group_client import (
     BrokerRefusal,
-    GroupClient,
+    Cluster,
     GroupDescription,
     MemberDescription,
 )
@@ -41,7 +41,7 @@ def partitions_of(group: GroupDescription, committed: Committed) -> tuple[TopicP
     return tuple(sorted({*committed, *assigned}))
 
 
-async def end_offsets(client: GroupClient, partitions: Sequence[TopicPartition]) -> Ends:
+async def end_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) -> Ends:
     """The end of each partition, or why it is not known; asked again where a leader may have moved.
 
     Raises:
@@ -51,7 +51,7 @@ async def end_offsets(client: GroupClient, partitions: Sequence[TopicPartition])
 
     async def ask() -> bool:
         missing = [partition for partition in partitions if not isinstance(found.get(partition), int)]
-        found.update(await client.end_offsets(missing))
+        found.update(await cluster.end_offsets(missing))
         return any(_may_pass(answer) for answer in found.values())
 
     retrying = AsyncRetrying(

@@ -1,4 +1,4 @@
 """The shell: threads, sockets and the librdkafka handle, around the pure core.
 
-Front ends import `session` and `broker_client` only.
+Front ends import `application.session` and `network.group_client` only.
 """

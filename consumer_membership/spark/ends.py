@@ -19,7 +19,7 @@ from consumer_membership.errors import (
     MembershipError,
     TransportError,
 )
-from consumer_membership.runtime.network.group_client import GroupClient
+from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.spark.plan import MemberPlan, Partition
 
 if TYPE_CHECKING:
@@ -86,13 +86,13 @@ def _why_away(settings: ConnectionSettings) -> MembershipError | None:
     """What the package's own client says of brokers that do not answer within a moment; None: one does."""
 
     async def ask() -> MembershipError | None:
-        client = GroupClient(settings)
+        cluster = Cluster(settings)
         try:
-            await client.brokers(_FIRST_S)
+            await cluster.brokers(_FIRST_S)
         except MembershipError as away:
             return away
         finally:
-            await client.close()
+            await cluster.close()
         return None
 
     # In a thread of its own: notebooks have an asyncio loop in theirs.

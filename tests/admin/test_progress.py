@@ -11,7 +11,7 @@ from consumer_membership.admin import GroupReport, PartitionProgress
 from consumer_membership.admin.progress import end_offsets, partitions_of, progress
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
-from consumer_membership.runtime.network.group_client import BrokerRefusal, GroupClient
+from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 from consumer_membership.wire.verdicts import broker_error
 from tests.admin.builders import group, member, partitions
@@ -100,7 +100,7 @@ def ends(
     """The ends as a client finds them."""
 
     async def run() -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-        client = GroupClient(known)
+        client = Cluster(known)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 return await end_offsets(client, wanted)

@@ -14,6 +14,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.membership.classic.exchanges import ClassicVerdict, JoinRejected
 from consumer_membership.runtime.guardian.leave_requests import Will
 from consumer_membership.runtime.guardian.leaving import leave
+from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.leave_requests import will
@@ -184,7 +185,7 @@ def _pending(cluster: Cluster, group: str) -> Will:
 
     async def act(member: Member) -> Will:
         place = await member.coordinator()
-        answer = await member.client.join(place, group, join_order(member_id=NO_MEMBER_ID), PATIENCE_S)
+        answer = await exchange(member.client, place, group, join_order(member_id=NO_MEMBER_ID), PATIENCE_S)
         assert isinstance(answer, JoinRejected)
         assert answer.verdict is ClassicVerdict.MEMBER_ID_REQUIRED, answer
         return will(

@@ -12,7 +12,7 @@ from kio.schema.list_offsets.v7 import response as offsets_v7
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.membership.effects import CommitOffsets, Heartbeat, SendHeartbeat
-from consumer_membership.runtime.network.broker_client import BrokerClient
+from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
 from tests.support.scripted_broker import ZERO, Answer, Received, Script, ScriptedBroker
 
@@ -50,14 +50,14 @@ def settings(*servers: tuple[str, int]) -> ConnectionSettings:
 
 def with_client(
     servers: tuple[tuple[str, int], ...] | ConnectionSettings,
-    act: Callable[[BrokerClient], Awaitable[ResultT]],
+    act: Callable[[Cluster], Awaitable[ResultT]],
     on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
 ) -> ResultT:
     """What `act` makes of a client, which is closed at the end and leaves no task behind."""
 
     async def run() -> ResultT:
         known = servers if isinstance(servers, ConnectionSettings) else settings(*servers)
-        client = BrokerClient(known, on_coordinator_lost)
+        client = Cluster(known, on_coordinator_lost=on_coordinator_lost)
         try:
             return await act(client)
         finally:

@@ -15,7 +15,7 @@ from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Frames, Will
 from consumer_membership.runtime.guardian.owner import Guardian
-from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.types import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -62,7 +62,7 @@ class GuardianObserver:
     follows the credentials likewise; those of the moment are `security`'s.
     """
 
-    def __init__(self, guardian: Guardian, connection: ConnectionSettings, security: Security) -> None:
+    def __init__(self, guardian: Guardian, connection: ConnectionSettings, security: ConnectionSecurity) -> None:
         self._guardian = guardian
         self._connection = connection
         self._security = security

@@ -20,7 +20,7 @@ from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, TransportError
 from consumer_membership.runtime.failures import FailureLog, logger
-from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.transport import BrokerConnection, connect
 from consumer_membership.types import BrokerAddress
 from consumer_membership.wire.traffic import Traffic, TrafficSnapshot
@@ -78,7 +78,7 @@ class Connections:
     def __init__(
         self,
         settings: ConnectionSettings,
-        security: Security,
+        security: ConnectionSecurity,
         on_lost: Callable[[Purpose, BrokerAddress, TransportError, bool], None],
         on_silence: Callable[[str], None] = lambda _: None,
     ) -> None:

@@ -1,13 +1,16 @@
 """What a member orders of the network: each order is tried once, or until it succeeds, and answered with an event.
 
-Beside that, what the application asks on the member's connections and the core has no part in.
+One table says who performs which order. Beside that, what the application asks on the member's connections and the
+core has no part in.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import TypeAlias, assert_never
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
@@ -42,13 +45,11 @@ from consumer_membership.membership.effects import (
 )
 from consumer_membership.membership.events import (
     CommitAnswered,
-    CommitFailed,
     CoordinatorFound,
     CoordinatorLookupFailed,
     Event,
     GroupDescribed,
     GroupDescribeFailed,
-    HeartbeatFailed,
     SessionTimeoutLearned,
     StartOffsetsFailed,
     StartOffsetsFetched,
@@ -58,16 +59,23 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.membership.states import SILENT
 from consumer_membership.runtime.log_lines import RoomLog
-from consumer_membership.runtime.network.broker_client import BrokerRefusal
-from consumer_membership.runtime.network.classic_client import ClassicClient
-from consumer_membership.runtime.network.classic_requests import REQUEST_TIMEOUT_S, ClassicRequests
+from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
+from consumer_membership.runtime.network.exchanges import (
+    NOT_KNOWN,
+    REQUEST_TIMEOUT_S,
+    Order,
+    Outcome,
+    exchange,
+    unreached,
+)
+from consumer_membership.runtime.network.group_client import GroupClient
+from consumer_membership.runtime.network.leader_requests import LeaderRequests
 from consumer_membership.runtime.ports import Heard
 from consumer_membership.runtime.refusals import RefusedError, UnansweredError
 from consumer_membership.types import (
     JOIN_EPOCH,
     NO_EPOCH,
     NO_MEMBER_ID,
-    TRANSPORT_CODE,
     BrokerAddress,
     BrokerError,
     CommittedOffsets,
@@ -76,15 +84,19 @@ from consumer_membership.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from consumer_membership.wire.cluster import present_of, refused_of
 from consumer_membership.wire.codec import ErrorCode
+from consumer_membership.wire.metadata import present_of, refused_of
 from consumer_membership.wire.requests import SESSION_TIMEOUT_KEY
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
 
+Performer: TypeAlias = Callable[[Any], Awaitable[AnyEvent]]
+
 #: What a member of either protocol orders of the network, and of its assignor.
 NetworkOrder: TypeAlias = NetworkEffect | ClassicEffect | LeaderEffect
 
+#: A sync is answered when the leader's assignor is ready: Java's request.timeout.ms.
+SYNC_TIMEOUT_S = 30.0
 #: How long the start of partitions without committed offset is asked for before librdkafka is left to find it.
 LIST_OFFSETS_TIMEOUT_S = 3.0
 #: Where a partition without committed offset starts, as ListOffsets wants it.
@@ -104,58 +116,93 @@ class MemberRequests:
     """
 
     def __init__(
-        self, client: ClassicClient, member: GroupMember, start: StartSettings, tell: Callable[[Event], None]
+        self, cluster: Cluster, member: GroupMember, start: StartSettings, tell: Callable[[Event], None]
     ) -> None:
-        self._client = client
-        self._classic = ClassicRequests(client, member)
+        self._cluster = cluster
+        self._group = GroupClient(cluster)
         self._member = member
         self._start = start
         self._tell = tell
         #: What the member was told of the lookup under way.
         self._told: BrokerError | None = None
         self._is_looking_up = False
+        #: The task of the JoinGroup or SyncGroup under way.
+        self._rebalance: asyncio.Task[object] | None = None
         #: What is committed, as far as this member has heard; only ever changed key by key, so that another thread may
         #: copy it.
         self.committed_offsets: dict[TopicPartition, Heard] = {}
+        leader = LeaderRequests(cluster, member)
+        #: Who performs which order.
+        self.performers: Mapping[type[NetworkOrder], Performer] = MappingProxyType(
+            {
+                SendHeartbeat: self._exchange,
+                CommitOffsets: self._commit,
+                SendJoin: self._rebalancing,
+                SendSync: self._rebalancing,
+                SendClassicHeartbeat: self._exchange,
+                SendClassicLeave: self._leave,
+                FindCoordinator: self._find_coordinator,
+                DescribeGroup: self._describe,
+                LearnSessionTimeout: self._learn_session_timeout,
+                ResolveTopicIds: self._resolve,
+                LookUpTopics: self._look_up,
+                FetchCommitted: self._fetch_committed,
+                DescribeTopics: leader.describe_topics,
+                ComputeAssignment: leader.compute_assignment,
+                NotifyAssignor: leader.notify_assignor,
+            }
+        )
 
-    async def answer_to(self, effect: NetworkOrder) -> AnyEvent:
-        """Perform this order; what came of it. Never raises for what a broker or the network does."""
-        match effect:
-            case (
-                SendJoin()
-                | SendSync()
-                | SendClassicHeartbeat()
-                | SendClassicLeave()
-                | DescribeTopics()
-                | ComputeAssignment()
-                | NotifyAssignor()
-            ):
-                return await self._classic.answer_to(effect)
-            case SendHeartbeat():
-                return await self._heartbeat(effect)
-            case FindCoordinator():
-                return await self._find_coordinator()
-            case DescribeGroup():
-                return await self._describe(effect)
-            case LearnSessionTimeout():
-                return await self._learn_session_timeout()
-            case ResolveTopicIds() | LookUpTopics():
-                return await (self._resolve(effect) if isinstance(effect, ResolveTopicIds) else self._look_up(effect))
-            case FetchCommitted():
-                return await self._fetch_committed(effect)
-            case CommitOffsets():
-                return await self._commit(effect)
-            case _:
-                assert_never(effect)
+    async def answer_to(self, order: NetworkOrder) -> AnyEvent:
+        """Perform this order; what came of it. Never raises for what a broker, the network or an assignor does."""
+        return await self.performers[type(order)](order)
 
-    async def _heartbeat(self, effect: SendHeartbeat) -> Event:
-        coordinator = self._member.coordinator
-        if coordinator is None:
-            return HeartbeatFailed(request_id=effect.request_id, reason="the coordinator is not known")
-        group_id = self._member.settings.group_id
-        return await self._client.heartbeat(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
+    # ---- with the coordinator ----------------------------------------------------------------------------------------
 
-    async def _find_coordinator(self) -> Event:
+    async def _exchange(self, order: Order) -> Outcome:
+        timeout_s = REQUEST_TIMEOUT_S
+        if isinstance(order, SendSync):
+            timeout_s = SYNC_TIMEOUT_S
+        elif isinstance(order, SendClassicHeartbeat):
+            timeout_s = min(REQUEST_TIMEOUT_S, self._member.classic.session_timeout_s)
+        member = self._member
+        is_classic = member.protocol is GroupProtocol.CLASSIC
+        return await exchange(
+            self._cluster, member.coordinator, member.settings.group_id, order, timeout_s, is_classic=is_classic
+        )
+
+    async def _rebalancing(self, order: SendJoin | SendSync) -> Outcome:
+        """One JoinGroup or SyncGroup is under way at most: the coordinator would keep a newer one waiting behind it."""
+        if self._member.coordinator is not None:
+            self._give_up_rebalance(asyncio.current_task())
+        return await self._exchange(order)
+
+    async def _leave(self, order: SendClassicLeave) -> Outcome:
+        if self._member.coordinator is not None:
+            self._give_up_rebalance(None)
+        return await self._exchange(order)
+
+    def _give_up_rebalance(self, following: asyncio.Task[object] | None) -> None:
+        if self._rebalance is not None and not self._rebalance.done():
+            self._rebalance.cancel()
+        self._rebalance = following
+
+    async def _commit(self, order: CommitOffsets) -> Outcome:
+        outcome = await self._exchange(order)
+        answer = outcome.answer if isinstance(outcome, ClassicCommitAnswered) else outcome
+        if isinstance(answer, CommitAnswered):
+            good = {partition for partition, error in answer.errors.items() if error is None}
+            self._note_committed({partition: at for partition, at in order.offsets.items() if partition in good})
+        return outcome
+
+    def _note_committed(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        now = monotonic()
+        for partition, offset in committed.items():
+            self.committed_offsets[partition] = Heard(offset, now)
+
+    # ---- the coordinator's lookup ------------------------------------------------------------------------------------
+
+    async def _find_coordinator(self, _: FindCoordinator) -> Event:
         settings = self._member.settings
         self._told = None
         attempts = AsyncRetrying(
@@ -168,7 +215,7 @@ class MemberRequests:
             async for attempt in attempts:
                 with attempt:
                     return CoordinatorFound(
-                        coordinator=await self._client.find_coordinator(settings.group_id, REQUEST_TIMEOUT_S)
+                        coordinator=await self._cluster.find_coordinator(settings.group_id, REQUEST_TIMEOUT_S)
                     )
         finally:
             self._is_looking_up = False
@@ -194,7 +241,7 @@ class MemberRequests:
                 words = str(error)
                 refusal, is_final = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=words), True
             case _:
-                refusal, is_final = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error)), False
+                refusal, is_final = unreached(error), False
         if refusal != self._told:
             self._told = refusal
             self._tell(CoordinatorLookupFailed(error=refusal, is_final=is_final))
@@ -203,17 +250,15 @@ class MemberRequests:
         """Who holds which instance id; a group that does not exist, or is a classic one, holds none."""
         coordinator, group_id = self._member.coordinator, self._member.settings.group_id
         if coordinator is None:
-            error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message="the coordinator is not known")
-            return GroupDescribeFailed(request_id=effect.request_id, error=error)
+            return GroupDescribeFailed(request_id=effect.request_id, error=unreached(NOT_KNOWN))
         try:
-            found = await self._client.describe_consumer_group(coordinator, group_id, REQUEST_TIMEOUT_S)
+            found = await self._group.describe_consumer_group(coordinator, group_id, REQUEST_TIMEOUT_S)
         except BrokerRefusal as refusal:
             if refusal.error.code == ErrorCode.group_id_not_found:
                 return GroupDescribed(request_id=effect.request_id, holders={})
             return GroupDescribeFailed(request_id=effect.request_id, error=refusal.error)
         except (TransportError, UnsupportedProtocolError) as failure:
-            error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(failure))
-            return GroupDescribeFailed(request_id=effect.request_id, error=error)
+            return GroupDescribeFailed(request_id=effect.request_id, error=unreached(failure))
         holders = {
             member.instance_id: Holder(
                 member_id=member.member_id, member_epoch=member.epoch, client_id=member.client_id, host=member.host
@@ -223,10 +268,10 @@ class MemberRequests:
         }
         return GroupDescribed(request_id=effect.request_id, holders=holders)
 
-    async def _learn_session_timeout(self) -> Event:
+    async def _learn_session_timeout(self, _: LearnSessionTimeout) -> Event:
         """The group's session timeout; a broker that does not tell it is no reason to worry."""
         try:
-            found = await self._client.group_config(self._member.settings.group_id, REQUEST_TIMEOUT_S)
+            found = await self._cluster.group_config(self._member.settings.group_id, REQUEST_TIMEOUT_S)
             return SessionTimeoutLearned(session_timeout_s=int(found[SESSION_TIMEOUT_KEY]) / 1000)
         except (TransportError, BrokerRefusal, UnsupportedProtocolError, KeyError, ValueError) as error:
             _LOG.debug("The group's session timeout could not be read: %s", error)
@@ -234,7 +279,7 @@ class MemberRequests:
 
     async def _resolve(self, effect: ResolveTopicIds) -> Event:
         try:
-            names = await self._client.topic_names(effect.topic_ids, REQUEST_TIMEOUT_S)
+            names = await self._cluster.topic_names(effect.topic_ids, REQUEST_TIMEOUT_S)
         except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
             _LOG.debug("Topic ids could not be resolved: %s", error)
             names = {}
@@ -243,11 +288,10 @@ class MemberRequests:
     async def _look_up(self, effect: LookUpTopics) -> Event:
         """Whether the topics are there; `allow.auto.create.topics` has the broker make those that are not."""
         try:
-            found = await self._client.cluster(effect.topics, REQUEST_TIMEOUT_S)
+            found = await self._cluster.metadata(effect.topics, REQUEST_TIMEOUT_S)
         except (TransportError, BrokerRefusal, UnsupportedProtocolError) as error:
             _LOG.debug("The subscribed topics cannot be looked up: %s", error)
-            fault = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error))
-            return TopicsNotLookedUp(request_id=effect.request_id, error=fault)
+            return TopicsNotLookedUp(request_id=effect.request_id, error=unreached(error))
         return TopicsLookedUp(
             request_id=effect.request_id, names=present_of(found), refused=refused_of(found, effect.topics)
         )
@@ -255,19 +299,18 @@ class MemberRequests:
     async def _fetch_committed(self, effect: FetchCommitted) -> Event:
         coordinator = self._member.coordinator
         if coordinator is None:
-            error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message="the coordinator is not known")
-            return StartOffsetsFailed(attempt=effect.attempt, error=error, retriable=True, rediscover=True)
+            return _no_start(effect, NOT_KNOWN)
         # A classic member fetches as nobody, as Java's client does: the request has no place for its generation.
         is_classic = self._member.protocol is GroupProtocol.CLASSIC
         try:
-            committed = await self._client.fetch_committed(
+            committed = await self._group.fetch_committed(
                 coordinator,
                 self._member.settings.group_id,
                 effect.partitions,
-                NO_MEMBER_ID if is_classic else effect.member_id,
-                NO_EPOCH if is_classic else effect.member_epoch,
-                self._start.read_committed,
-                REQUEST_TIMEOUT_S,
+                member_id=NO_MEMBER_ID if is_classic else effect.member_id,
+                member_epoch=NO_EPOCH if is_classic else effect.member_epoch,
+                require_stable=self._start.read_committed,
+                timeout_s=REQUEST_TIMEOUT_S,
             )
             self._note_committed(committed)
             offsets = {partition: found.offset for partition, found in committed.items() if found is not None}
@@ -280,8 +323,7 @@ class MemberRequests:
             fault = BrokerError(code=UNSUPPORTED_CODE, name="_UNSUPPORTED_FEATURE", message=str(error))
             return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=False)
         except TransportError as error:
-            fault = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(error))
-            return StartOffsetsFailed(attempt=effect.attempt, error=fault, retriable=True, rediscover=True)
+            return _no_start(effect, error)
         return StartOffsetsFetched(attempt=effect.attempt, offsets=offsets)
 
     async def committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> CommittedOffsets:
@@ -297,13 +339,21 @@ class MemberRequests:
 
         def ask(coordinator: BrokerAddress, _: float) -> Awaitable[CommittedOffsets]:
             member_id, epoch = self._asker()
-            return self._client.committed_by_partition(
-                coordinator, group_id, partitions, member_id, epoch, self._start.read_committed, REQUEST_TIMEOUT_S
+            return self._group.committed_by_partition(
+                coordinator,
+                group_id,
+                partitions,
+                member_id=member_id,
+                member_epoch=epoch,
+                require_stable=self._start.read_committed,
+                timeout_s=REQUEST_TIMEOUT_S,
             )
 
         group_id = self._member.settings.group_id
         try:
-            return await self._client.with_coordinator(group_id, "committed offsets", timeout_s, ask, REQUEST_TIMEOUT_S)
+            return await self._cluster.with_coordinator(
+                group_id, "committed offsets", timeout_s, ask, REQUEST_TIMEOUT_S
+            )
         except BrokerRefusal as refusal:
             if refusal.retriable:
                 raise UnansweredError(f"{_NOT_FETCHED}: Local: Timed out ({refusal})") from refusal
@@ -331,31 +381,15 @@ class MemberRequests:
         moment = _LATEST if self._start.reset is OffsetReset.LATEST else _EARLIEST
         wanted = dict.fromkeys(partitions, moment)
         try:
-            found = await self._client.list_offsets(wanted, self._start.read_committed, LIST_OFFSETS_TIMEOUT_S)
+            found = await self._cluster.list_offsets(
+                wanted, read_committed=self._start.read_committed, timeout_s=LIST_OFFSETS_TIMEOUT_S
+            )
         except (TransportError, BrokerRefusal) as error:
             # One partition without a leader must not hold up the others: librdkafka waits for it by itself.
             _LOG.info("ListOffsets failed, the partitions start at logical offsets: %s", error)
             return wanted
         return dict(found)
 
-    async def _commit(self, effect: CommitOffsets) -> CommitAnswered | ClassicCommitAnswered | CommitFailed:
-        coordinator, group_id = self._member.coordinator, self._member.settings.group_id
-        if coordinator is None:
-            return CommitFailed(commit_id=effect.commit_id, reason="the coordinator is not known")
-        if self._member.protocol is GroupProtocol.CLASSIC:
-            outcome = await self._client.classic_commit(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
-            self._note_commit(effect, outcome.answer if isinstance(outcome, ClassicCommitAnswered) else outcome)
-            return outcome
-        answer = await self._client.commit(coordinator, group_id, effect, REQUEST_TIMEOUT_S)
-        self._note_commit(effect, answer)
-        return answer
 
-    def _note_commit(self, effect: CommitOffsets, answer: CommitAnswered | CommitFailed) -> None:
-        if isinstance(answer, CommitAnswered):
-            good = {partition for partition, error in answer.errors.items() if error is None}
-            self._note_committed({partition: at for partition, at in effect.offsets.items() if partition in good})
-
-    def _note_committed(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
-        now = monotonic()
-        for partition, offset in committed.items():
-            self.committed_offsets[partition] = Heard(offset, now)
+def _no_start(effect: FetchCommitted, reason: object) -> StartOffsetsFailed:
+    return StartOffsetsFailed(attempt=effect.attempt, error=unreached(reason), retriable=True, rediscover=True)

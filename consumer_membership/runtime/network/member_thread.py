@@ -14,8 +14,8 @@ from consumer_membership.runtime.guardian.observer import GuardianObserver
 from consumer_membership.runtime.guardian.owner import OF_THIS_PROCESS
 from consumer_membership.runtime.log_lines import ConsumerLines
 from consumer_membership.runtime.mailbox import Mailbox
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.observer import LogObserver, Observer
-from consumer_membership.runtime.network.security import Security
 from consumer_membership.runtime.network.thread import NetworkThread
 from consumer_membership.runtime.ports import MemberPort
 
@@ -31,7 +31,7 @@ def member_thread(
     lines: ConsumerLines | None = None,
 ) -> MemberPort:
     """The real member, on a thread of its own that is not started yet."""
-    security = Security(connection)
+    security = ConnectionSecurity(connection)
     return NetworkThread(
         member=member,
         protocols=protocols,
@@ -45,7 +45,7 @@ def member_thread(
     )
 
 
-def _observer(connection: ConnectionSettings, security: Security) -> Observer:
+def _observer(connection: ConnectionSettings, security: ConnectionSecurity) -> Observer:
     if not connection.crash_guardian:
         return LogObserver()
     return _Observers(LogObserver(), GuardianObserver(OF_THIS_PROCESS.get(), connection, security))

@@ -42,10 +42,10 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.runtime.log_lines import ConsumerLines, RoomLog
 from consumer_membership.runtime.mailbox import Mailbox
-from consumer_membership.runtime.network.classic_client import ClassicClient
+from consumer_membership.runtime.network.cluster import Cluster
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.runtime.network.observer import Observer
-from consumer_membership.runtime.network.security import Security
 from consumer_membership.runtime.ports import MemberFigures
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, CommittedOffsets, TopicPartition
 from consumer_membership.wire.codec import import_layouts
@@ -81,13 +81,13 @@ class NetworkThread:
         to_application: Mailbox[ApplicationEffect],
         progress: Callable[[], tuple[int, int]],
         observer: Observer,
-        security: Security | None = None,
+        security: ConnectionSecurity | None = None,
         lines: ConsumerLines | None = None,
     ) -> None:
         import_layouts(protocols.protocols[0])
         self._member = GroupMember(member, protocols, new_member_id=new_member_id, jitter=random.random)
         self._connection = connection
-        self._security = security or Security(connection)
+        self._security = security or ConnectionSecurity(connection)
         self._lines = lines
         self._start_settings = start
         self._to_application = to_application
@@ -99,7 +99,7 @@ class NetworkThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._starting = threading.RLock()
-        self._client: ClassicClient | None = None
+        self._client: Cluster | None = None
         self._requests: MemberRequests | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._lease_timer: asyncio.TimerHandle | None = None
@@ -183,7 +183,7 @@ class NetworkThread:
         if self._lines is not None:
             self._lines.belong_to_this_thread()
         try:
-            self._client = ClassicClient(self._connection, self._coordinator_lost, self._security, self._broker_silent)
+            self._client = Cluster(self._connection, self._security, self._coordinator_lost, self._broker_silent)
             self._client.pace(lambda: self._member.longest_pause_s(loop.time()))
             self._requests = MemberRequests(self._client, self._member, self._start_settings, self._feed)
             loop.call_later(SAMPLE_S, self._sample)

@@ -21,7 +21,7 @@ from consumer_membership.errors import AuthenticationError, TransportError
 from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.network import tls
 from consumer_membership.runtime.network.addresses import Address, resolve
-from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.version import __version__
 from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.connection import (
@@ -61,7 +61,7 @@ class BrokerConnection(asyncio.Protocol):
         self,
         peer: str,
         settings: ConnectionSettings,
-        security: Security,
+        security: ConnectionSecurity,
         mechanism: Mechanism | None = None,
         traffic: Traffic | None = None,
     ) -> None:
@@ -239,7 +239,7 @@ async def connect(
     host: str,
     port: int,
     settings: ConnectionSettings,
-    security: Security,
+    security: ConnectionSecurity,
     *,
     traffic: Traffic | None = None,
     on_silence: Callable[[str], None] = lambda _: None,
@@ -273,7 +273,7 @@ async def _open(
     peer: str,
     address: Address,
     settings: ConnectionSettings,
-    security: Security,
+    security: ConnectionSecurity,
     *,
     traffic: Traffic | None,
     on_silence: Callable[[str], None],

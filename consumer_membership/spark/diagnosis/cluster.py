@@ -19,7 +19,7 @@ from consumer_membership.admin import MemberDescription, MemberIdentity
 from consumer_membership.admin.refusals import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED, TOPIC_FORBIDDEN
 from consumer_membership.config import ConnectionSettings, ConsumerConfig, TlsSettings
 from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
-from consumer_membership.runtime.network.group_client import BrokerRefusal, GroupClient, GroupDescription
+from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
 from consumer_membership.spark.diagnosis.examination import Endpoint
 from consumer_membership.types import BrokerAddress, GroupProtocol
 
@@ -110,15 +110,17 @@ def cluster_facts(
 
     async def ask() -> ClusterFacts:
         try:
-            client = GroupClient(settings)
+            cluster = Cluster(settings)
         except ConfigurationError as refused:
             return ClusterFacts(bootstrap=bootstrap, wanted=wanted, failure=str(refused))
         try:
-            return await _Questions(client, bootstrap, wanted, checked.cluster_config(), timeout_s).ask(topics, group)
+            return await _Questions(GroupClient(cluster), bootstrap, wanted, checked.cluster_config(), timeout_s).ask(
+                topics, group
+            )
         except MembershipError as error:
             return ClusterFacts(bootstrap=bootstrap, wanted=wanted, failure=str(error))
         finally:
-            await client.close()
+            await cluster.close()
 
     # In a thread of its own: notebooks have an asyncio loop in theirs.
     with ThreadPoolExecutor(1, "consumer-membership-check") as thread:
@@ -157,7 +159,7 @@ class _Questions:
         self._deadline = self._clock() + timeout_s
 
     async def ask(self, topics: Sequence[str], group: str | None) -> ClusterFacts:
-        brokers = await self._client.brokers(self._left_s())
+        brokers = await self._client.cluster.brokers(self._left_s())
         return ClusterFacts(
             bootstrap=self._bootstrap,
             wanted=self._wanted,
@@ -207,7 +209,7 @@ class _Questions:
             return await self._client.describe_classic_group(coordinator, name, self._left_s())
 
     async def _persist(self, name: str, ask: Callable[[BrokerAddress], Awaitable[AnswerT]]) -> AnswerT:
-        return await self._client.with_coordinator(name, "the group", self._left_s(), lambda at, _: ask(at))
+        return await self._client.cluster.with_coordinator(name, "the group", self._left_s(), lambda at, _: ask(at))
 
     def _left_s(self) -> float:
         return max(0.0, self._deadline - self._clock())

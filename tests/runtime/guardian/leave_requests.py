@@ -20,7 +20,7 @@ from consumer_membership.runtime.guardian.leave_requests import Address, Will
 from consumer_membership.runtime.guardian.leaving import Outcome, leave
 from consumer_membership.runtime.guardian.observer import GuardianObserver
 from consumer_membership.runtime.guardian.owner import Guardian
-from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.types import BrokerAddress, GroupProtocol
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker
 
@@ -76,7 +76,7 @@ def will(
     picture = view(
         coordinator=coordinator, member_id=member_id, instance_id=instance_id, protocol=protocol, group_id=group_id
     )
-    security = Security(replace(settings, tls=None))
+    security = ConnectionSecurity(replace(settings, tls=None))
     GuardianObserver(noted, settings, security).observed(TimePassed(), (), picture)
     ((_, made),) = noted.told
     assert made is not None

@@ -12,7 +12,7 @@ from consumer_membership.membership.events import TimePassed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.observer import CLASSIC_GUARDED, GUARDED, GuardianObserver
-from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from consumer_membership.wire.versions import SPOKEN, Api
 from tests.runtime.guardian.leave_requests import NotedGuardian, view
@@ -29,7 +29,7 @@ CLASSIC = GroupProtocol.CLASSIC
 def told_of(*views: MembershipView) -> NotedGuardian:
     """A guardian that was told of these pictures of one member."""
     noted = NotedGuardian()
-    observer = GuardianObserver(noted, SETTINGS, Security(SETTINGS))
+    observer = GuardianObserver(noted, SETTINGS, ConnectionSecurity(SETTINGS))
     for picture in views:
         observer.observed(TimePassed(), (), picture)
     return noted
@@ -191,7 +191,7 @@ def test_will_has_the_credentials_of_the_moment_and_is_told_again_with_others() 
     """`set_sasl_credentials`: at the next event, and only where they are others."""
     noted = NotedGuardian()
     settings = replace(SETTINGS, sasl=SASL)
-    security = Security(settings)
+    security = ConnectionSecurity(settings)
     observer = GuardianObserver(noted, settings, security)
     for username, password in (("alice", "hunter2"), ("alice", "hunter2"), ("alice", "hunter3"), ("bob", "hunter3")):
         security.set_credentials(username, password)
@@ -214,7 +214,7 @@ def test_paths_mean_the_folder_in_which_the_member_began(tmp_path: Path, monkeyp
     settings = replace(SETTINGS, tls=tls)
     noted = NotedGuardian()
     monkeypatch.chdir(tmp_path)
-    observer = GuardianObserver(noted, settings, Security(SETTINGS))
+    observer = GuardianObserver(noted, settings, ConnectionSecurity(SETTINGS))
     monkeypatch.chdir("/")
     observer.observed(TimePassed(), (), view())
     ((_, will),) = noted.told

@@ -27,7 +27,8 @@ from consumer_membership.membership.classic.exchanges import (
 )
 from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.effects import CommitOffsets
-from consumer_membership.runtime.network.classic_client import ClassicClient
+from consumer_membership.runtime.network import cluster as network
+from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.types import NO_MEMBER_ID, BrokerAddress, OffsetAndMetadata, TopicPartition
 from tests.runtime.clients import PATIENCE_S, settings
 from tests.support.kafka import unique
@@ -63,7 +64,7 @@ class Member:
 
     def __init__(self, cluster: Cluster, group: str, instance_id: str | None = None) -> None:
         pairs = (server.rsplit(":", 1) for server in cluster.bootstrap_servers.split(","))
-        self.client = ClassicClient(settings(*((host, int(port)) for host, port in pairs)))
+        self.client = network.Cluster(settings(*((host, int(port)) for host, port in pairs)))
         self.cluster, self.group, self.name, self.instance_id = cluster, group, "range", instance_id
         self.member_id = NO_MEMBER_ID
         self.generation = -1
@@ -96,7 +97,7 @@ class Member:
                 ),
                 reason="a test",
             )
-            event = await self.client.join(await self.coordinator(), self.group, order, PATIENCE_S)
+            event = await exchange(self.client, await self.coordinator(), self.group, order, PATIENCE_S)
             if isinstance(event, JoinRejected) and event.verdict is ClassicVerdict.RETRY:
                 await asyncio.sleep(0.05)
                 continue
@@ -136,7 +137,7 @@ class Member:
             protocol_name=self.name,
             assignments=assignments,
         )
-        event = await self.client.sync(await self.coordinator(), self.group, order, PATIENCE_S)
+        event = await exchange(self.client, await self.coordinator(), self.group, order, PATIENCE_S)
         if isinstance(event, SyncAnswered):
             self.owned = event.assignment
         return event
@@ -146,7 +147,7 @@ class Member:
         order = SendClassicHeartbeat(
             request_id=3, generation=self.generation, member_id=self.member_id, instance_id=self.instance_id
         )
-        outcome = await self.client.classic_heartbeat(await self.coordinator(), self.group, order, PATIENCE_S)
+        outcome = await exchange(self.client, await self.coordinator(), self.group, order, PATIENCE_S)
         if isinstance(outcome, ClassicHeartbeatRejected):
             return outcome.verdict
         assert isinstance(outcome, ClassicHeartbeatAnswered), outcome
@@ -166,7 +167,7 @@ class Member:
         order = SendClassicLeave(
             request_id=4, member_id=self.member_id, instance_id=self.instance_id, reason="a test is over"
         )
-        left = await self.client.leave(await self.coordinator(), self.group, order, PATIENCE_S)
+        left = await exchange(self.client, await self.coordinator(), self.group, order, PATIENCE_S)
         if self.cluster.reads_leaves:
             assert left == ClassicLeft(request_id=4)
         else:
@@ -181,7 +182,7 @@ class Member:
             member_epoch=generation,
             instance_id=self.instance_id,
         )
-        event = await self.client.classic_commit(await self.coordinator(), self.group, order, PATIENCE_S)
+        event = await exchange(self.client, await self.coordinator(), self.group, order, PATIENCE_S, is_classic=True)
         assert isinstance(event, ClassicCommitAnswered), event
         return event
 

@@ -12,8 +12,8 @@ import pytest
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network import connections, transport
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.connections import Connections, Purpose
-from consumer_membership.runtime.network.security import Security
 from consumer_membership.types import BrokerAddress
 from tests.runtime.clients import PATIENCE_S, node, settings
 from tests.support.ports import listening, unused_port
@@ -33,7 +33,7 @@ def with_connections(
 
     async def run() -> ResultT:
         wanted = known or settings()
-        pool = Connections(wanted, Security(wanted), lambda *_: None, on_silence)
+        pool = Connections(wanted, ConnectionSecurity(wanted), lambda *_: None, on_silence)
         try:
             return await act(pool)
         finally:

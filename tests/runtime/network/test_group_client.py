@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from consumer_membership.errors import TransportError
-from consumer_membership.runtime.network.broker_client import BrokerClient, BrokerRefusal
+from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.group_client import GroupClient, GroupDescription, MemberIdentity
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
 from tests.runtime.clients import (
@@ -44,8 +44,8 @@ def asked(
     """What one question to a scripted coordinator leads to."""
     with ScriptedBroker(scripted, versions=versions) as broker:
 
-        async def act(client: BrokerClient) -> ResultT:
-            return await ask(client, node(broker))
+        async def act(client: Cluster) -> ResultT:
+            return await ask(GroupClient(client), node(broker))
 
         return with_client(broker.servers, act)
 
@@ -101,8 +101,8 @@ def test_lookup_gives_up_a_connection_that_does_not_answer_in_its_time() -> None
 
     async def look_up_twice(client: GroupClient, _: BrokerAddress) -> BrokerAddress:
         with pytest.raises(TransportError):
-            await client.find_coordinator("g", 0.05)
-        return await client.find_coordinator("g", PATIENCE_S)
+            await client.cluster.find_coordinator("g", 0.05)
+        return await client.cluster.find_coordinator("g", PATIENCE_S)
 
     assert asked(first_connection_is_dead, look_up_twice).node_id == 1
     assert len(set(silent)) == 2
@@ -129,12 +129,16 @@ def test_everything_committed() -> None:
 def test_configuration_comes_from_any_broker() -> None:
     """And a refusal of it is one, with the group's name."""
     settings = {"consumer.session.timeout.ms": "45000"}
-    found = asked(answers(configs=config_answer(settings)), lambda client, _: client.group_config("g", PATIENCE_S))
+    found = asked(
+        answers(configs=config_answer(settings)), lambda client, _: client.cluster.group_config("g", PATIENCE_S)
+    )
     assert found == settings
     with pytest.raises(BrokerRefusal, match="Not authorized to access group: g"):
-        asked(answers(configs=config_answer({}, code=30)), lambda client, _: client.group_config("g", PATIENCE_S))
+        asked(
+            answers(configs=config_answer({}, code=30)), lambda client, _: client.cluster.group_config("g", PATIENCE_S)
+        )
     with pytest.raises(TransportError):
-        asked(answers(configs=DROP), lambda client, _: client.group_config("g", 0.02))
+        asked(answers(configs=DROP), lambda client, _: client.cluster.group_config("g", 0.02))
 
 
 def test_one_partition_without_leader_keeps_no_other_back() -> None:
@@ -159,9 +163,12 @@ def test_coordinator_that_moved_is_looked_up_and_asked_again() -> None:
             return consumer_group(code=16)
         return consumer_group(code=14) if len(broker.requests(DESCRIBE)) == 2 else consumer_group()
 
-    async def act(client: BrokerClient) -> GroupDescription:
+    async def act(client: Cluster) -> GroupDescription:
         return await client.with_coordinator(
-            "g", "the group", PATIENCE_S, lambda at, left_s: client.describe_consumer_group(at, "g", left_s)
+            "g",
+            "the group",
+            PATIENCE_S,
+            lambda at, left_s: GroupClient(client).describe_consumer_group(at, "g", left_s),
         )
 
     with ScriptedBroker(answers(describe=describe), nodes=2) as broker:
@@ -172,9 +179,9 @@ def test_coordinator_that_moved_is_looked_up_and_asked_again() -> None:
 def test_asking_ends_with_the_last_refusal_when_time_is_over() -> None:
     """A coordinator that stays loading is said to be loading."""
 
-    async def act(client: BrokerClient, time_s: float) -> GroupDescription:
+    async def act(client: Cluster, time_s: float) -> GroupDescription:
         return await client.with_coordinator(
-            "g", "the group", time_s, lambda at, left_s: client.describe_consumer_group(at, "g", left_s)
+            "g", "the group", time_s, lambda at, left_s: GroupClient(client).describe_consumer_group(at, "g", left_s)
         )
 
     with ScriptedBroker(answers(describe=consumer_group(code=14))) as broker:

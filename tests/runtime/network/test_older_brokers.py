@@ -13,9 +13,10 @@ from consumer_membership.devbroker import Way
 from consumer_membership.devbroker.request import CLASSIC_VERSIONS
 from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.membership.classic.exchanges import ClassicHeartbeatAnswered, ClassicVerdict
-from consumer_membership.runtime.network.broker_client import BrokerRefusal
+from consumer_membership.runtime.network.cluster import BrokerRefusal
+from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, GroupProtocol, OffsetAndMetadata
-from consumer_membership.wire.cluster import topics_of
+from consumer_membership.wire.metadata import topics_of
 from tests.runtime.clients import PATIENCE_S
 from tests.runtime.network.classic_members import SESSION_S, Cluster, Member, with_members
 from tests.support.kafka import create_topic, produce, unique
@@ -72,10 +73,18 @@ def test_member_lives_with_an_older_broker(older: Older) -> None:
         assert (committed.membership, set(committed.answer.errors.values())) == (None, {None})
         coordinator, client, group = await member.coordinator(), member.client, member.group
         at_one = dict.fromkeys(everything, OffsetAndMetadata(offset=1))
-        fetched = await client.fetch_committed(coordinator, group, everything, NO_MEMBER_ID, NO_EPOCH, True, PATIENCE_S)
+        fetched = await GroupClient(client).fetch_committed(
+            coordinator,
+            group,
+            everything,
+            member_id=NO_MEMBER_ID,
+            member_epoch=NO_EPOCH,
+            require_stable=True,
+            timeout_s=PATIENCE_S,
+        )
         assert fetched == at_one
-        assert await client.all_committed(coordinator, group, PATIENCE_S) == at_one
-        described = await client.describe_classic_group(coordinator, group, PATIENCE_S)
+        assert await GroupClient(client).all_committed(coordinator, group, PATIENCE_S) == at_one
+        described = await GroupClient(client).describe_classic_group(coordinator, group, PATIENCE_S)
         assert (described.protocol, described.state, described.assignor) == (GroupProtocol.CLASSIC, "Stable", "range")
         assert [(one.member_id, one.assignment) for one in described.members] == [(member.member_id, everything)]
         await member.leave()
@@ -109,15 +118,15 @@ def test_older_brokers_tell_topics_and_offsets(older: Older) -> None:
     everything = older.cluster.partitions(0, 1, 2, 3)
 
     async def act(member: Member) -> None:
-        found = topics_of(await member.client.cluster({older.cluster.topic}), frozenset({older.cluster.topic}))
+        found = topics_of(await member.client.metadata({older.cluster.topic}), frozenset({older.cluster.topic}))
         racks = {} if older.is_narrowed else dict.fromkeys(everything, frozenset({"a"}))
         assert found == Topics(partitions={older.cluster.topic: 4}, racks=racks)
         for read_committed in (False, True):
             for timestamp, offset in ((-2, 0), (-1, 1), (0, 0)):
                 asked = dict.fromkeys(everything, timestamp)
-                assert await member.client.list_offsets(asked, read_committed, PATIENCE_S) == dict.fromkeys(
-                    everything, offset
-                )
+                assert await member.client.list_offsets(
+                    asked, read_committed=read_committed, timeout_s=PATIENCE_S
+                ) == dict.fromkeys(everything, offset)
 
     with_members(older.cluster, 1, act)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from consumer_membership.errors import TransportError
-from consumer_membership.runtime.network.broker_client import BrokerClient
+from consumer_membership.runtime.network.cluster import Cluster
 from tests.runtime.clients import answers, with_client
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker
 
@@ -48,7 +48,7 @@ def test_script_that_raises_fails_the_test() -> None:
     def wrong(_: Received) -> Answer:
         raise ValueError("no such group")
 
-    async def ask(client: BrokerClient) -> None:
+    async def ask(client: Cluster) -> None:
         with pytest.raises(TransportError, match="the peer closed the connection"):
             await client.find_coordinator("g", PATIENCE_S)
 

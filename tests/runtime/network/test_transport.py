@@ -15,7 +15,7 @@ from consumer_membership.config import AddressFamily, ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.runtime.network import transport
-from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.transport import BrokerConnection, RequestTimedOutError, connect
 from consumer_membership.wire import requests
 from consumer_membership.wire.codec import Call
@@ -49,7 +49,7 @@ def heartbeat(connection: BrokerConnection, epoch: int = 5) -> Call:
 
 async def connected(broker: ScriptedBroker, settings: ConnectionSettings = SETTINGS) -> BrokerConnection:
     """A connection to the broker's first node."""
-    return await connect(*broker.servers[0], settings, Security(settings))
+    return await connect(*broker.servers[0], settings, ConnectionSecurity(settings))
 
 
 # ---- asking ----------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_close_from_this_side_fails_who_waits_and_tells_nobody_else() -> None:
 def refusal(host: str, port: int, settings: ConnectionSettings = SETTINGS) -> str:
     """The text of the error with which connecting fails."""
     with pytest.raises(TransportError) as caught:
-        asyncio.run(connect(host, port, settings, Security(settings)))
+        asyncio.run(connect(host, port, settings, ConnectionSecurity(settings)))
     return str(caught.value)
 
 
@@ -305,7 +305,7 @@ def test_all_addresses_of_a_host_are_tried(monkeypatch: pytest.MonkeyPatch) -> N
     """A name with several addresses: one on which nothing listens does not hide the next."""
 
     async def run() -> None:
-        await (await connect("broker.example", broker.servers[0][1], SETTINGS, Security(SETTINGS))).close()
+        await (await connect("broker.example", broker.servers[0][1], SETTINGS, ConnectionSecurity(SETTINGS))).close()
 
     with ScriptedBroker() as broker:
         resolve_to(monkeypatch, broker.servers[0][1], "::1", "127.0.0.1")

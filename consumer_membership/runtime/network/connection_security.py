@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import assert_never
 
-from consumer_membership.config import ConnectionSettings, SaslMechanism, SaslSettings, Token
+from consumer_membership.config import ConnectionSettings, SaslMechanism, SaslSettings
 from consumer_membership.errors import AuthenticationError, InternalError
+from consumer_membership.runtime.network.daemon_thread import in_daemon_thread
 from consumer_membership.runtime.network.passwords import password_mechanism
 from consumer_membership.runtime.network.tls import tls_context
 from consumer_membership.wire.sasl import Mechanism, OAuthBearer
 
 
-class Security:
+class ConnectionSecurity:
     """Made once for a client, before it connects; `tls` is None where nothing is encrypted.
 
     Raises:
@@ -60,25 +57,7 @@ async def _made(sasl: SaslSettings) -> Mechanism:
         case SaslMechanism.OAUTHBEARER:
             if sasl.token is None:
                 raise InternalError("OAUTHBEARER was configured without a source of tokens")
-            token = await _in_a_thread(sasl.token)
+            token = await in_daemon_thread("oauth_cb", sasl.token)
             return OAuthBearer(token.value, token.extensions)
         case _:
             assert_never(sasl.mechanism)
-
-
-async def _in_a_thread(call: Callable[[], Token]) -> Token:
-    """What the call returns: an application's callback, which may take long, or for ever.
-
-    In a daemon thread: neither the loop's end nor the process's waits for it, as they do for asyncio's own threads.
-    """
-    answer: Future[Token] = Future()
-
-    def run() -> None:
-        answer.set_running_or_notify_cancel()
-        try:
-            answer.set_result(call())
-        except Exception as error:  # noqa: BLE001 - the application's; whoever waits raises it
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="oauth_cb", daemon=True).start()
-    return await asyncio.wrap_future(answer)

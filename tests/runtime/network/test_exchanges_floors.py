@@ -19,7 +19,10 @@ from consumer_membership.membership.events import (
     HeartbeatRejected,
     Verdict,
 )
-from consumer_membership.runtime.network.broker_client import BrokerClient, BrokerRefusal
+from consumer_membership.runtime.network import cluster as network
+from consumer_membership.runtime.network.cluster import BrokerRefusal
+from consumer_membership.runtime.network.exchanges import exchange
+from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicIdPartition, TopicPartition
 from tests.runtime.clients import PATIENCE_S, settings, with_client
 from tests.support.kafka import create_topic, produce, unique
@@ -77,7 +80,12 @@ class Member:
     """One member of a group, driven by hand."""
 
     def __init__(
-        self, client: BrokerClient, coordinator: BrokerAddress, topic: str, group: str, instance_id: str | None = None
+        self,
+        client: network.Cluster,
+        coordinator: BrokerAddress,
+        topic: str,
+        group: str,
+        instance_id: str | None = None,
     ) -> None:
         self.client, self.coordinator, self.topic, self.group = client, coordinator, topic, group
         self.instance_id = instance_id
@@ -91,7 +99,7 @@ class Member:
             **{"member_id": self.member_id, "member_epoch": self.epoch, "instance_id": self.instance_id, **fields}
         )  # type: ignore[arg-type]  # fields by name
         order = SendHeartbeat(request_id=1, heartbeat=heartbeat)
-        return await self.client.heartbeat(self.coordinator, self.group, order, PATIENCE_S)
+        return await exchange(self.client, self.coordinator, self.group, order, PATIENCE_S)
 
     async def join(self) -> None:
         """Join, and heartbeat until all 4 partitions are assigned; then acknowledge them."""
@@ -121,7 +129,7 @@ class Member:
         )
 
 
-async def joined(client: BrokerClient, cluster: Cluster, instance_id: str | None = None) -> Member:
+async def joined(client: network.Cluster, cluster: Cluster, instance_id: str | None = None) -> Member:
     """A member that owns all partitions of the topic."""
     group = unique("group")
     lookups = AsyncRetrying(
@@ -138,7 +146,7 @@ async def joined(client: BrokerClient, cluster: Cluster, instance_id: str | None
 def test_member_joins_and_leaves(cluster: Cluster) -> None:
     """A member gets all partitions, by ids that Metadata resolves, and leaves with epoch -1."""
 
-    async def act(client: BrokerClient) -> tuple[set[TopicPartition], HeartbeatOutcome]:
+    async def act(client: network.Cluster) -> tuple[set[TopicPartition], HeartbeatOutcome]:
         member = await joined(client, cluster)
         ids = frozenset(partition.topic_id for partition in member.owned)
         names = await client.topic_names(ids | {uuid.uuid4()}, PATIENCE_S)
@@ -155,7 +163,7 @@ def test_member_joins_and_leaves(cluster: Cluster) -> None:
 def test_unknown_member_is_rejected(cluster: Cluster) -> None:
     """UNKNOWN_MEMBER_ID: the verdict is to join anew."""
 
-    async def act(client: BrokerClient) -> HeartbeatOutcome:
+    async def act(client: network.Cluster) -> HeartbeatOutcome:
         member = await joined(client, cluster)
         member.member_id = str(uuid.uuid4())
         return await member.send()
@@ -170,13 +178,18 @@ def test_commits_are_fetched_back(cluster: Cluster) -> None:
     one, other = TopicPartition(cluster.topic, 0), TopicPartition(cluster.topic, 1)
     offset = OffsetAndMetadata(offset=2, metadata="half")
 
-    async def act(client: BrokerClient) -> tuple[object, object, object]:
+    async def act(client: network.Cluster) -> tuple[object, object, object]:
         member = await joined(client, cluster)
         where = (member.coordinator, member.group)
-        good = await client.commit(*where, member.commit({one: offset}, member.epoch), PATIENCE_S)
-        stale = await client.commit(*where, member.commit({one: offset}, member.epoch + 7), PATIENCE_S)
-        fetched = await client.fetch_committed(
-            *where, [one, other], member.member_id, member.epoch, require_stable=True, timeout_s=PATIENCE_S
+        good = await exchange(client, *where, member.commit({one: offset}, member.epoch), PATIENCE_S)
+        stale = await exchange(client, *where, member.commit({one: offset}, member.epoch + 7), PATIENCE_S)
+        fetched = await GroupClient(client).fetch_committed(
+            *where,
+            [one, other],
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            require_stable=True,
+            timeout_s=PATIENCE_S,
         )
         return (
             good,
@@ -195,7 +208,7 @@ def test_ends_and_starts_of_partitions(cluster: Cluster) -> None:
     """ListOffsets of all leaders at once: the ends sum up to the records, the starts are 0."""
     partitions = [TopicPartition(cluster.topic, partition) for partition in range(4)]
 
-    async def act(client: BrokerClient) -> list[list[int]]:
+    async def act(client: network.Cluster) -> list[list[int]]:
         found = [
             await client.list_offsets(dict.fromkeys(partitions, timestamp), read_committed=True, timeout_s=PATIENCE_S)
             for timestamp in (LATEST, EARLIEST)
@@ -209,7 +222,7 @@ def test_ends_and_starts_of_partitions(cluster: Cluster) -> None:
 def test_metadata(cluster: Cluster) -> None:
     """All brokers, and the topic with its partitions and their leaders."""
 
-    async def act(client: BrokerClient) -> tuple[object, ...]:
+    async def act(client: network.Cluster) -> tuple[object, ...]:
         brokers = await client.brokers()
         found = (await client.topics([cluster.topic]))[cluster.topic]
         everything, unknown = await asyncio.gather(client.topics(), client.topics(["nowhere"]))
@@ -228,7 +241,7 @@ def test_holder_of_an_instance_id_is_named(kafka_cluster: Cluster) -> None:
     """UNRELEASED_INSTANCE_ID on a real broker: its words name the member that holds the instance id."""
     instance = unique("instance")
 
-    async def act(client: BrokerClient) -> tuple[str, HeartbeatOutcome]:
+    async def act(client: network.Cluster) -> tuple[str, HeartbeatOutcome]:
         holder = await joined(client, kafka_cluster, instance)
         rival = Member(client, holder.coordinator, holder.topic, holder.group, instance)
         fields = {"rebalance_timeout_s": 60.0, "topics": (holder.topic,), "owned": frozenset[TopicIdPartition]()}

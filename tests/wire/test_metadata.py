@@ -15,9 +15,9 @@ from kio.schema.metadata.v13 import response as metadata_v13
 
 from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
-from consumer_membership.wire import cluster
-from consumer_membership.wire.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
+from consumer_membership.wire import metadata
 from consumer_membership.wire.codec import decode
+from consumer_membership.wire.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from consumer_membership.wire.verdicts import broker_error
 from consumer_membership.wire.versions import Api
 from tests.support.scripted_broker import ZERO
@@ -65,7 +65,7 @@ def metadata_answer(module: Any, *, code: int = 0) -> Any:  # noqa: ANN401
 @both_versions
 def test_metadata(module: Any) -> None:  # noqa: ANN401
     """Brokers and topics by name; -1 becomes None, an unknown id is absent, a topic's error stands with it."""
-    assert cluster.metadata(metadata_answer(module)) == ClusterMetadata(
+    assert metadata.cluster_metadata(metadata_answer(module)) == ClusterMetadata(
         cluster_id="c",
         controller_id=None,
         brokers={
@@ -118,7 +118,7 @@ METADATA_V7 = """
 def test_metadata_of_brokers_without_topic_ids() -> None:
     """Version 7, as the protocol guide has it: racks and leader epochs are there, ids are not."""
     entity = decode(Api.METADATA, 7, bytes.fromhex(METADATA_V7))
-    assert cluster.metadata(entity) == ClusterMetadata(
+    assert metadata.cluster_metadata(entity) == ClusterMetadata(
         cluster_id="c",
         controller_id=1,
         brokers={
@@ -149,7 +149,7 @@ def test_metadata_of_brokers_without_topic_ids() -> None:
 
 def test_metadata_s_own_error() -> None:
     """KIP-1102: from version 13 on the request as a whole may be refused."""
-    assert cluster.metadata(metadata_answer(metadata_v13, code=129)) == BrokerError(
+    assert metadata.cluster_metadata(metadata_answer(metadata_v13, code=129)) == BrokerError(
         code=129, name="REBOOTSTRAP_REQUIRED"
     )
 
@@ -179,21 +179,21 @@ def described(*topics: TopicMetadata, racks: dict[int, str] | None = None) -> Cl
 def test_topics_have_the_racks_of_their_replicas() -> None:
     """KIP-881: a partition is near in the racks of its replicas that have one, whoever leads."""
     found = described(topic("t", (1, 2, 3), (3,)), racks={1: "a", 2: "b", 4: "d"})
-    assert cluster.topics_of(found, frozenset({"t"})) == Topics(
+    assert metadata.topics_of(found, frozenset({"t"})) == Topics(
         partitions={"t": 2}, racks={T0: frozenset({"a", "b"}), T1: frozenset()}
     )
 
 
 def test_topics_of_brokers_without_racks_have_none() -> None:
     """Assignors take an empty mapping for "not aware of racks"."""
-    assert cluster.topics_of(described(topic("t", (1,))), None) == Topics(partitions={"t": 1}, racks={})
+    assert metadata.topics_of(described(topic("t", (1,))), None) == Topics(partitions={"t": 1}, racks={})
 
 
 def test_topics_that_may_not_be_described_are_told_with_the_remedy() -> None:
     """TOPIC_AUTHORIZATION_FAILED, of the topics that were asked for by name; one that is not there is only absent."""
     found = described(topic("t", code=29), topic("u", code=29), topic("v", code=3), topic("w", (1,)))
-    assert dict(cluster.refused_of(found, None)) == {}
-    ((name, error),) = cluster.refused_of(found, frozenset("tvw")).items()
+    assert dict(metadata.refused_of(found, None)) == {}
+    ((name, error),) = metadata.refused_of(found, frozenset("tvw")).items()
     assert (name, error.code) == ("t", 29)
     assert "allow DESCRIBE and READ" in error.message
 
@@ -203,14 +203,14 @@ def test_topic_that_is_being_made_is_there_and_one_that_may_not_be_described_is_
     found = described(
         topic("t", (1,)), *(topic(name, code=code) for name, code in zip("luia", (5, 3, 17, 29), strict=True))
     )
-    assert cluster.present_of(found) == {"t", "l"}
+    assert metadata.present_of(found) == {"t", "l"}
 
 
 def test_internal_topics_are_topics() -> None:
     """Patterns match internal topics, as librdkafka's classic members and brokers do; Java's client does not."""
     found = described(topic("t", (1,)), topic("__x", (1,), is_internal=True), topic("u", (1,)))
-    assert cluster.topics_of(found, None).partitions == {"t": 1, "__x": 1, "u": 1}
-    assert cluster.topics_of(found, frozenset({"t", "__x", "gone"})).partitions == {"t": 1, "__x": 1}
+    assert metadata.topics_of(found, None).partitions == {"t": 1, "__x": 1, "u": 1}
+    assert metadata.topics_of(found, frozenset({"t", "__x", "gone"})).partitions == {"t": 1, "__x": 1}
 
 
 @pytest.mark.parametrize(
@@ -220,13 +220,13 @@ def test_internal_topics_are_topics() -> None:
 )
 def test_topic_with_an_error_that_passes_keeps_its_partitions(code: int, is_there: bool) -> None:  # noqa: FBT001
     """What is without a leader for a moment is not taken from its members; what may not be told of is absent."""
-    partitions = cluster.topics_of(described(topic("t", (1,), (1,), code=code)), frozenset({"t"})).partitions
+    partitions = metadata.topics_of(described(topic("t", (1,), (1,), code=code)), frozenset({"t"})).partitions
     assert partitions == ({"t": 2} if is_there else {})
 
 
 def test_topic_without_partitions_is_absent() -> None:
     """A topic that is being created has an error (LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION) and none yet."""
-    assert cluster.topics_of(described(topic("t", code=5)), None) == Topics(partitions={})
+    assert metadata.topics_of(described(topic("t", code=5)), None) == Topics(partitions={})
 
 
 def test_partition_that_a_broker_leaves_out_counts() -> None:
@@ -234,14 +234,14 @@ def test_partition_that_a_broker_leaves_out_counts() -> None:
     found = described(topic("t", (1,), (1,), (1,)))
     whole = found.topics["t"]
     last = replace(whole, partitions={2: whole.partitions[2]})
-    assert cluster.topics_of(described(last), None).partitions == {"t": 3}
+    assert metadata.topics_of(described(last), None).partitions == {"t": 3}
 
 
 def test_list_offsets_in_version_2_byte_by_byte() -> None:
     """The protocol guide's layout: throttle time, topics with partition, error, timestamp and offset."""
     frame = "00000005 00000000 00000001 0001 74 00000001 00000001 0000 ffffffffffffffff 0000000000000007"
     entity = decode(Api.LIST_OFFSETS, 2, bytes.fromhex(frame))
-    assert cluster.list_offsets(entity, [T1]) == {T1: 7}
+    assert metadata.list_offsets(entity, [T1]) == {T1: 7}
 
 
 @pytest.mark.parametrize("module", [offsets_v2, offsets_v7])
@@ -261,7 +261,7 @@ def test_list_offsets_by_partition(module: Any) -> None:  # noqa: ANN401
             ),
         ),
     )
-    found = cluster.list_offsets(entity, [T0, T1, TopicPartition("u", 0)])
+    found = metadata.list_offsets(entity, [T0, T1, TopicPartition("u", 0)])
     assert found[T0] == 0
     assert found[T1] == BrokerError(code=6, name="NOT_LEADER_OR_FOLLOWER", message="t [1]")
     left_out = found[TopicPartition("u", 0)]

@@ -17,6 +17,7 @@ from consumer_membership.membership.classic.exchanges import (
     ClassicVerdict,
 )
 from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, TopicPartition
 from tests.runtime.clients import PATIENCE_S, settings, with_client
 from tests.runtime.network.classic_members import SESSION_S, Cluster, Member, with_members
@@ -65,14 +66,14 @@ def test_member_joins_syncs_beats_commits_and_leaves(cluster: Cluster) -> None:
         committed = await member.commit(joined.generation)
         assert (committed.membership, set(committed.answer.errors.values())) == (None, {None})
         coordinator = await member.coordinator()
-        offsets = await member.client.fetch_committed(
+        offsets = await GroupClient(member.client).fetch_committed(
             coordinator,
             member.group,
             everything,
-            NO_MEMBER_ID,
-            NO_EPOCH,
-            True,
-            PATIENCE_S,
+            member_id=NO_MEMBER_ID,
+            member_epoch=NO_EPOCH,
+            require_stable=True,
+            timeout_s=PATIENCE_S,
         )
         assert {found.offset for found in offsets.values() if found} == {1}
         assert offsets.keys() == everything

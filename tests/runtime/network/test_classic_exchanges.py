@@ -23,7 +23,8 @@ from consumer_membership.membership.classic.exchanges import (
     SyncRejected,
 )
 from consumer_membership.membership.events import CommitFailed
-from consumer_membership.runtime.network.classic_client import ClassicClient
+from consumer_membership.runtime.network.cluster import Cluster
+from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.types import BrokerAddress
 from consumer_membership.wire.consumer_protocol import encode_assignment, encode_subscription
 from tests.runtime.clients import (
@@ -76,14 +77,14 @@ def script(**by_api: Callable[[Received], Answer] | Answer) -> Script:
 
 def asked(
     broker: ScriptedBroker,
-    ask: Callable[[ClassicClient, BrokerAddress], Awaitable[ResultT]],
+    ask: Callable[[Cluster, BrokerAddress], Awaitable[ResultT]],
     known: ConnectionSettings | None = None,
     on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
 ) -> ResultT:
     """What a question to a scripted coordinator leads to; the client is closed and leaves no task behind."""
 
     async def run() -> ResultT:
-        client = ClassicClient(known or settings(*broker.servers), on_coordinator_lost)
+        client = Cluster(known or settings(*broker.servers), on_coordinator_lost=on_coordinator_lost)
         try:
             return await ask(client, node(broker))
         finally:
@@ -93,14 +94,14 @@ def asked(
     return asyncio.run(run())
 
 
-async def each(client: ClassicClient, at: BrokerAddress, timeout_s: float = PATIENCE_S) -> list[object]:
+async def each(client: Cluster, at: BrokerAddress, timeout_s: float = PATIENCE_S) -> list[object]:
     """What comes of one request of each kind."""
     return [
-        await client.join(at, "g", join_order(rebalance_timeout_s=0.0), timeout_s),
-        await client.sync(at, "g", sync_order(), timeout_s),
-        await client.classic_heartbeat(at, "g", beat_order(), timeout_s),
-        await client.leave(at, "g", leave_order(), timeout_s),
-        await client.classic_commit(at, "g", commit_of(T0), timeout_s),
+        await exchange(client, at, "g", join_order(rebalance_timeout_s=0.0), timeout_s),
+        await exchange(client, at, "g", sync_order(), timeout_s),
+        await exchange(client, at, "g", beat_order(), timeout_s),
+        await exchange(client, at, "g", leave_order(), timeout_s),
+        await exchange(client, at, "g", commit_of(T0), timeout_s, is_classic=True),
     ]
 
 
@@ -207,7 +208,7 @@ def test_disconnect_is_a_failure_with_its_reason() -> None:
 def test_coordinator_that_is_not_there_is_a_failure() -> None:
     """As when it was just stopped."""
 
-    async def act(client: ClassicClient, at: BrokerAddress) -> list[object]:
+    async def act(client: Cluster, at: BrokerAddress) -> list[object]:
         broker.stop_node(1)
         return await each(client, at)
 
@@ -219,12 +220,12 @@ def test_silence_is_a_failure_after_its_time() -> None:
     """A join waits longer than its rebalance timeout, of which the lapse is cut short here."""
     silent = script(**dict.fromkeys(("sync", "beat", "leave", "commit"), DROP))
 
-    async def act(client: ClassicClient, at: BrokerAddress) -> list[object]:
+    async def act(client: Cluster, at: BrokerAddress) -> list[object]:
         return [
-            await client.sync(at, "g", sync_order(), 0.02),
-            await client.classic_heartbeat(at, "g", beat_order(), 0.02),
-            await client.leave(at, "g", leave_order(), 0.02),
-            await client.classic_commit(at, "g", commit_of(T0), 0.02),
+            await exchange(client, at, "g", sync_order(), 0.02),
+            await exchange(client, at, "g", beat_order(), 0.02),
+            await exchange(client, at, "g", leave_order(), 0.02),
+            await exchange(client, at, "g", commit_of(T0), 0.02, is_classic=True),
         ]
 
     with ScriptedBroker(silent, versions=OFFERED) as broker:
@@ -239,13 +240,13 @@ def test_heartbeats_commits_and_leaves_do_not_wait_behind_a_join() -> None:
     """A broker answers nothing on a connection on which a join waits, so the others have one of their own."""
     gate = Gate()
 
-    async def act(client: ClassicClient, at: BrokerAddress) -> tuple[list[object], object]:
-        joining = asyncio.create_task(client.join(at, "g", LONG, PATIENCE_S))
+    async def act(client: Cluster, at: BrokerAddress) -> tuple[list[object], object]:
+        joining = asyncio.create_task(exchange(client, at, "g", LONG, PATIENCE_S))
         await asyncio.to_thread(broker.wait_for, JOIN)
         others = [
-            await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S),
-            await client.classic_commit(at, "g", commit_of(T0), PATIENCE_S),
-            await client.leave(at, "g", leave_order(), PATIENCE_S),
+            await exchange(client, at, "g", beat_order(), PATIENCE_S),
+            await exchange(client, at, "g", commit_of(T0), PATIENCE_S, is_classic=True),
+            await exchange(client, at, "g", leave_order(), PATIENCE_S),
         ]
         assert not joining.done()
         gate.open()
@@ -264,10 +265,10 @@ def test_join_waits_for_the_group_longer_than_a_request_may_take() -> None:
     """Rules 4.2: the rebalance timeout and 5 s, where that is longer than the request's."""
     gate = Gate()
 
-    async def act(client: ClassicClient, at: BrokerAddress) -> object:
+    async def act(client: Cluster, at: BrokerAddress) -> object:
         # The short time is for the answer, not to connect in.
-        await client.sync(at, "g", sync_order(), PATIENCE_S)
-        joining = asyncio.create_task(client.join(at, "g", LONG, 0.2))
+        await exchange(client, at, "g", sync_order(), PATIENCE_S)
+        joining = asyncio.create_task(exchange(client, at, "g", LONG, 0.2))
         await asyncio.to_thread(broker.wait_for, JOIN)
         done, _ = await asyncio.wait((joining,), timeout=0.3)
         assert not done
@@ -283,13 +284,13 @@ def test_offsets_find_a_connection_that_was_made_while_the_group_gathered() -> N
     """They have another one than the join, which is answered when all have come: it stands by then."""
     gate = Gate()
 
-    async def act(client: ClassicClient, at: BrokerAddress) -> object:
-        joining = asyncio.create_task(client.join(at, "g", LONG, PATIENCE_S))
+    async def act(client: Cluster, at: BrokerAddress) -> object:
+        joining = asyncio.create_task(exchange(client, at, "g", LONG, PATIENCE_S))
         await asyncio.to_thread(broker.wait_for, JOIN)
         await asyncio.to_thread(broker.wait_for, API_VERSIONS, 2)
         gate.open()
         await joining
-        return await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S)
+        return await exchange(client, at, "g", beat_order(), PATIENCE_S)
 
     with ScriptedBroker(script(join=Later(join_answer(), gate), beat=beat_answer()), versions=OFFERED) as broker:
         asked(broker, act)
@@ -305,14 +306,18 @@ def test_next_join_does_not_wait_behind_one_that_was_given_up(kind: str) -> None
     def answer(_: Received) -> Answer:
         return first.pop() if first else join_answer(generation_id=6)
 
-    async def act(client: ClassicClient, at: BrokerAddress) -> object:
-        waits = client.join(at, "g", LONG, PATIENCE_S) if kind == "join" else client.sync(at, "g", sync_order(), 9.0)
+    async def act(client: Cluster, at: BrokerAddress) -> object:
+        waits = (
+            exchange(client, at, "g", LONG, PATIENCE_S)
+            if kind == "join"
+            else exchange(client, at, "g", sync_order(), 9.0)
+        )
         given_up = asyncio.create_task(waits)  # type: ignore[arg-type]  # one of two coroutines
         await asyncio.to_thread(broker.wait_for, JOIN if kind == "join" else SYNC)
         given_up.cancel()
         await asyncio.wait((given_up,))
         assert given_up.cancelled()
-        return await client.join(at, "g", replace(LONG, request_id=8), PATIENCE_S)
+        return await exchange(client, at, "g", replace(LONG, request_id=8), PATIENCE_S)
 
     with ScriptedBroker(script(join=answer, sync=answer), versions=OFFERED) as broker:
         joined = asked(broker, act)
@@ -325,9 +330,9 @@ def test_end_of_the_joins_connection_is_no_loss_of_the_coordinator() -> None:
     """Who joins has an answer that says so; the heartbeats' connection stands."""
     lost: list[str] = []
 
-    async def act(client: ClassicClient, at: BrokerAddress) -> list[object]:
-        failed = await client.join(at, "g", LONG, PATIENCE_S)
-        return [failed, await client.classic_heartbeat(at, "g", beat_order(), PATIENCE_S)]
+    async def act(client: Cluster, at: BrokerAddress) -> list[object]:
+        failed = await exchange(client, at, "g", LONG, PATIENCE_S)
+        return [failed, await exchange(client, at, "g", beat_order(), PATIENCE_S)]
 
     with ScriptedBroker(script(join=DISCONNECT, beat=beat_answer()), versions=OFFERED) as broker:
         events = asked(broker, act, on_coordinator_lost=lambda _, reason: lost.append(reason))

@@ -16,8 +16,8 @@ from consumer_membership.membership.classic.leadership import (
 )
 from consumer_membership.membership.classic.settings import ClassicSettings
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.runtime.network.classic_client import ClassicClient
-from consumer_membership.runtime.network.classic_requests import ClassicRequests
+from consumer_membership.runtime.network.cluster import Cluster
+from consumer_membership.runtime.network.leader_requests import LeaderRequests
 from consumer_membership.types import GroupProtocol, TopicPartition
 from tests.membership.classic.scene import Plan
 
@@ -48,13 +48,13 @@ class Listening(Plan):
         self.heard.append(("end", generation))
 
 
-def requests_of(assignor: Listening) -> ClassicRequests:
+def requests_of(assignor: Listening) -> LeaderRequests:
     """What performs the orders of a member with this assignor; it asks no broker."""
     protocols = ProtocolSettings(
         classic=ClassicSettings(assignors=(assignor,)), protocols=(GroupProtocol.CLASSIC,), reason="a test"
     )
     member = GroupMember(MemberSettings(group_id="g"), protocols, new_member_id=lambda: "m", jitter=lambda: 0.5)
-    return ClassicRequests(ClassicClient.__new__(ClassicClient), member)
+    return LeaderRequests(Cluster.__new__(Cluster), member)
 
 
 def order(number: int) -> NotifyAssignor:
@@ -74,7 +74,7 @@ def done(work: Coroutine[object, object, ResultT]) -> ResultT:
 def test_it_hears_on_a_thread_of_its_own() -> None:
     """The share as the leader gave it; the loop's thread goes on meanwhile."""
     assignor = Listening()
-    answer = done(requests_of(assignor).answer_to(order(3)))
+    answer = done(requests_of(assignor).notify_assignor(order(3)))
     assert (answer, assignor.assignments) == (AssignorNotified(request_id=3), [SHARE])
     assert threading.get_ident() not in assignor.threads
 
@@ -86,7 +86,7 @@ def test_it_hears_of_one_assignment_after_the_other() -> None:
 
     async def both() -> list[object]:
         requests = requests_of(assignor)
-        tasks = [asyncio.create_task(requests.answer_to(order(number))) for number in (1, 2)]
+        tasks = [asyncio.create_task(requests.notify_assignor(order(number))) for number in (1, 2)]
         # The first one is on its thread by then, or comes before the second one all the same.
         asyncio.get_running_loop().call_soon(assignor.may_go_on.set)
         return list(await asyncio.gather(*tasks))
@@ -97,7 +97,7 @@ def test_it_hears_of_one_assignment_after_the_other() -> None:
 
 def test_what_it_raises_is_told_with_its_name() -> None:
     """As what assign() raises."""
-    answer = done(requests_of(Listening(KeyError("standby"))).answer_to(order(4)))
+    answer = done(requests_of(Listening(KeyError("standby"))).notify_assignor(order(4)))
     assert isinstance(answer, AssignmentFailed)
     assert answer.generation == 4
     assert answer.error.message == "on_assignment() of the assignor 'plan' failed: KeyError: 'standby'"

@@ -10,18 +10,20 @@ import pytest
 
 from consumer_membership.config import ConnectionSettings, SaslMechanism, SaslSettings, Token
 from consumer_membership.errors import AuthenticationError
-from consumer_membership.runtime.network.security import Security
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 
 TOKEN = Token(value="abc.def.", expires_at=0.0, extensions={"tenant": "blue"})
 
 
-def security(mechanism: SaslMechanism, username: str = "alice", token: Callable[[], Token] | None = None) -> Security:
+def security(
+    mechanism: SaslMechanism, username: str = "alice", token: Callable[[], Token] | None = None
+) -> ConnectionSecurity:
     """What such a configuration makes of it."""
     sasl = SaslSettings(mechanism=mechanism, username=username, password="secret", token=token)  # noqa: S106
-    return Security(ConnectionSettings(bootstrap_servers=(), sasl=sasl))
+    return ConnectionSecurity(ConnectionSettings(bootstrap_servers=(), sasl=sasl))
 
 
-def begun(made: Security) -> tuple[str, bytes]:
+def begun(made: ConnectionSecurity) -> tuple[str, bytes]:
     """The name of the next authentication's mechanism, and its first message."""
     mechanism = asyncio.run(made.mechanism())
     assert mechanism is not None
@@ -30,7 +32,7 @@ def begun(made: Security) -> tuple[str, bytes]:
 
 def test_nobody_is_told_anything_where_nothing_is_configured() -> None:
     """A plaintext connection is neither encrypted nor authenticated."""
-    made = Security(ConnectionSettings(bootstrap_servers=()))
+    made = ConnectionSecurity(ConnectionSettings(bootstrap_servers=()))
     assert made.tls is None
     assert asyncio.run(made.mechanism()) is None
 

@@ -53,7 +53,7 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata]
 
 
-def metadata(message: Message) -> ClusterMetadata | BrokerError:
+def cluster_metadata(message: Message) -> ClusterMetadata | BrokerError:
     """What a Metadata answer says, or the error of the whole request (version 13)."""
     code = int(getattr(message, "error_code", _SUCCESS))
     if code != _SUCCESS:

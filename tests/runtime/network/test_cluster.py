@@ -16,8 +16,9 @@ from consumer_membership.errors import TransportError
 from consumer_membership.membership.events import (
     HeartbeatFailed,
 )
-from consumer_membership.runtime.network import cluster_client
-from consumer_membership.runtime.network.broker_client import BrokerClient, BrokerRefusal
+from consumer_membership.runtime.network import cluster as network
+from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
+from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.types import BrokerAddress
 from tests.runtime.clients import (
     FIND,
@@ -72,7 +73,7 @@ def test_bootstrap_that_fails_names_every_server_and_reason() -> None:
 def test_known_brokers_are_used_when_the_bootstrap_server_is_gone() -> None:
     """The cluster's own list, learned at the first contact, outlives the bootstrap server."""
 
-    async def act(client: BrokerClient) -> tuple[BrokerAddress, ...]:
+    async def act(client: Cluster) -> tuple[BrokerAddress, ...]:
         await client.brokers()
         await asyncio.to_thread(broker.stop_node, 1)
         return await client.brokers()
@@ -84,7 +85,7 @@ def test_known_brokers_are_used_when_the_bootstrap_server_is_gone() -> None:
 def test_brokers_are_learned_behind_the_first_question() -> None:
     """A lookup does not wait for the cluster's list; the client has it all the same when the server is gone."""
 
-    async def act(client: BrokerClient) -> tuple[BrokerAddress, ...]:
+    async def act(client: Cluster) -> tuple[BrokerAddress, ...]:
         await client.find_coordinator("g")
         await asyncio.to_thread(broker.wait_for, METADATA)
         asked = [request.api_key for request in broker.requests()]
@@ -101,10 +102,10 @@ def test_brokers_are_learned_behind_the_first_question() -> None:
 def test_brokers_are_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks for metadata at once has learned the brokers."""
 
-    async def act(client: BrokerClient) -> None:
-        monkeypatch.setattr(cluster_client, "_LEARN_AFTER_S", PATIENCE_S)
+    async def act(client: Cluster) -> None:
+        monkeypatch.setattr(network, "_LEARN_AFTER_S", PATIENCE_S)
         await client.brokers()
-        monkeypatch.setattr(cluster_client, "_LEARN_AFTER_S", 0.0)
+        monkeypatch.setattr(network, "_LEARN_AFTER_S", 0.0)
         await client._learn_brokers()
 
     with ScriptedBroker() as broker:
@@ -115,7 +116,7 @@ def test_brokers_are_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_client_bootstraps_again_when_all_known_brokers_are_gone() -> None:
     """A cluster that moved altogether is found through bootstrap.servers."""
 
-    async def act(client: BrokerClient) -> tuple[BrokerAddress, ...]:
+    async def act(client: Cluster) -> tuple[BrokerAddress, ...]:
         await client.brokers()
         await asyncio.to_thread(broker.disconnect, 1)
         broker.advertised.clear()
@@ -128,7 +129,7 @@ def test_client_bootstraps_again_when_all_known_brokers_are_gone() -> None:
 
 def test_rebootstrap_required_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     """KIP-1102: the broker says that what the client knows is stale; it asks again instead of failing."""
-    monkeypatch.setattr(cluster_client, "_LEARN_AFTER_S", PATIENCE_S)
+    monkeypatch.setattr(network, "_LEARN_AFTER_S", PATIENCE_S)
 
     def metadata(_: Received) -> Answer:
         if len(broker.requests(METADATA)) != 1:
@@ -145,9 +146,9 @@ def test_rebootstrap_required_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None
 def test_unreachable_broker_is_left_alone_during_its_backoff(caplog: pytest.LogCaptureFixture) -> None:
     """reconnect.backoff.ms: a second request fails at once with the first one's reason; the log says it once."""
 
-    async def act(client: BrokerClient) -> list[str]:
+    async def act(client: Cluster) -> list[str]:
         coordinator = BrokerAddress(node_id=1, host="127.0.0.1", port=port)
-        outcomes = [await client.heartbeat(coordinator, "g", beat(), PATIENCE_S) for _ in range(3)]
+        outcomes = [await exchange(client, coordinator, "g", beat(), PATIENCE_S) for _ in range(3)]
         return [outcome.reason for outcome in outcomes if isinstance(outcome, HeartbeatFailed)]
 
     with unused_port() as port, caplog.at_level(logging.DEBUG, logger="consumer_membership.network"):
@@ -161,7 +162,7 @@ def test_unreachable_broker_is_left_alone_during_its_backoff(caplog: pytest.LogC
 def test_broker_is_tried_again_after_its_backoff() -> None:
     """A broker that comes back is used again, without anybody asking for it."""
 
-    async def act(client: BrokerClient) -> tuple[BrokerAddress, ...]:
+    async def act(client: Cluster) -> tuple[BrokerAddress, ...]:
         asked = asyncio.create_task(client.brokers())
         await asyncio.to_thread(broker.start_node, 1)
         return await asked

@@ -1,7 +1,7 @@
 """Any broker of the cluster, asked for what anybody may ask: brokers, topics, leaders and their offsets.
 
-It finds brokers (bootstrap, then Metadata) and tries until the caller's time is over. `broker_client` adds what only a
-member asks.
+It finds brokers (bootstrap, then Metadata) and tries until the caller's time is over. `coordinator_call` is the one way
+to a coordinator: `group_client` asks about a group over it, `exchanges` sends a member's requests.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
@@ -18,13 +18,13 @@ from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, MembershipError, TransportError, UnsupportedProtocolError
 from consumer_membership.runtime.failures import logger
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.connections import BrokerTraffic, Connections, Purpose
-from consumer_membership.runtime.network.security import Security
 from consumer_membership.runtime.network.transport import BrokerConnection, RequestTimedOutError
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
-from consumer_membership.wire import cluster, requests
-from consumer_membership.wire.cluster import ClusterMetadata, TopicMetadata
+from consumer_membership.wire import answers, requests
 from consumer_membership.wire.codec import Call, ErrorCode, Message
+from consumer_membership.wire.metadata import ClusterMetadata, TopicMetadata, cluster_metadata, list_offsets
 from consumer_membership.wire.verdicts import broker_error, is_retriable
 from consumer_membership.wire.versions import BrokerVersions
 
@@ -51,25 +51,33 @@ class BrokerRefusal(MembershipError):  # noqa: N818  # a refusal, as against a f
 
 
 _Offset: TypeAlias = int | BrokerRefusal | TransportError
-_BuildMetadata: TypeAlias = Callable[[BrokerVersions], Call]
 
 #: Why a client that was given no address finds no broker.
 NO_SERVERS = "bootstrap.servers is not set, so no broker can be looked for; give at least one HOST:PORT"
 
 
-class ClusterClient:
+class Cluster:
     """The brokers of one cluster; every method belongs to the loop that called the first one.
 
-    `security`: what its owner made of the same settings; None: it is made here.
+    `security`: what its owner made of the same settings; None: it is made here. `on_coordinator_lost` is called when
+    the connection to a coordinator ended by itself while nothing was in flight; a request that was in flight has an
+    answer that says so. `on_silence` is called when a broker takes a connection and says nothing.
 
     Raises:
         ConfigurationError: what TLS needs cannot be read.
     """
 
-    def __init__(self, settings: ConnectionSettings, security: Security | None = None) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        security: ConnectionSecurity | None = None,
+        on_coordinator_lost: Callable[[BrokerAddress, str], None] | None = None,
+        on_silence: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._settings = settings
+        self._on_coordinator_lost = on_coordinator_lost
         self._connections = Connections(
-            settings, security or Security(settings), self._connection_lost, self._connection_silent
+            settings, security or ConnectionSecurity(settings), self._connection_lost, on_silence
         )
         self._brokers: Mapping[int, BrokerAddress] = {}
         self._learning: asyncio.Task[None] | None = None
@@ -98,7 +106,7 @@ class ClusterClient:
         Raises:
             BrokerRefusal, TransportError: none told within `timeout_s` (None: socket.timeout.ms).
         """
-        found = await self.cluster((), timeout_s)
+        found = await self.metadata((), timeout_s)
         return tuple(found.brokers.values())
 
     async def topics(
@@ -109,9 +117,9 @@ class ClusterClient:
         Raises:
             BrokerRefusal, TransportError: no broker told within `timeout_s` (None: socket.timeout.ms).
         """
-        return (await self.cluster(names, timeout_s)).topics
+        return (await self.metadata(names, timeout_s)).topics
 
-    async def cluster(self, names: Iterable[str] | None, timeout_s: float | None = None) -> ClusterMetadata:
+    async def metadata(self, names: Iterable[str] | None, timeout_s: float | None = None) -> ClusterMetadata:
         """The cluster's id, controller and brokers, and the topics of these names (None: all).
 
         Raises:
@@ -140,7 +148,8 @@ class ClusterClient:
     async def list_offsets(
         self,
         partitions: Mapping[TopicPartition, int],
-        read_committed: bool,  # noqa: FBT001  # the isolation level
+        *,
+        read_committed: bool,
         timeout_s: float,
     ) -> Mapping[TopicPartition, int]:
         """The offset at each partition's timestamp: -1 for the end, -2 for the start, or ms since 1970.
@@ -171,6 +180,20 @@ class ClusterClient:
             await self._persist("offsets", timeout_s, ask)
         return offsets
 
+    async def end_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
+        """The end of each partition (its high watermark), or why it is not known; asks each leader once.
+
+        Unlike `list_offsets`, one partition without a leader does not keep the others back.
+
+        Raises:
+            BrokerRefusal, TransportError: nobody told who leads what.
+        """
+        if not partitions:
+            return {}
+        return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=False)
+
     async def _ask_leaders(
         self, partitions: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> Mapping[TopicPartition, _Offset]:
@@ -200,28 +223,135 @@ class ClusterClient:
             call = negotiated(
                 connection, lambda versions: requests.list_offsets(versions, partitions, read_committed=read_committed)
             )
-            entity = await self._ask(connection, call, timeout_s)
+            message = await self._ask(connection, call, timeout_s)
         except (TransportError, BrokerRefusal) as error:
             return dict.fromkeys(partitions, error)
         return {
             partition: _refusal(answer) if isinstance(answer, BrokerError) else answer
-            for partition, answer in cluster.list_offsets(entity, partitions).items()
+            for partition, answer in list_offsets(message, partitions).items()
         }
 
-    # ---- asking ------------------------------------------------------------------------------------------------------
+    # ---- coordinators ------------------------------------------------------------------------------------------------
+
+    async def find_coordinator(self, group_id: str, timeout_s: float | None = None) -> BrokerAddress:
+        """The group's coordinator, as one broker names it now.
+
+        Raises:
+            BrokerRefusal: the broker knows none, or does not tell; retriable where waiting may help.
+            TransportError: no broker could be reached, or the one that was asked did not answer within `timeout_s`
+                (at most, and without it: socket.timeout.ms); its connection is given up then.
+        """
+        connection = await self._any()
+        call = negotiated(connection, lambda versions: requests.find_coordinator(versions, group_id))
+        message = await self._ask(connection, call, self._patience_s(timeout_s))
+        found = answers.find_coordinator(message, group_id)
+        if isinstance(found, BrokerError):
+            raise _refusal(found)
+        self._connections.vouch(found)
+        return found
+
+    async def with_coordinator(
+        self,
+        group_id: str,
+        what: str,
+        timeout_s: float,
+        ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]],
+        lookup_s: float | None = None,
+    ) -> AnswerT:
+        """What `ask(coordinator, seconds left)` answers, asked again with backoff while that may help.
+
+        The coordinator is looked up before each attempt: it may have moved, and the lookup costs a round trip. A broker
+        that does not name it within `lookup_s` (None: socket.timeout.ms) is asked on a new connection.
+
+        Raises:
+            BrokerRefusal: a refusal for good, or the last one within `timeout_s`.
+            TransportError: no answer within `timeout_s`.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_s
+
+        async def attempt() -> AnswerT:
+            coordinator = await self.find_coordinator(group_id, lookup_s)
+            return await ask(coordinator, deadline - clock())
+
+        return await self._persist(what, timeout_s, attempt)
+
+    def prepare(self, coordinator: BrokerAddress) -> None:
+        """Begin to connect for whoever asks this coordinator something soon."""
+        self._connections.prepare(Purpose.GROUP, coordinator)
+
+    async def coordinator_call(
+        self,
+        coordinator: BrokerAddress,
+        build: Callable[[BrokerVersions], Call],
+        timeout_s: float,
+        *,
+        purpose: Purpose = Purpose.GROUP,
+        answer_s: float | None = None,
+        ends_connection: bool = True,
+    ) -> Message:
+        """A coordinator's answer to one request, which is tried once; every request to one goes this way.
+
+        Connecting takes of the request's time: `timeout_s`, or `answer_s` where the answer may take longer than
+        connecting may. An answer that does not come in time ends the connection, so that the next request makes a new
+        one, which works where the old one's packets vanish; unless `ends_connection` is False: then it says nothing
+        about the connection, which is others' too. A rebalance's that is cancelled ends its connection as well, so that
+        the next one does not wait behind it.
+
+        Raises:
+            UnsupportedProtocolError: the broker and this package have no version in common.
+            TransportError: no answer.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + (timeout_s if answer_s is None else answer_s)
+        connection = await self._connections.get(purpose, coordinator, timeout_s)
+        call = build(connection.versions)
+        try:
+            return await connection.request(call, deadline - clock())
+        except RequestTimedOutError as error:
+            if ends_connection:
+                self._connections.drop(connection, error)
+            raise
+        except asyncio.CancelledError:
+            if purpose is Purpose.REBALANCE:
+                self._connections.drop(connection, TransportError(f"{connection.peer}: {call.name} was given up"))
+            raise
+
+    # ---- any broker --------------------------------------------------------------------------------------------------
+
+    async def group_config(self, group_id: str, timeout_s: float) -> Mapping[str, str]:
+        """The group's session timeout and heartbeat interval, by `wire.requests.GROUP_CONFIG_KEYS`.
+
+        The broker's defaults where the group has no setting of its own; it need not exist. Keys that the broker does
+        not know are absent. Needs the right DESCRIBE_CONFIGS on the group.
+
+        Raises:
+            BrokerRefusal: the broker refused.
+            TransportError: no broker could be reached, or none answered within `timeout_s`.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = await self._any()
+        except TimeoutError as error:
+            raise TransportError(f"No broker could be reached within {timeout_s:.3g} s") from error
+        call = negotiated(connection, lambda versions: requests.describe_group_config(versions, group_id))
+        found = answers.group_config(await self._ask(connection, call, deadline - clock()), group_id)
+        if isinstance(found, BrokerError):
+            raise _refusal(found)
+        return found
 
     async def _topics_named(self, names: Iterable[str] | None) -> ClusterMetadata:
         may_create = self._settings.allow_auto_create_topics
         return await self._metadata(lambda versions: requests.metadata_of_names(versions, names, may_create=may_create))
 
-    async def _metadata(self, build: _BuildMetadata, timeout_s: float | None = None) -> ClusterMetadata:
-        return await self._metadata_from(await self._any(), build, timeout_s)
-
-    async def _metadata_from(
-        self, connection: BrokerConnection, build: _BuildMetadata, timeout_s: float | None = None
+    async def _metadata(
+        self, build: Callable[[BrokerVersions], Call], timeout_s: float | None = None
     ) -> ClusterMetadata:
-        entity = await self._ask(connection, negotiated(connection, build), self._patience_s(timeout_s))
-        found = cluster.metadata(entity)
+        connection = await self._any()
+        message = await self._ask(connection, negotiated(connection, build), self._patience_s(timeout_s))
+        found = cluster_metadata(message)
         if isinstance(found, BrokerError):
             # REBOOTSTRAP_REQUIRED (KIP-1102): what is known of the cluster, this connection too, is of no use any more.
             self._brokers = {}
@@ -257,7 +387,7 @@ class ClusterClient:
         if self._brokers:
             return
         try:
-            await self.cluster(())
+            await self.metadata(())
         except (BrokerRefusal, TransportError) as error:
             logger.debug("The cluster's brokers are not told: %s", error)
 
@@ -309,12 +439,13 @@ class ClusterClient:
         error: TransportError,
         had_waiters: bool,  # noqa: FBT001  # `Connections` calls it so
     ) -> None:
-        """A connection ended by itself. Brokers close idle ones, so this is nothing to worry about."""
-        del purpose, had_waiters
-        logger.debug("Connection to %s lost: %s", broker, error)
-
-    def _connection_silent(self, words: str) -> None:
-        """A broker took a connection and says nothing; `Connections` has written it down."""
+        """A connection ended by itself: a member wants to hear of its coordinator's. Brokers close idle ones."""
+        if purpose is not Purpose.GROUP or self._on_coordinator_lost is None:
+            logger.debug("Connection to %s lost: %s", broker, error)
+            return
+        logger.info("Connection to the group coordinator %s lost: %s", broker, error)
+        if not had_waiters:
+            self._on_coordinator_lost(broker, str(error))
 
 
 def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], Call]) -> Call:
@@ -322,7 +453,12 @@ def negotiated(connection: BrokerConnection, build: Callable[[BrokerVersions], C
     try:
         return build(connection.versions)
     except UnsupportedProtocolError as error:
-        raise BrokerRefusal(broker_error(ErrorCode.unsupported_version, str(error)), retriable=False) from error
+        raise unsupported(error) from error
+
+
+def unsupported(error: UnsupportedProtocolError) -> BrokerRefusal:
+    """What Kafka says to a request that is not offered, as a refusal for good."""
+    return BrokerRefusal(broker_error(ErrorCode.unsupported_version, str(error)), retriable=False)
 
 
 def _refusal(error: BrokerError) -> BrokerRefusal:

@@ -20,7 +20,9 @@ from consumer_membership.membership.events import (
     HeartbeatRejected,
     Verdict,
 )
-from consumer_membership.runtime.network.broker_client import BrokerClient, BrokerRefusal
+from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
+from consumer_membership.runtime.network.exchanges import exchange
+from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.types import BrokerAddress, BrokerError, CommittedOffsets, OffsetAndMetadata, TopicPartition
 from tests.runtime.clients import (
     COMMIT,
@@ -84,13 +86,13 @@ def test_refused_lookup_says_whether_waiting_helps(code: int, retriable: bool) -
 def test_coordinator_that_is_named_anew_is_tried_at_once() -> None:
     """It was unreachable and has a backoff; another broker knows better by now."""
 
-    async def act(client: BrokerClient) -> HeartbeatOutcome:
+    async def act(client: Cluster) -> HeartbeatOutcome:
         coordinator = await client.find_coordinator("g")
         await asyncio.to_thread(broker.stop_node, 2)
-        assert isinstance(await client.heartbeat(coordinator, "g", beat(), PATIENCE_S), HeartbeatFailed)
+        assert isinstance(await exchange(client, coordinator, "g", beat(), PATIENCE_S), HeartbeatFailed)
         await asyncio.to_thread(broker.start_node, 2)
         again = await client.find_coordinator("g")
-        return await client.heartbeat(again, "g", beat(), PATIENCE_S)
+        return await exchange(client, again, "g", beat(), PATIENCE_S)
 
     with ScriptedBroker(answers(heartbeat=lambda _: heartbeat_answer(epoch=6)), nodes=2) as broker:
         broker.coordinator = 2
@@ -104,7 +106,7 @@ def test_coordinator_that_is_named_anew_is_tried_at_once() -> None:
 def heartbeat_outcome(script: Script, order: SendHeartbeat, versions: dict[int, tuple[int, int]]) -> HeartbeatOutcome:
     """What becomes of one heartbeat."""
     with ScriptedBroker(script, versions=versions) as broker:
-        return with_client(broker.servers, lambda client: client.heartbeat(node(broker), "g", order, PATIENCE_S))
+        return with_client(broker.servers, lambda client: exchange(client, node(broker), "g", order, PATIENCE_S))
 
 
 def test_heartbeat_is_answered_as_an_event() -> None:
@@ -151,11 +153,11 @@ def test_heartbeat_after_a_timeout_goes_over_a_new_connection() -> None:
     def heartbeat(request: Received) -> Answer:
         return DROP if request.entity.member_epoch == 1 else heartbeat_answer()
 
-    async def act(client: BrokerClient) -> list[type]:
+    async def act(client: Cluster) -> list[type]:
         # The short time is for an answer, not to connect in.
-        first = await client.heartbeat(node(broker), "g", beat(0), PATIENCE_S)
-        lost = await client.heartbeat(node(broker), "g", beat(1), 0.02)
-        found = await client.heartbeat(node(broker), "g", beat(2), PATIENCE_S)
+        first = await exchange(client, node(broker), "g", beat(0), PATIENCE_S)
+        lost = await exchange(client, node(broker), "g", beat(1), 0.02)
+        found = await exchange(client, node(broker), "g", beat(2), PATIENCE_S)
         return [type(outcome) for outcome in (first, lost, found)]
 
     with ScriptedBroker(answers(heartbeat=heartbeat)) as broker:
@@ -167,13 +169,13 @@ def test_heartbeat_after_a_timeout_goes_over_a_new_connection() -> None:
 def test_heartbeats_and_commits_share_a_connection_of_their_own() -> None:
     """Nothing else travels on the group's connection, and what travels on it keeps its order."""
 
-    async def act(client: BrokerClient) -> None:
+    async def act(client: Cluster) -> None:
         coordinator = await client.find_coordinator("g")
         await asyncio.gather(
-            client.heartbeat(coordinator, "g", beat(5), PATIENCE_S),
-            client.commit(coordinator, "g", commit_of(T0), PATIENCE_S),
-            client.heartbeat(coordinator, "g", beat(-1), PATIENCE_S),
-            client.heartbeat(coordinator, "g", beat(0), PATIENCE_S),
+            exchange(client, coordinator, "g", beat(5), PATIENCE_S),
+            exchange(client, coordinator, "g", commit_of(T0), PATIENCE_S),
+            exchange(client, coordinator, "g", beat(-1), PATIENCE_S),
+            exchange(client, coordinator, "g", beat(0), PATIENCE_S),
         )
         await client.topics(["t"])
 
@@ -191,11 +193,11 @@ def test_slow_answer_to_something_else_does_not_delay_heartbeats() -> None:
     """A broker answers one connection in order: only on another one does the heartbeat pass."""
     gate = Gate()
 
-    async def act(client: BrokerClient) -> list[type]:
+    async def act(client: Cluster) -> list[type]:
         coordinator = await client.find_coordinator("g")
         slow = asyncio.create_task(client.topics(["t"]))
         await asyncio.to_thread(broker.wait_for, METADATA)
-        outcome = await client.heartbeat(coordinator, "g", beat(), PATIENCE_S)
+        outcome = await exchange(client, coordinator, "g", beat(), PATIENCE_S)
         assert not slow.done()
         gate.open()
         await slow
@@ -213,8 +215,8 @@ def test_loss_of_an_idle_coordinator_connection_is_told() -> None:
     """Nothing is in flight, so nobody else would learn of it before the next heartbeat."""
     told: asyncio.Queue[tuple[BrokerAddress, str]] = asyncio.Queue()
 
-    async def act(client: BrokerClient) -> tuple[BrokerAddress, str]:
-        await client.heartbeat(node(broker), "g", beat(), PATIENCE_S)
+    async def act(client: Cluster) -> tuple[BrokerAddress, str]:
+        await exchange(client, node(broker), "g", beat(), PATIENCE_S)
         await asyncio.to_thread(broker.disconnect, 1)
         return await told.get()
 
@@ -229,7 +231,7 @@ def test_loss_under_a_request_is_told_by_the_request_alone() -> None:
     with ScriptedBroker(answers(heartbeat=lambda _: DISCONNECT)) as broker:
         with_client(
             broker.servers,
-            lambda client: client.heartbeat(node(broker), "g", beat(), PATIENCE_S),
+            lambda client: exchange(client, node(broker), "g", beat(), PATIENCE_S),
             lambda *loss: told.append(loss),
         )
     assert told == []
@@ -242,7 +244,7 @@ def test_commit_is_answered_by_partition() -> None:
     """The answer comes as the core's event."""
     with ScriptedBroker(answers(commit=lambda _: commit_answer({T0: 0, T1: 113}))) as broker:
         answer = with_client(
-            broker.servers, lambda client: client.commit(node(broker), "g", commit_of(T0, T1), PATIENCE_S)
+            broker.servers, lambda client: exchange(client, node(broker), "g", commit_of(T0, T1), PATIENCE_S)
         )
     assert isinstance(answer, CommitAnswered)
     assert answer.verdict is CommitVerdict.STALE_EPOCH
@@ -253,12 +255,12 @@ def test_commit_that_takes_too_long_does_not_cost_the_heartbeats_their_connectio
     """The application's patience with one commit says nothing about the connection."""
     gate = Gate()
 
-    async def act(client: BrokerClient) -> list[type]:
+    async def act(client: Cluster) -> list[type]:
         # The short time is for an answer, not to connect in.
-        first = await client.heartbeat(node(broker), "g", beat(), PATIENCE_S)
-        failed = await client.commit(node(broker), "g", commit_of(T0), 0.02)
+        first = await exchange(client, node(broker), "g", beat(), PATIENCE_S)
+        failed = await exchange(client, node(broker), "g", commit_of(T0), 0.02)
         gate.open()
-        later = await client.heartbeat(node(broker), "g", beat(), PATIENCE_S)
+        later = await exchange(client, node(broker), "g", beat(), PATIENCE_S)
         return [type(first), type(failed), type(later)]
 
     script = answers(
@@ -274,7 +276,9 @@ def test_commit_that_takes_too_long_does_not_cost_the_heartbeats_their_connectio
 def test_commit_in_a_version_that_the_broker_lacks_is_final() -> None:
     """Rules 3.6: members of the consumer protocol commit with version 9; older brokers never will."""
     with ScriptedBroker(versions={**NEWEST, COMMIT: (2, 8)}) as broker:
-        answer = with_client(broker.servers, lambda client: client.commit(node(broker), "g", commit_of(T0), PATIENCE_S))
+        answer = with_client(
+            broker.servers, lambda client: exchange(client, node(broker), "g", commit_of(T0), PATIENCE_S)
+        )
     assert isinstance(answer, CommitFailed)
     assert not answer.retriable
     assert "OffsetCommit (api key 8) is needed in version 9" in answer.reason
@@ -285,8 +289,8 @@ def fetched(script: Script, *partitions: TopicPartition) -> Any:  # noqa: ANN401
     with ScriptedBroker(script) as broker:
         return with_client(
             broker.servers,
-            lambda client: client.fetch_committed(
-                node(broker), "g", partitions, "m", 5, require_stable=True, timeout_s=PATIENCE_S
+            lambda client: GroupClient(client).fetch_committed(
+                node(broker), "g", partitions, member_id="m", member_epoch=5, require_stable=True, timeout_s=PATIENCE_S
             ),
         )
 
@@ -332,8 +336,14 @@ def asked_by_partition(script: Script, member_id: str, timeout_s: float = PATIEN
     with ScriptedBroker(script) as broker:
         return with_client(
             broker.servers,
-            lambda client: client.committed_by_partition(
-                node(broker), "g", (T0, T1), member_id, 5, require_stable=True, timeout_s=timeout_s
+            lambda client: GroupClient(client).committed_by_partition(
+                node(broker),
+                "g",
+                (T0, T1),
+                member_id=member_id,
+                member_epoch=5,
+                require_stable=True,
+                timeout_s=timeout_s,
             ),
         )
 
@@ -373,12 +383,17 @@ def test_question_without_an_answer_ends_its_connection() -> None:
         asked.append(request.connection)
         return DROP if request.connection == asked[0] else fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
 
-    async def act(client: BrokerClient) -> CommittedOffsets:
+    async def act(client: Cluster) -> CommittedOffsets:
         # The short time is for an answer, not to connect in.
-        await client.heartbeat(node(broker), "g", beat(), PATIENCE_S)
+        await exchange(client, node(broker), "g", beat(), PATIENCE_S)
         with pytest.raises(TransportError):
-            await client.committed_by_partition(node(broker), "g", (T0, T1), "", -1, True, 0.05)
-        return await client.committed_by_partition(node(broker), "g", (T0, T1), "", -1, True, PATIENCE_S)
+            await ask(client, 0.05)
+        return await ask(client, PATIENCE_S)
+
+    async def ask(client: Cluster, timeout_s: float) -> CommittedOffsets:
+        return await GroupClient(client).committed_by_partition(
+            node(broker), "g", (T0, T1), member_id="", member_epoch=-1, require_stable=True, timeout_s=timeout_s
+        )
 
     asked: list[int] = []
     with ScriptedBroker(first_connection_is_dead) as broker:
@@ -392,14 +407,14 @@ def test_question_without_an_answer_ends_its_connection() -> None:
 def test_close_fails_what_is_under_way() -> None:
     """Requests, attempts to connect and waits for a backoff end; nothing can be had afterwards."""
 
-    async def act(client: BrokerClient) -> list[type]:
-        heartbeat = asyncio.create_task(client.heartbeat(node(broker), "g", beat(), PATIENCE_S))
+    async def act(client: Cluster) -> list[type]:
+        heartbeat = asyncio.create_task(exchange(client, node(broker), "g", beat(), PATIENCE_S))
         await asyncio.to_thread(broker.wait_for, HEARTBEAT)
         silent = BrokerAddress(node_id=9, host="127.0.0.1", port=port)
-        connecting = asyncio.create_task(client.heartbeat(silent, "g", beat(), PATIENCE_S))
+        connecting = asyncio.create_task(exchange(client, silent, "g", beat(), PATIENCE_S))
         await asyncio.sleep(0)
         await client.close()
-        outcomes = [await heartbeat, await connecting, await client.heartbeat(silent, "g", beat(), PATIENCE_S)]
+        outcomes = [await heartbeat, await connecting, await exchange(client, silent, "g", beat(), PATIENCE_S)]
         return [type(outcome) for outcome in outcomes]
 
     with ScriptedBroker(answers(heartbeat=lambda _: DROP)) as broker, listening() as port:

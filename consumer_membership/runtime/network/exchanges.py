@@ -1,0 +1,185 @@
+"""A member's exchanges with its coordinator, of both protocols: one table, from each order to what becomes of it.
+
+Each order is tried once, because the core decides when to try again, and none raises for what a broker or the network
+does: what happened is the core's event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from consumer_membership.errors import TransportError, UnsupportedProtocolError
+from consumer_membership.membership.classic.exchanges import (
+    ClassicEffect,
+    ClassicEvent,
+    ClassicHeartbeatRejected,
+    ClassicLeft,
+    ClassicVerdict,
+    ExchangeFailed,
+    JoinRejected,
+    SendClassicHeartbeat,
+    SendClassicLeave,
+    SendJoin,
+    SendSync,
+    SyncRejected,
+)
+from consumer_membership.membership.effects import CommitOffsets, SendHeartbeat
+from consumer_membership.membership.events import (
+    CommitAnswered,
+    CommitFailed,
+    HeartbeatAnswered,
+    HeartbeatFailed,
+    HeartbeatRejected,
+    Verdict,
+)
+from consumer_membership.runtime.network.cluster import Cluster
+from consumer_membership.runtime.network.connections import Purpose
+from consumer_membership.types import TRANSPORT_CODE, BrokerAddress, BrokerError
+from consumer_membership.wire import answers, classic_answers, requests
+from consumer_membership.wire.codec import Call, ErrorCode, Message
+from consumer_membership.wire.verdicts import broker_error
+from consumer_membership.wire.versions import BrokerVersions
+
+#: What a member sends to its coordinator.
+Order: TypeAlias = SendHeartbeat | CommitOffsets | ClassicEffect
+#: What becomes of it.
+Outcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed | CommitAnswered | ClassicEvent
+
+#: Why nothing can be sent before a lookup.
+NOT_KNOWN = "the coordinator is not known"
+#: A coordinator that does not answer within this time is asked elsewhere; well below a session of 45 s.
+REQUEST_TIMEOUT_S = 10.0
+#: How much longer than the rebalance timeout a join is waited for: Java's JOIN_GROUP_TIMEOUT_LAPSE.
+JOIN_LAPSE_S = 5.0
+
+
+def unreached(reason: object) -> BrokerError:
+    """That no broker answered, as librdkafka calls it."""
+    return BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=str(reason))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchange:
+    """How one order becomes a request, and each end of that an event; the orders' types are the table's keys.
+
+    Joins and syncs have a connection of their own, because a broker answers nothing else on it meanwhile. A commit and
+    a leave that are not answered in time leave their connection alone: it is the heartbeats', and the application's
+    patience with one commit says nothing about it.
+    """
+
+    build: Callable[[BrokerVersions, str, Any], Call]
+    read: Callable[[Message, str, Any], Outcome]
+    #: The broker does not offer the API, or not what is needed of it: a rejection with UNSUPPORTED_VERSION.
+    unsupported: Callable[[Any, BrokerError], Outcome]
+    failed: Callable[[Any, str], Outcome]
+    purpose: Purpose = Purpose.GROUP
+    ends_connection: bool = True
+
+
+def _not_sent(order: SendJoin | SendSync | SendClassicHeartbeat | SendClassicLeave, reason: str) -> ExchangeFailed:
+    return ExchangeFailed(request_id=order.request_id, reason=reason)
+
+
+_COMMIT: Final = _Exchange(
+    build=requests.offset_commit,
+    read=lambda message, group_id, order: answers.offset_commit(message, order.commit_id, group_id, order.offsets),
+    unsupported=lambda order, error: CommitFailed(commit_id=order.commit_id, reason=error.message, retriable=False),
+    failed=lambda order, reason: CommitFailed(commit_id=order.commit_id, reason=reason),
+    ends_connection=False,
+)
+#: A classic member's, with its generation in `member_epoch`.
+_CLASSIC_COMMIT: Final = replace(
+    _COMMIT,
+    build=lambda versions, group_id, order: requests.offset_commit(versions, group_id, order, is_classic=True),
+    read=classic_answers.offset_commit,
+)
+
+_EXCHANGES: Mapping[type[Order], _Exchange] = MappingProxyType(
+    {
+        SendHeartbeat: _Exchange(
+            build=lambda versions, group_id, order: requests.consumer_group_heartbeat(
+                versions, group_id, order.heartbeat
+            ),
+            read=lambda message, group_id, order: answers.consumer_group_heartbeat(message, order.request_id, group_id),
+            unsupported=lambda order, error: HeartbeatRejected(
+                request_id=order.request_id, verdict=Verdict.FATAL, error=error
+            ),
+            failed=lambda order, reason: HeartbeatFailed(request_id=order.request_id, reason=reason),
+        ),
+        CommitOffsets: _COMMIT,
+        SendJoin: _Exchange(
+            build=requests.join_group,
+            read=classic_answers.join_group,
+            unsupported=lambda order, error: JoinRejected(
+                request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error
+            ),
+            failed=_not_sent,
+            purpose=Purpose.REBALANCE,
+        ),
+        SendSync: _Exchange(
+            build=requests.sync_group,
+            read=classic_answers.sync_group,
+            unsupported=lambda order, error: SyncRejected(
+                request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error
+            ),
+            failed=_not_sent,
+            purpose=Purpose.REBALANCE,
+        ),
+        SendClassicHeartbeat: _Exchange(
+            build=requests.classic_heartbeat,
+            read=classic_answers.heartbeat,
+            unsupported=lambda order, error: ClassicHeartbeatRejected(
+                request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error
+            ),
+            failed=_not_sent,
+        ),
+        SendClassicLeave: _Exchange(
+            build=requests.leave_group,
+            read=classic_answers.leave_group,
+            unsupported=lambda order, error: ClassicLeft(request_id=order.request_id, error=error),
+            failed=_not_sent,
+            ends_connection=False,
+        ),
+    }
+)
+
+
+async def exchange(
+    cluster: Cluster,
+    coordinator: BrokerAddress | None,
+    group_id: str,
+    order: Order,
+    timeout_s: float,
+    *,
+    is_classic: bool = False,
+) -> Outcome:
+    """What becomes of this order, sent behind those that were sent before it.
+
+    `is_classic`: a commit is one of a member of the classic protocol. A join is answered when the group has gathered,
+    and is waited for max(`timeout_s`, the rebalance timeout + 5 s).
+    """
+    way = _CLASSIC_COMMIT if is_classic and isinstance(order, CommitOffsets) else _EXCHANGES[type(order)]
+    if coordinator is None:
+        return way.failed(order, NOT_KNOWN)
+    answer_s = timeout_s
+    if isinstance(order, SendJoin):
+        answer_s = max(timeout_s, order.rebalance_timeout_s + JOIN_LAPSE_S)
+        # For the committed offsets, which are asked for as soon as the group has gathered.
+        cluster.prepare(coordinator)
+    try:
+        message = await cluster.coordinator_call(
+            coordinator,
+            lambda versions: way.build(versions, group_id, order),
+            timeout_s,
+            purpose=way.purpose,
+            answer_s=answer_s,
+            ends_connection=way.ends_connection,
+        )
+    except UnsupportedProtocolError as error:
+        return way.unsupported(order, broker_error(ErrorCode.unsupported_version, str(error)))
+    except TransportError as error:
+        return way.failed(order, str(error))
+    return way.read(message, group_id, order)

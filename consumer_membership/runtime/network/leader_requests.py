@@ -1,0 +1,104 @@
+"""What the leader of a classic group orders: topics to be described, and the user's assignor to be called.
+
+The assignor is a user's own code: it runs on a thread of its own, may take its time, and may raise anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from consumer_membership.errors import AssignmentError, TransportError
+from consumer_membership.membership.choice import GroupMember
+from consumer_membership.membership.classic.assignor import AssignmentObserver, Assignor
+from consumer_membership.membership.classic.assignors.checked import Checked, assign_checked
+from consumer_membership.membership.classic.leadership import (
+    AssignmentComputed,
+    AssignmentFailed,
+    AssignorNotified,
+    ComputeAssignment,
+    DescribeTopics,
+    LeaderEvent,
+    NotifyAssignor,
+    TopicsDescribed,
+    TopicsNotDescribed,
+)
+from consumer_membership.runtime.log_lines import RoomLog
+from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
+from consumer_membership.runtime.network.daemon_thread import in_daemon_thread
+from consumer_membership.runtime.network.exchanges import REQUEST_TIMEOUT_S, unreached
+from consumer_membership.text import speakable
+from consumer_membership.types import FATAL_CODE, BrokerError
+from consumer_membership.wire.metadata import refused_of, topics_of
+
+_LOG = RoomLog("consumer_membership.membership", "ASSIGNOR")
+
+
+class LeaderRequests:
+    """Performs a leader's orders of one member, on the loop of its thread; each is answered with an event."""
+
+    def __init__(self, cluster: Cluster, member: GroupMember) -> None:
+        self._cluster = cluster
+        self._member = member
+        #: An assignor hears of one assignment after the other.
+        self._notices = asyncio.Lock()
+
+    async def describe_topics(self, effect: DescribeTopics) -> LeaderEvent:
+        """The topics as an assignor wants them, or why nobody told."""
+        try:
+            found = await self._cluster.metadata(effect.topics, REQUEST_TIMEOUT_S)
+        except BrokerRefusal as refusal:
+            return TopicsNotDescribed(request_id=effect.request_id, error=refusal.error)
+        except TransportError as error:
+            return TopicsNotDescribed(request_id=effect.request_id, error=unreached(error))
+        return TopicsDescribed(
+            request_id=effect.request_id,
+            topics=topics_of(found, effect.topics),
+            refused=refused_of(found, effect.topics),
+        )
+
+    async def compute_assignment(self, effect: ComputeAssignment) -> LeaderEvent:
+        """What the assignor gives each member, checked; or what it raised."""
+        assignor = self._named(effect.assignor)
+        try:
+            checked = await in_daemon_thread(
+                "assignor", lambda: assign_checked(assignor, effect.topics, effect.members)
+            )
+        except AssignmentError as error:
+            return AssignmentFailed(generation=effect.generation, error=_failure(assignor, str(error)))
+        except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
+            _LOG.error("The assignor %s failed", assignor.name, exc_info=error)
+            words = f"{type(error).__name__}: {error}"
+            return AssignmentFailed(generation=effect.generation, error=_failure(assignor, words))
+        self._tell(checked)
+        return AssignmentComputed(
+            generation=effect.generation, assignments=checked.assignments, user_data=checked.user_data
+        )
+
+    def _named(self, name: str) -> Assignor:
+        return next(one for one in self._member.classic.assignors if one.name == name)
+
+    async def notify_assignor(self, effect: NotifyAssignor) -> LeaderEvent:
+        """The assignor has heard of its member's assignment, if it wants to; or what it raised."""
+        assignor = self._named(effect.assignor)
+        if isinstance(assignor, AssignmentObserver):
+            observer: AssignmentObserver = assignor
+            try:
+                async with self._notices:
+                    await in_daemon_thread(
+                        "assignor", lambda: observer.on_assignment(effect.assignment, effect.generation)
+                    )
+            except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
+                _LOG.error("on_assignment() of the assignor %s failed", assignor.name, exc_info=error)
+                fault = f"on_assignment() of the assignor {assignor.name!r} failed: {type(error).__name__}: {error}"
+                told = BrokerError(code=FATAL_CODE, name="_FATAL", message=fault)
+                return AssignmentFailed(generation=effect.generation, error=told)
+        return AssignorNotified(request_id=effect.request_id)
+
+    def _tell(self, checked: Checked) -> None:
+        for note in checked.notes:
+            _LOG.warning("[Consumer groupId=%s] %s", self._member.settings.group_id, note)
+
+
+def _failure(assignor: Assignor, words: str) -> BrokerError:
+    text = speakable(f"the assignor {assignor.name!r} failed: {words}")
+    return BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
