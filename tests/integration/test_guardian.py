@@ -12,12 +12,12 @@ from confluent_kafka.admin import AdminClient
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.classic.exchanges import ClassicVerdict, JoinRejected
-from consumer_membership.runtime.guardian.leave_requests import Will
+from consumer_membership.runtime.guardian.leave_requests import LeaveRequest
 from consumer_membership.runtime.guardian.leaving import leave
 from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from tests.runtime.guardian.consumers import ConsumerProcess
-from tests.runtime.guardian.leave_requests import will
+from tests.runtime.guardian.leave_requests import leave_request
 from tests.runtime.guardian.processes import PATIENCE_S, has_ended, pss_bytes, wait_until
 from tests.runtime.network.classic_members import Cluster, Member, with_members
 from tests.support.kafka import create_topic, unique
@@ -175,20 +175,20 @@ def test_killed_classic_static_member_returns_to_its_partitions_without_a_guardi
 
 def test_classic_member_that_is_pending_is_left_for(broker: Broker, topic: str, group: str) -> None:
     """KIP-394: it died between its id and its join; a second leave finds nobody."""
-    testament = _pending(Cluster(broker.bootstrap_servers, topic, SESSION_S), group)
-    assert leave(testament).text.startswith("left on its behalf (LeaveGroup)")
-    assert leave(testament).text.endswith("answers UNKNOWN_MEMBER_ID")
+    request = _pending(Cluster(broker.bootstrap_servers, topic, SESSION_S), group)
+    assert leave(request).text.startswith("left on its behalf (LeaveGroup)")
+    assert leave(request).text.endswith("answers UNKNOWN_MEMBER_ID")
 
 
-def _pending(cluster: Cluster, group: str) -> Will:
-    """The will of a member that got its id from the coordinator, and no further."""
+def _pending(cluster: Cluster, group: str) -> LeaveRequest:
+    """The leave request for a member that got its id from the coordinator, and no further."""
 
-    async def act(member: Member) -> Will:
+    async def act(member: Member) -> LeaveRequest:
         place = await member.coordinator()
         answer = await exchange(member.client, place, group, join_order(member_id=NO_MEMBER_ID), PATIENCE_S)
         assert isinstance(answer, JoinRejected)
         assert answer.verdict is ClassicVerdict.MEMBER_ID_REQUIRED, answer
-        return will(
+        return leave_request(
             (place.host, place.port), member_id=answer.member_id, protocol=GroupProtocol.CLASSIC, group_id=group
         )
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Address, Frames, Will
-from consumer_membership.wire import bare
+from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Address, Frames, LeaveRequest
+from consumer_membership.wire import leave_frames
+from consumer_membership.wire.leave_frames import MalformedAnswerError
 
 if TYPE_CHECKING:
     from consumer_membership.config.settings import SaslSettings
@@ -30,19 +31,21 @@ class NoAnswerError(Exception):
     """This broker does not answer now; another one may, or the same one later."""
 
 
-class RefusedError(Exception):
+class CredentialsRefusedError(Exception):
     """The broker does not believe who asks, and will not: with its words, and never a secret."""
 
 
-def load_for(will: Will) -> None:
+def load_for(request: LeaveRequest) -> None:
     """Import what the leave for this member needs, while there is time: at its end an upgrade may have removed it."""
-    if will.tls is not None:
+    if request.tls is not None:
         from consumer_membership.runtime.guardian import encryption  # noqa: F401, PLC0415
-    if will.sasl is not None:
+    if request.sasl is not None:
         from consumer_membership.runtime.guardian import authentication  # noqa: F401, PLC0415
 
 
-def ask(will: Will, broker: Address, api_key: int, frames: Frames, read: Callable[[bytes, int], ResultT]) -> ResultT:
+def ask(
+    request: LeaveRequest, broker: Address, api_key: int, frames: Frames, read: Callable[[bytes, int], ResultT]
+) -> ResultT:
     """What this broker answers, read by `read` in the newest version that both sides know.
 
     Raises:
@@ -50,19 +53,19 @@ def ask(will: Will, broker: Address, api_key: int, frames: Frames, read: Callabl
         RefusedError: it refuses the member's credentials; some lock an account that tries once more.
     """
     try:
-        with _connected(will, broker) as sock:
+        with _connected(request, broker) as sock:
             exchange = partial(_exchange, sock)
-            offered = bare.offered_versions(exchange(will.hello, HELLO))
-            if will.sasl is not None:
-                _authenticate(will.sasl, will.client_id, offered, exchange)
-            version = bare.newest(frames, offered.get(api_key), api_key)
+            offered = leave_frames.offered_versions(exchange(request.hello, HELLO))
+            if request.sasl is not None:
+                _authenticate(request.sasl, request.client_id, offered, exchange)
+            version = leave_frames.newest(frames, offered.get(api_key), api_key)
             return read(exchange(frames[version], QUESTION), version)
     except OSError as error:
         raise NoAnswerError(f"{shown(broker)}: {error.strerror or error}") from error
-    except (bare.MalformedAnswerError, UnicodeError) as error:
+    except (MalformedAnswerError, UnicodeError) as error:
         raise NoAnswerError(f"{shown(broker)}: {error}") from error
-    except RefusedError as error:
-        raise RefusedError(f"{shown(broker)}: {error}") from error
+    except CredentialsRefusedError as error:
+        raise CredentialsRefusedError(f"{shown(broker)}: {error}") from error
 
 
 def _authenticate(
@@ -77,7 +80,7 @@ def _authenticate(
     try:
         authenticate(sasl, client_id, offered, exchange)
     except AuthenticationError as error:
-        raise RefusedError(str(error)) from error
+        raise CredentialsRefusedError(str(error)) from error
 
 
 def shown(address: Address) -> str:
@@ -87,18 +90,18 @@ def shown(address: Address) -> str:
 
 
 @contextlib.contextmanager
-def _connected(will: Will, broker: Address) -> Iterator[socket.socket]:
+def _connected(request: LeaveRequest, broker: Address) -> Iterator[socket.socket]:
     host, port = broker
     # Bytes spare the codec for international names, which is slow to import.
     name = host.encode() if host.isascii() else host
-    with _reached(name, port, will.address_family) as sock:
+    with _reached(name, port, request.address_family) as sock:
         sock.settimeout(_ANSWER_S)
-        if will.tls is None:
+        if request.tls is None:
             yield sock
             return
         from consumer_membership.runtime.guardian.encryption import encrypted  # noqa: PLC0415
 
-        with encrypted(sock, will.tls, name) as safe:
+        with encrypted(sock, request.tls, name) as safe:
             yield safe
 
 
@@ -118,15 +121,15 @@ def _reached(name: bytes | str, port: int, family: int) -> socket.socket:
     raise failure
 
 
-def _exchange(sock: socket.socket, request: bytes, number: int) -> bytes:
-    """The answer to this request, without its size."""
-    sock.sendall(request)
+def _exchange(sock: socket.socket, frame: bytes, number: int) -> bytes:
+    """The answer to this frame, without its size."""
+    sock.sendall(frame)
     size = int.from_bytes(_receive(sock, 4), "big")
     if size > _LONGEST_ANSWER:
-        raise bare.MalformedAnswerError(f"an answer says it has {size} bytes, which is not Kafka's; is TLS wanted?")
+        raise MalformedAnswerError(f"an answer says it has {size} bytes, which is not Kafka's; is TLS wanted?")
     answer = _receive(sock, size)
-    if bare.correlation_id(answer) != number:
-        raise bare.MalformedAnswerError(f"the answer has number {bare.correlation_id(answer)} instead of {number}")
+    if leave_frames.correlation_id(answer) != number:
+        raise MalformedAnswerError(f"the answer has number {leave_frames.correlation_id(answer)} instead of {number}")
     return answer
 
 

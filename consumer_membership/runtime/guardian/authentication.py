@@ -11,7 +11,17 @@ from consumer_membership.config.settings import SaslSettings
 from consumer_membership.errors import AuthenticationError
 from consumer_membership.runtime.guardian.leave_requests import QUESTION
 from consumer_membership.runtime.network.passwords import password_mechanism
-from consumer_membership.wire import bare
+from consumer_membership.wire.leave_frames import (
+    SASL_AUTHENTICATE,
+    SASL_AUTHENTICATE_VERSIONS,
+    SASL_HANDSHAKE,
+    SASL_HANDSHAKE_VERSION,
+    newest,
+    sasl_authenticate,
+    sasl_authenticate_request,
+    sasl_handshake,
+    sasl_handshake_request,
+)
 from consumer_membership.wire.sasl import Mechanism, judge_handshake, judge_reply
 
 
@@ -27,18 +37,22 @@ def authenticate(
         AuthenticationError: the broker does not believe it, or is not the one that it says it is.
         MalformedAnswerError: the broker does not speak SASL as this package does.
     """
-    bare.newest((bare.SASL_HANDSHAKE_VERSION,), offered.get(bare.SASL_HANDSHAKE), bare.SASL_HANDSHAKE)
-    version = bare.newest(bare.SASL_AUTHENTICATE_VERSIONS, offered.get(bare.SASL_AUTHENTICATE), bare.SASL_AUTHENTICATE)
+    newest((SASL_HANDSHAKE_VERSION,), offered.get(SASL_HANDSHAKE), SASL_HANDSHAKE)
+    version = newest(
+        SASL_AUTHENTICATE_VERSIONS,
+        offered.get(SASL_AUTHENTICATE),
+        SASL_AUTHENTICATE,
+    )
     mechanism = _mechanism(sasl)
     number = QUESTION + 1
-    offer = bare.sasl_handshake(exchange(bare.sasl_handshake_request(mechanism.name, number, client_id), number))
+    offer = sasl_handshake(exchange(sasl_handshake_request(mechanism.name, number, client_id), number))
     judge_handshake(mechanism.name, offer.code, offer.mechanisms)
     message: bytes | None = mechanism.begin()
     while message is not None:
         number += 1
-        request = bare.sasl_authenticate_request(version, message, number, client_id)
-        reply = bare.sasl_authenticate(exchange(request, number), version)
-        judge_reply(mechanism.name, reply.verdict.code, reply.verdict.message)
+        frame = sasl_authenticate_request(version, message, number, client_id)
+        reply = sasl_authenticate(exchange(frame, number), version)
+        judge_reply(mechanism.name, reply.status.code, reply.status.message)
         message = mechanism.answer(reply.message)
 
 

@@ -1,4 +1,4 @@
-"""What the application's process tells its guardian: one line of JSON for each change of one member's will.
+"""What the application's process tells its guardian: one line of JSON for each change of a member's leave request.
 
 Pure, and shared by both processes. A line may hold a key and a password, and goes nowhere but through the pipe. One
 that was cut short by the application's death is no news: what was said before it holds.
@@ -24,7 +24,7 @@ HELLO, QUESTION = 0, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Will:
+class LeaveRequest:
     """What to send for one member once its process is gone, and where to.
 
     `member_epoch` is the epoch that the leaving ConsumerGroupHeartbeat says; None: the member is one of the classic
@@ -48,40 +48,42 @@ class Will:
     find_coordinator: Frames
 
 
-def line_of(key: int, will: Will | None) -> bytes:
-    """The line that makes this the will of the member with this key; None: there is nothing to do for it any more."""
-    return json.dumps({"key": key, "will": None if will is None else _plain(will)}).encode() + b"\n"
+def line_of(key: int, request: LeaveRequest | None) -> bytes:
+    """The line that makes this the request for the member with this key; None: there is nothing to do any more."""
+    return json.dumps({"key": key, "leave": None if request is None else _plain(request)}).encode() + b"\n"
 
 
-def _plain(will: Will) -> dict[str, object]:
+def _plain(request: LeaveRequest) -> dict[str, object]:
     return {
-        "group_id": will.group_id,
-        "member_id": will.member_id,
-        "instance_id": will.instance_id,
-        "member_epoch": will.member_epoch,
-        "coordinator": will.coordinator,
-        "bootstrap_servers": will.bootstrap_servers,
-        "address_family": will.address_family,
-        "client_id": will.client_id,
-        "tls": None if will.tls is None else asdict(will.tls),
-        "sasl": None if will.sasl is None else (will.sasl.mechanism.value, will.sasl.username, will.sasl.password),
-        "hello": _text(will.hello),
-        "leave": {version: _text(frame) for version, frame in will.leave.items()},
-        "find_coordinator": {version: _text(frame) for version, frame in will.find_coordinator.items()},
+        "group_id": request.group_id,
+        "member_id": request.member_id,
+        "instance_id": request.instance_id,
+        "member_epoch": request.member_epoch,
+        "coordinator": request.coordinator,
+        "bootstrap_servers": request.bootstrap_servers,
+        "address_family": request.address_family,
+        "client_id": request.client_id,
+        "tls": None if request.tls is None else asdict(request.tls),
+        "sasl": None
+        if request.sasl is None
+        else (request.sasl.mechanism.value, request.sasl.username, request.sasl.password),
+        "hello": _text(request.hello),
+        "leave": {version: _text(frame) for version, frame in request.leave.items()},
+        "find_coordinator": {version: _text(frame) for version, frame in request.find_coordinator.items()},
     }
 
 
-class Ledger:
-    """The wills that stand, from the bytes of all lines so far; however they are cut."""
+class LeaveRequests:
+    """The requests that stand, from the bytes of all lines so far, however they are cut."""
 
     def __init__(self) -> None:
-        self._wills: dict[int, Will] = {}
+        self._standing: dict[int, LeaveRequest] = {}
         self._unfinished = b""
 
     @property
-    def wills(self) -> tuple[Will, ...]:
+    def standing(self) -> tuple[LeaveRequest, ...]:
         """One for each member that has not left, oldest first."""
-        return tuple(self._wills.values())
+        return tuple(self._standing.values())
 
     def take(self, data: bytes) -> None:
         """Take these bytes, after all earlier ones. A line that is none of ours is passed over: the others hold."""
@@ -89,18 +91,18 @@ class Ledger:
         for line in lines:
             try:
                 said = json.loads(line)
-                key, will = int(said["key"]), said["will"]
-                read = None if will is None else _read(will)
+                key, request = int(said["key"]), said["leave"]
+                read = None if request is None else _read(request)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
             if read is None:
-                self._wills.pop(key, None)
+                self._standing.pop(key, None)
             else:
-                self._wills[key] = read
+                self._standing[key] = read
 
 
-def _read(said: Mapping[str, object]) -> Will:
-    return Will(
+def _read(said: Mapping[str, object]) -> LeaveRequest:
+    return LeaveRequest(
         group_id=str(said["group_id"]),
         member_id=str(said["member_id"]),
         instance_id=cast("str | None", said["instance_id"]),

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from consumer_membership.runtime.guardian.asking import NoAnswerError, RefusedError, ask, shown
-from consumer_membership.runtime.guardian.leave_requests import Address, Will
-from consumer_membership.wire import bare
+from consumer_membership.runtime.guardian.asking import CredentialsRefusedError, NoAnswerError, ask, shown
+from consumer_membership.runtime.guardian.leave_requests import Address, LeaveRequest
+from consumer_membership.wire import leave_frames
 
 #: How long a leave is tried: most of a session's 45 s, after which it is pointless.
 PATIENCE_S = 30.0
@@ -44,7 +44,7 @@ class _LoadingError(NoAnswerError):
 
 
 def leave(
-    will: Will,
+    request: LeaveRequest,
     *,
     patience_s: float = PATIENCE_S,
     clock: Callable[[], float] = time.monotonic,
@@ -53,13 +53,13 @@ def leave(
     """Send this leave until the coordinator has answered it, or `patience_s` is over."""
     give_up_at = clock() + patience_s
     backoff_s = _BACKOFF_S
-    coordinator: Address | None = will.coordinator
+    coordinator: Address | None = request.coordinator
     while True:
         try:
             if coordinator is None:
-                coordinator = _find(will)
-            return _leave_at(will, coordinator)
-        except RefusedError as error:
+                coordinator = _find(request)
+            return _leave_at(request, coordinator)
+        except CredentialsRefusedError as error:
             return _failed(f": {error}")
         except NoAnswerError as error:
             if clock() >= give_up_at:
@@ -71,40 +71,37 @@ def leave(
         backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
 
 
-def _leave_at(will: Will, coordinator: Address) -> Outcome:
-    if will.member_epoch is None:
-        verdict = ask(will, coordinator, _LEAVE_GROUP, will.leave, lambda answer, _: bare.leave_group(answer))
-        way = "LeaveGroup"
+def _leave_at(request: LeaveRequest, coordinator: Address) -> Outcome:
+    if request.member_epoch is None:
+        way, api_key, read = "LeaveGroup", _LEAVE_GROUP, leave_frames.leave_group
     else:
-        verdict = ask(
-            will, coordinator, _HEARTBEAT, will.leave, lambda answer, _: bare.consumer_group_heartbeat(answer)
-        )
-        way = f"epoch {will.member_epoch}"
+        way, api_key, read = f"epoch {request.member_epoch}", _HEARTBEAT, leave_frames.consumer_group_heartbeat
+    status = ask(request, coordinator, api_key, request.leave, lambda answer, _: read(answer))
     place = f"coordinator {shown(coordinator)}"
-    if verdict.code == 0:
+    if status.code == 0:
         return Outcome(Level.INFO, f"left on its behalf ({way}) at {place}")
-    if verdict.code in _GONE:
-        return Outcome(Level.INFO, f"it had left or was removed before: {place} answers {_GONE[verdict.code]}")
-    if verdict.code in (_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR):
-        kind = _LoadingError if verdict.code == _LOADING else NoAnswerError
-        raise kind(f"{place} answers error code {verdict.code}")
-    return _failed(f": {place} refuses it with error code {verdict.code} ({verdict.message or 'no words'})")
+    if status.code in _GONE:
+        return Outcome(Level.INFO, f"it had left or was removed before: {place} answers {_GONE[status.code]}")
+    if status.code in (_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR):
+        kind = _LoadingError if status.code == _LOADING else NoAnswerError
+        raise kind(f"{place} answers error code {status.code}")
+    return _failed(f": {place} refuses it with error code {status.code} ({status.message or 'no words'})")
 
 
 def _failed(why: str) -> Outcome:
     return Outcome(Level.WARNING, f"could not leave on its behalf{why}; its session's end removes it")
 
 
-def _find(will: Will) -> Address:
+def _find(request: LeaveRequest) -> Address:
     """The group's coordinator, as the first broker that answers names it."""
     reasons = []
-    for broker in will.bootstrap_servers:
+    for broker in request.bootstrap_servers:
         try:
-            found = ask(will, broker, _FIND_COORDINATOR, will.find_coordinator, bare.find_coordinator)
+            found = ask(request, broker, _FIND_COORDINATOR, request.find_coordinator, leave_frames.find_coordinator)
         except NoAnswerError as error:
             reasons.append(str(error))
             continue
-        if found.verdict.code == 0:
+        if found.status.code == 0:
             return found.host, found.port
-        reasons.append(f"{shown(broker)} knows no coordinator: error code {found.verdict.code}")
+        reasons.append(f"{shown(broker)} knows no coordinator: error code {found.status.code}")
     raise NoAnswerError("; ".join(reasons) or "no broker is known")

@@ -1,4 +1,4 @@
-"""The one guardian of this process: started with the first will, told each change, started again if it died.
+"""The one guardian of this process: started with the first leave request, told each change, started again if it died.
 
 Everything here returns at once and raises nothing: it is called on membership threads. What the pipe does not take now
 goes out with the next call; of one member only the latest word is kept meanwhile.
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from consumer_membership.runtime.guardian.leave_requests import Will, line_of
+from consumer_membership.runtime.guardian.leave_requests import LeaveRequest, line_of
 
 _LOG = logging.getLogger("consumer_membership.guardian")
 
@@ -64,12 +64,17 @@ class _Pipe:
 
 
 class Guardian:
-    """The guardian of the process that uses this object; after a fork the child's object begins anew."""
+    """The guardian of the process that uses this object, which all its members share.
 
-    def __init__(self, script: Path = _SCRIPT) -> None:
+    It starts no process before the first leave request. With `follows_forks` the object of a forked child begins anew.
+    """
+
+    def __init__(self, script: Path = _SCRIPT, *, follows_forks: bool = False) -> None:
         self._script = script
         self._keys = itertools.count(1)
         self.begin_anew()
+        if follows_forks and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.begin_anew)
 
     @property
     def pid(self) -> int | None:
@@ -82,7 +87,7 @@ class Guardian:
         if pipe is not None:
             pipe.close()
         self._lock = threading.Lock()
-        self._wills: dict[int, bytes] = {}
+        self._standing: dict[int, bytes] = {}
         self._outbox: dict[int, bytes] = {}
         self._unsent = b""
         self._pipe: _Pipe | None = None
@@ -94,14 +99,14 @@ class Guardian:
         """A key for one more member."""
         return next(self._keys)
 
-    def tell(self, key: int, will: Will | None) -> None:
+    def tell(self, key: int, request: LeaveRequest | None) -> None:
         """This is to be done for the member with this key; None: nothing any more."""
         with self._lock:
-            line = line_of(key, will)
-            if will is None:
-                self._wills.pop(key, None)
+            line = line_of(key, request)
+            if request is None:
+                self._standing.pop(key, None)
             else:
-                self._wills[key] = line
+                self._standing[key] = line
             self._outbox[key] = line
             self._tend()
 
@@ -145,7 +150,7 @@ class Guardian:
 
     def _start(self) -> None:
         now = time.monotonic()
-        if not self._wills or self._starts >= _STARTS or now - self._started_at < _RESTART_PAUSE_S:
+        if not self._standing or self._starts >= _STARTS or now - self._started_at < _RESTART_PAUSE_S:
             return
         self._starts += 1
         self._started_at = now
@@ -155,7 +160,7 @@ class Guardian:
             # The latter from Python 3.12 on, where the interpreter is about to end.
             _LOG.warning("The guardian could not be started (start %d of %d): %s", self._starts, _STARTS, error)
             return
-        self._unsent, self._outbox = b"", dict(self._wills)
+        self._unsent, self._outbox = b"", dict(self._standing)
         _LOG.info("Guardian process %d watches this process %d", self._pid, os.getpid())
         if os.getpid() == _INIT and self._starts == 1:
             _LOG.warning(
@@ -208,28 +213,3 @@ def _own_pidfd() -> Iterator[tuple[int, ...]]:
 def _identity(descriptor: int) -> tuple[int, int]:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
-
-
-class _Holder:
-    """Where this process's guardian is: the one thing that all consumers of a process have in common."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._guardian: Guardian | None = None
-
-    def get(self) -> Guardian:
-        """This process's guardian, made at the first call and begun anew in each forked child."""
-        with self._lock:
-            if self._guardian is None:
-                self._guardian = Guardian()
-                os.register_at_fork(after_in_child=self._after_fork_in_child)
-            return self._guardian
-
-    def _after_fork_in_child(self) -> None:
-        # Another thread of the parent may have held it.
-        self._lock = threading.Lock()
-        if self._guardian is not None:
-            self._guardian.begin_anew()
-
-
-OF_THIS_PROCESS = _Holder()

@@ -14,7 +14,7 @@ import threading
 import time
 
 from consumer_membership.runtime.guardian.asking import load_for
-from consumer_membership.runtime.guardian.leave_requests import Ledger, Will
+from consumer_membership.runtime.guardian.leave_requests import LeaveRequest, LeaveRequests
 from consumer_membership.runtime.guardian.leaving import Level, leave
 from consumer_membership.runtime.guardian.watch import ParentWatch
 
@@ -36,9 +36,9 @@ def run(parent_pid: int, pidfd: int | None) -> int:
         signal.signal(number, signal.SIG_IGN)
     _occupy_stderr()
     os.chdir("/")
-    ledger = Ledger()
-    _listen(ledger, ParentWatch(parent_pid, pidfd))
-    _leave_for(ledger.wills, parent_pid)
+    requests = LeaveRequests()
+    _listen(requests, ParentWatch(parent_pid, pidfd))
+    _leave_for(requests.standing, parent_pid)
     return 0
 
 
@@ -50,7 +50,7 @@ def _occupy_stderr() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), _STDERR)
 
 
-def _listen(ledger: Ledger, parent: ParentWatch) -> None:
+def _listen(requests: LeaveRequests, parent: ParentWatch) -> None:
     """Take what comes through the pipe until the parent is gone, and then what is left in it."""
     os.set_blocking(_PIPE, False)
     poller = select.poll()
@@ -60,15 +60,15 @@ def _listen(ledger: Ledger, parent: ParentWatch) -> None:
     is_open, look_s = True, _LOOK_S
     while not parent.is_gone(is_pipe_closed=not is_open):
         poller.poll(None if parent.descriptor is not None else look_s * 1000)
-        if is_open and not _take(ledger):
+        if is_open and not _take(requests):
             poller.unregister(_PIPE)
             is_open, look_s = False, _FIRST_LOOK_S
         look_s = min(2 * look_s, _LOOK_S)
     if is_open:
-        _take(ledger)
+        _take(requests)
 
 
-def _take(ledger: Ledger) -> bool:
+def _take(requests: LeaveRequests) -> bool:
     """Take everything that is in the pipe; whether it is still open."""
     while True:
         try:
@@ -80,26 +80,26 @@ def _take(ledger: Ledger) -> bool:
             return False
         if not data:
             return False
-        ledger.take(data)
-        for will in ledger.wills:
-            load_for(will)
+        requests.take(data)
+        for request in requests.standing:
+            load_for(request)
 
 
-def _leave_for(wills: tuple[Will, ...], pid: int) -> None:
+def _leave_for(standing: tuple[LeaveRequest, ...], pid: int) -> None:
     """All at once: one coordinator that does not answer must not hold up the others' leaves."""
-    threads = [threading.Thread(target=_leave, args=(will, pid)) for will in wills]
+    threads = [threading.Thread(target=_leave, args=(request, pid)) for request in standing]
     for number, thread in enumerate(threads):
         try:
             thread.start()
         except RuntimeError:
             # The limit of processes is reached, which is a way for an application to die.
-            _leave(wills[number], pid)
+            _leave(standing[number], pid)
 
 
-def _leave(will: Will, pid: int) -> None:
-    outcome = leave(will)
-    instance = f" (instance {will.instance_id})" if will.instance_id is not None else ""
-    member = f"member {will.member_id} of group {will.group_id}{instance}"
+def _leave(request: LeaveRequest, pid: int) -> None:
+    outcome = leave(request)
+    instance = f" (instance {request.instance_id})" if request.instance_id is not None else ""
+    member = f"member {request.member_id} of group {request.group_id}{instance}"
     _log(outcome.level, f"{member}: its process {pid} died; {outcome.text}")
 
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 from consumer_membership.config import AddressFamily
 from consumer_membership.errors import TransportError
 
-_FAMILIES = MappingProxyType(
+#: The socket module's number of each.
+FAMILIES = MappingProxyType(
     {
         AddressFamily.ANY: socket.AF_UNSPEC,
         AddressFamily.V4: socket.AF_INET,
@@ -40,7 +41,7 @@ async def resolve(host: str, port: int, family: AddressFamily) -> tuple[Address,
     Raises:
         TransportError: the name has none.
     """
-    wanted = _FAMILIES[family]
+    wanted = FAMILIES[family]
     try:
         # A literal address needs no resolver: no thread is started for it, which a hanging DNS could hold up.
         # As bytes: for a text Python imports a codec of international names, 2 ms of each process's first connection.

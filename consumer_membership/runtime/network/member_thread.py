@@ -10,14 +10,17 @@ from consumer_membership.membership.classic.member import AnyEvent
 from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.guardian.observer import GuardianObserver
-from consumer_membership.runtime.guardian.owner import OF_THIS_PROCESS
+from consumer_membership.runtime.guardian.guarded_member import GuardedMember
+from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.log_lines import ConsumerLines
 from consumer_membership.runtime.mailbox import Mailbox
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.observer import LogObserver, Observer
 from consumer_membership.runtime.network.thread import NetworkThread
 from consumer_membership.runtime.ports import MemberPort
+
+#: The guardian of this process: one, whose members are all that `member_thread` makes; others are given it.
+GUARDIAN = Guardian(follows_forks=True)
 
 
 def member_thread(
@@ -48,7 +51,7 @@ def member_thread(
 def _observer(connection: ConnectionSettings, security: ConnectionSecurity) -> Observer:
     if not connection.crash_guardian:
         return LogObserver()
-    return _Observers(LogObserver(), GuardianObserver(OF_THIS_PROCESS.get(), connection, security))
+    return _Observers(LogObserver(), GuardedMember(GUARDIAN, connection, security))
 
 
 class _Observers:

@@ -1,4 +1,4 @@
-"""Wills for the tests, made as the observer makes them."""
+"""Leave requests for the tests, made as for a member, and what brokers answer them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from consumer_membership.membership.portrait import view_of
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.guardian.leave_requests import Address, Will
+from consumer_membership.runtime.guardian.guarded_member import GuardedMember
+from consumer_membership.runtime.guardian.leave_requests import Address, LeaveRequest
 from consumer_membership.runtime.guardian.leaving import Outcome, leave
-from consumer_membership.runtime.guardian.observer import GuardianObserver
 from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.types import BrokerAddress, GroupProtocol
@@ -30,12 +30,12 @@ class NotedGuardian(Guardian):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[tuple[int, Will | None]] = []
+        self.told: list[tuple[int, LeaveRequest | None]] = []
         self.tended = 0
 
-    def tell(self, key: int, will: Will | None) -> None:
+    def tell(self, key: int, leave_request: LeaveRequest | None) -> None:
         """Remember it."""
-        self.told.append((key, will))
+        self.told.append((key, leave_request))
 
     def tend(self) -> None:
         """Count it."""
@@ -59,7 +59,7 @@ def view(
     return replace(fresh, state=state, coordinator=place, member_epoch=epoch, member_id=member_id, protocol=protocol)
 
 
-def will(
+def leave_request(
     coordinator: Address,
     bootstrap: Iterable[Address] = (),
     *,
@@ -69,15 +69,15 @@ def will(
     group_id: str = "orders",
     tls: TlsSettings | None = None,
     sasl: SaslSettings | None = None,
-) -> Will:
-    """The will of a member of this group with this coordinator."""
+) -> LeaveRequest:
+    """The leave request for a member of this group with this coordinator."""
     noted = NotedGuardian()
     settings = ConnectionSettings(bootstrap_servers=tuple(bootstrap), client_id="tests", tls=tls, sasl=sasl)
     picture = view(
         coordinator=coordinator, member_id=member_id, instance_id=instance_id, protocol=protocol, group_id=group_id
     )
     security = ConnectionSecurity(replace(settings, tls=None))
-    GuardianObserver(noted, settings, security).observed(TimePassed(), (), picture)
+    GuardedMember(noted, settings, security).observed(TimePassed(), (), picture)
     ((_, made),) = noted.told
     assert made is not None
     return made
@@ -105,10 +105,10 @@ class Clock:
         self.slept.append(seconds)
 
 
-def left(testament: Will, clock: Clock | None = None) -> Outcome:
+def left(request: LeaveRequest, clock: Clock | None = None) -> Outcome:
     """What became of this leave, in virtual time."""
     clock = clock or Clock()
-    return leave(testament, clock=clock, sleep=clock.sleep)
+    return leave(request, clock=clock, sleep=clock.sleep)
 
 
 def said(request: Received, code: ErrorCode = ErrorCode.none, words: str | None = None) -> Answer:
@@ -136,9 +136,9 @@ def script(*codes: ErrorCode) -> Callable[[Received], Answer]:
     return answer
 
 
-def classic_will(broker: ScriptedBroker, *bootstrap: tuple[str, int]) -> Will:
-    """The will of a classic member, whose coordinator is the first node."""
-    return will(broker.servers[0], bootstrap, protocol=GroupProtocol.CLASSIC)
+def classic_leave_request(broker: ScriptedBroker, *bootstrap: tuple[str, int]) -> LeaveRequest:
+    """The leave request for a classic member, whose coordinator is the first node."""
+    return leave_request(broker.servers[0], bootstrap, protocol=GroupProtocol.CLASSIC)
 
 
 def classic_script(*codes: tuple[ErrorCode, ErrorCode | None]) -> Callable[[Received], Answer]:

@@ -14,13 +14,13 @@ from tests.runtime.guardian.leave_requests import (
     HEARTBEAT,
     LEAVE_GROUP,
     Clock,
+    classic_leave_request,
     classic_script,
-    classic_will,
+    leave_request,
     left,
     left_group,
     said,
     script,
-    will,
 )
 from tests.support.ports import unused_port
 from tests.support.scripted_broker import DISCONNECT, NEWEST, Answer, Raw, Received, ScriptedBroker
@@ -37,7 +37,7 @@ def test_leave_reaches_the_coordinator(instance_id: str | None, epoch: int) -> N
     """One connection, one request: the newest version that both know."""
     with ScriptedBroker(script(ErrorCode.none)) as broker:
         (place,) = broker.servers
-        outcome = left(will(place, instance_id=instance_id))
+        outcome = left(leave_request(place, instance_id=instance_id))
         assert outcome == (Level.INFO, f"left on its behalf (epoch {epoch}) at coordinator {place[0]}:{place[1]}")
         asked = [(r.api_key, r.version) for r in broker.requests()]
         assert asked == [(18, 0), (HEARTBEAT, 1)]
@@ -48,7 +48,7 @@ def test_leave_reaches_the_coordinator(instance_id: str | None, epoch: int) -> N
 def test_older_broker_gets_the_older_version() -> None:
     """Chosen as the member itself would have."""
     with ScriptedBroker(script(ErrorCode.none), versions={18: (0, 3), HEARTBEAT: (0, 0)}) as broker:
-        assert left(will(broker.servers[0])).level is Level.INFO
+        assert left(leave_request(broker.servers[0])).level is Level.INFO
         assert broker.requests(HEARTBEAT)[0].version == 0
 
 
@@ -64,7 +64,7 @@ def test_older_broker_gets_the_older_version() -> None:
 def test_member_that_is_gone_already_is_an_end(code: ErrorCode) -> None:
     """It had left, another one has its place, or its group is no more."""
     with ScriptedBroker(script(code)) as broker:
-        outcome = left(will(broker.servers[0]))
+        outcome = left(leave_request(broker.servers[0]))
         assert outcome.level is Level.INFO
         assert code.name.upper() in outcome.text
         assert len(broker.requests(HEARTBEAT)) == 1
@@ -73,7 +73,7 @@ def test_member_that_is_gone_already_is_an_end(code: ErrorCode) -> None:
 def test_refusal_is_an_end_with_the_brokers_words() -> None:
     """Asking again would not help."""
     with ScriptedBroker(script(ErrorCode.group_authorization_failed)) as broker:
-        outcome = left(will(broker.servers[0]))
+        outcome = left(leave_request(broker.servers[0]))
         assert outcome.level is Level.WARNING
         assert "error code 30 (the broker's words)" in outcome.text
 
@@ -81,7 +81,7 @@ def test_refusal_is_an_end_with_the_brokers_words() -> None:
 def test_loading_coordinator_is_asked_again() -> None:
     """It is the right one; nobody else is asked."""
     with ScriptedBroker(script(ErrorCode.coordinator_load_in_progress, ErrorCode.none)) as broker:
-        assert left(will(broker.servers[0])).level is Level.INFO
+        assert left(leave_request(broker.servers[0])).level is Level.INFO
         assert len(broker.requests(HEARTBEAT)) == 2
         assert broker.requests(FIND) == []
 
@@ -98,7 +98,7 @@ def test_moved_coordinator_is_looked_up(code: ErrorCode) -> None:
     with ScriptedBroker(answer, nodes=2) as broker:
         broker.coordinator = 2
         first, second = broker.servers
-        outcome = left(will(first, [first]))
+        outcome = left(leave_request(first, [first]))
         assert outcome.text.endswith(f"at coordinator {second[0]}:{second[1]}")
         assert [request.node_id for request in broker.requests(HEARTBEAT)] == [1, 2]
 
@@ -109,7 +109,7 @@ def test_stopped_coordinator_is_looked_up() -> None:
         broker.coordinator = 2
         first, second = broker.servers
         broker.stop_node(1)
-        assert left(will(first, [first, second])).text.endswith(f"at coordinator {second[0]}:{second[1]}")
+        assert left(leave_request(first, [first, second])).text.endswith(f"at coordinator {second[0]}:{second[1]}")
 
 
 def test_lookup_by_the_older_version() -> None:
@@ -117,7 +117,7 @@ def test_lookup_by_the_older_version() -> None:
     with ScriptedBroker(
         script(ErrorCode.not_coordinator, ErrorCode.none), versions={18: (0, 3), FIND: (0, 3), HEARTBEAT: (0, 1)}
     ) as broker:
-        assert left(will(broker.servers[0], broker.servers)).level is Level.INFO
+        assert left(leave_request(broker.servers[0], broker.servers)).level is Level.INFO
         assert broker.requests(FIND)[0].version == 3
 
 
@@ -131,7 +131,7 @@ def test_lost_connection_is_tried_again() -> None:
         return losses.pop() if losses else said(request, ErrorCode.unknown_member_id)
 
     with ScriptedBroker(answer) as broker:
-        assert left(will(broker.servers[0], broker.servers)).level is Level.INFO
+        assert left(leave_request(broker.servers[0], broker.servers)).level is Level.INFO
 
 
 @pytest.mark.parametrize("noise", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x50", b"\0\0\0\2ab"])
@@ -139,7 +139,7 @@ def test_peer_that_is_no_broker_is_given_up_in_time(noise: bytes) -> None:
     """Waits grow, and end with the patience: after the session everything is over anyway."""
     clock = Clock()
     with ScriptedBroker(lambda _: Raw(noise)) as broker:
-        outcome = left(will(broker.servers[0]), clock)
+        outcome = left(leave_request(broker.servers[0]), clock)
         assert outcome.level is Level.WARNING
         assert "could not leave on its behalf within 30 s" in outcome.text
         assert 30 <= clock.now < 33
@@ -151,7 +151,7 @@ def test_unreachable_cluster_is_given_up_with_the_reason() -> None:
     """Nobody listens any more."""
     with unused_port() as port:
         place = ("127.0.0.1", port)
-        outcome = left(will(place, [place]))
+        outcome = left(leave_request(place, [place]))
     assert outcome.level is Level.WARNING
     assert f"127.0.0.1:{port}: Connection refused" in outcome.text
 
@@ -160,7 +160,7 @@ def test_unreachable_cluster_is_given_up_with_the_reason() -> None:
 def test_name_without_address_is_a_reason(name: str) -> None:
     """The resolver's words, or those of the codec for international names."""
     nowhere = (name, 9092)
-    outcome = left(will(nowhere, [nowhere]))
+    outcome = left(leave_request(nowhere, [nowhere]))
     assert f"{name}:9092" in outcome.text
 
 
@@ -169,20 +169,20 @@ def test_hanging_peer_is_left_after_its_time(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = server.getsockname()
-        outcome = leave(will(place), patience_s=0.0)
+        outcome = leave(leave_request(place), patience_s=0.0)
         assert "timed out" in outcome.text
 
 
 def test_members_do_not_wait_for_each_other() -> None:
     """Each has its own thread: nothing of a leave is shared."""
     with ScriptedBroker(script(ErrorCode.none)) as broker:
-        wills = [will(broker.servers[0], member_id=f"m{number}") for number in range(20)]
-        threads = [threading.Thread(target=leave, args=(one,)) for one in wills]
+        asked = [leave_request(broker.servers[0], member_id=f"m{number}") for number in range(20)]
+        threads = [threading.Thread(target=leave, args=(one,)) for one in asked]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(10)
-        assert sorted(r.entity.member_id for r in broker.requests(HEARTBEAT)) == sorted(one.member_id for one in wills)
+        assert sorted(r.entity.member_id for r in broker.requests(HEARTBEAT)) == sorted(one.member_id for one in asked)
 
 
 @pytest.mark.parametrize(("offered", "version"), [((0, 5), 5), ((0, 4), 4)])
@@ -191,7 +191,7 @@ def test_classic_leave_reaches_the_coordinator(offered: tuple[int, int], version
     script_of_one = classic_script((ErrorCode.none, ErrorCode.none))
     with ScriptedBroker(script_of_one, versions={**NEWEST, LEAVE_GROUP: offered}) as broker:
         host, port = broker.servers[0]
-        outcome = left(classic_will(broker))
+        outcome = left(classic_leave_request(broker))
         assert outcome == (Level.INFO, f"left on its behalf (LeaveGroup) at coordinator {host}:{port}")
         assert [(r.api_key, r.version) for r in broker.requests()] == [(18, 0), (LEAVE_GROUP, version)]
         (member,) = broker.requests(LEAVE_GROUP)[0].entity.members
@@ -202,7 +202,7 @@ def test_classic_leave_reaches_the_coordinator(offered: tuple[int, int], version
 def test_classic_member_that_is_gone_already_is_an_end(codes: tuple[ErrorCode, ErrorCode | None]) -> None:
     """The group does not know it any more; or there is no such group, which is said of the whole request."""
     with ScriptedBroker(classic_script(codes)) as broker:
-        outcome = left(classic_will(broker))
+        outcome = left(classic_leave_request(broker))
         assert outcome.level is Level.INFO
         assert outcome.text.endswith("answers UNKNOWN_MEMBER_ID")
 
@@ -213,7 +213,7 @@ def test_classic_member_that_is_gone_already_is_an_end(codes: tuple[ErrorCode, E
 def test_refusal_of_a_classic_leave_is_an_end(codes: tuple[ErrorCode, ErrorCode | None]) -> None:
     """Of the request or of the member; the protocol has no words for it."""
     with ScriptedBroker(classic_script(codes)) as broker:
-        outcome = left(classic_will(broker))
+        outcome = left(classic_leave_request(broker))
         assert outcome.level is Level.WARNING
         assert "refuses it with error code 30 (no words)" in outcome.text
 
@@ -232,7 +232,7 @@ def test_classic_leave_goes_where_the_coordinator_went() -> None:
     with ScriptedBroker(answer, nodes=2) as broker:
         broker.coordinator = 2
         host, port = broker.servers[1]
-        outcome = left(classic_will(broker, *broker.servers))
+        outcome = left(classic_leave_request(broker, *broker.servers))
         assert outcome == (Level.INFO, f"left on its behalf (LeaveGroup) at coordinator {host}:{port}")
         assert [request.node_id for request in broker.requests(LEAVE_GROUP)] == [1, 1, 2]
 
@@ -241,5 +241,5 @@ def test_answer_that_leaves_the_member_out_is_no_success() -> None:
     """A broker that says nothing of the member is asked again."""
     codes = [(ErrorCode.none, None), (ErrorCode.none, ErrorCode.none)]
     with ScriptedBroker(classic_script(*codes)) as broker:
-        assert left(classic_will(broker, *broker.servers)).level is Level.INFO
+        assert left(classic_leave_request(broker, *broker.servers)).level is Level.INFO
         assert len(broker.requests(LEAVE_GROUP)) == 2

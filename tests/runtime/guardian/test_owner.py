@@ -12,22 +12,21 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.runtime.guardian.owner import Guardian
-from tests.runtime.guardian.leave_requests import HEARTBEAT, script, will
+from tests.runtime.guardian.leave_requests import HEARTBEAT, leave_request, script
 from tests.runtime.guardian.processes import Application, has_ended, wait_until
 from tests.support.scripted_broker import ScriptedBroker
 
 pytestmark = pytest.mark.slow
 
-#: An application whose members are wills: `leaver("m")` has the guardian leave for m.
+#: An application whose members are leave requests: `leaver("m")` has the guardian leave for m.
 PRELUDE = """
 import logging, socket, time
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
-from consumer_membership.runtime.guardian.owner import OF_THIS_PROCESS
-from tests.runtime.guardian.leave_requests import will
+from consumer_membership.runtime.network.member_thread import GUARDIAN as guardian
+from tests.runtime.guardian.leave_requests import leave_request
 place = (sys.argv[1], int(sys.argv[2]))
-guardian = OF_THIS_PROCESS.get()
 def leaver(name, key=None):
-    guardian.tell(key or guardian.new_key(), will(place, member_id=name))
+    guardian.tell(key or guardian.new_key(), leave_request(place, member_id=name))
 """
 
 
@@ -57,7 +56,7 @@ def leavers(broker: ScriptedBroker, count: int) -> list[str]:
 
 
 def test_one_guardian_for_all_members_of_a_process(broker: ScriptedBroker, log: Path) -> None:
-    """Each has its will; the log says when the guardian was started, and what it did."""
+    """Each has its leave request; the log says when the guardian was started, and what it did."""
     with application(broker, log, "leaver('one'); leaver('two'); say('guardian', guardian.pid); order()") as app:
         guardian = app.process_named("guardian")
         assert psutil.Process(app.process.pid).children(recursive=True) == [guardian]
@@ -134,7 +133,7 @@ def test_guardian_that_keeps_dying_is_let_go(tmp_path: Path, monkeypatch: pytest
     failing = tmp_path / "script.py"
     failing.write_text(f"open({str(marks)!r}, 'a').write('x')")
     guardian = Guardian(failing)
-    guardian.tell(1, will(("127.0.0.1", 1)))
+    guardian.tell(1, leave_request(("127.0.0.1", 1)))
 
     def is_over() -> bool:
         guardian.tend()
@@ -296,7 +295,7 @@ def test_program_that_is_no_interpreter_is_not_started_once_more(
     """A frozen application or a server that embeds Python: the log says so, and the consumer works without."""
     monkeypatch.setattr(f"sys.{attribute}", value, raising=False)
     guardian = Guardian()
-    guardian.tell(1, will(("127.0.0.1", 1)))
+    guardian.tell(1, leave_request(("127.0.0.1", 1)))
     assert guardian.pid is None
     assert "is no Python interpreter" in caplog.text
 
@@ -307,7 +306,7 @@ def test_init_of_a_container_is_told_that_it_has_no_guard(
     """The kernel kills everything in a PID namespace whose init ends."""
     monkeypatch.setattr("consumer_membership.runtime.guardian.owner._INIT", os.getpid())
     guardian = Guardian()
-    guardian.tell(1, will(broker.servers[0]))
+    guardian.tell(1, leave_request(broker.servers[0]))
     assert "This process is PID 1" in caplog.text
     assert guardian.pid is not None
     os.kill(guardian.pid, signal.SIGKILL)

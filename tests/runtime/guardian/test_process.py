@@ -18,7 +18,7 @@ from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.runtime.guardian import script as script_module
 from consumer_membership.runtime.guardian.leave_requests import line_of
 from tests.runtime.guardian.gatekeeper import Gatekeeper
-from tests.runtime.guardian.leave_requests import HEARTBEAT, script, will
+from tests.runtime.guardian.leave_requests import HEARTBEAT, leave_request, script
 from tests.runtime.guardian.processes import Application, has_ended, maps, pss_bytes, sleeps_again, wait_until
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.secured import Materials, server_context
@@ -59,7 +59,11 @@ def way(request: pytest.FixtureRequest) -> str:
 def parent(broker: ScriptedBroker, what: str = "order()", way: str = "getppid", **more: object) -> Application:
     """A parent with one member, "m", and one that left, "gone"."""
     place = broker.servers[0]
-    data = line_of(1, will(place, broker.servers)) + line_of(2, will(place, member_id="gone")) + line_of(2, None)
+    data = (
+        line_of(1, leave_request(place, broker.servers))
+        + line_of(2, leave_request(place, member_id="gone"))
+        + line_of(2, None)
+    )
     return Application(PARENT + what, SCRIPT, way, base64.b64encode(data).decode(), **more)
 
 
@@ -166,7 +170,7 @@ def test_parent_that_died_before_it_was_up(broker: ScriptedBroker, way: str) -> 
 def test_leave_needs_no_log(broker: ScriptedBroker, what: str, log: str) -> None:
     """Stderr is closed, and its number must not be a socket's; or it is a pipe that nobody reads any more."""
     before_start = PARENT.replace("ours, theirs", f"{what}\nours, theirs")
-    line = line_of(1, will(broker.servers[0]))
+    line = line_of(1, leave_request(broker.servers[0]))
     with Application(before_start + "order()", SCRIPT, "getppid", base64.b64encode(line).decode()) as application:
         guardian = application.process_named("guardian")
         wait_until(lambda: listens(guardian), "listening")
@@ -220,7 +224,7 @@ def test_killed_process_leaves_over_tls_with_its_password(
     gatekeeper = Gatekeeper(script(ErrorCode.none), SASL.mechanism.value)
     log = tmp_path / "log"
     with ScriptedBroker(gatekeeper, tls=context) as broker, log.open("wb") as stderr:
-        line = line_of(1, will(broker.servers[0], tls=tls, sasl=SASL))
+        line = line_of(1, leave_request(broker.servers[0], tls=tls, sasl=SASL))
         program = PARENT + "ours.sendall(base64.b64decode(order())); order()"
         with Application(program, SCRIPT, "pidfd", "", stderr=stderr) as application:
             guardian = application.process_named("guardian")
@@ -260,7 +264,7 @@ OF_ALL = [
     f"{OURS}.runtime.guardian.watch",
     f"{OURS}.runtime.guardian.leave_requests",
     f"{OURS}.wire",
-    f"{OURS}.wire.bare",
+    f"{OURS}.wire.leave_frames",
 ]
 OF_TLS = [
     f"{OURS}.config.settings",
@@ -293,10 +297,10 @@ def test_its_modules_are_the_standard_library_and_a_few_of_ours(
     tls: TlsSettings | None, sasl: SaslSettings | None, expected: Iterable[str]
 ) -> None:
     """Whoever imports more there makes it large and slow; TLS and SASL are imported for those who have them."""
-    testament = will(("127.0.0.1", 1), tls=tls, sasl=sasl)
-    # The guardian of a process that is not its parent acts at once. It takes the will with one reading, and that the
+    request = leave_request(("127.0.0.1", 1), tls=tls, sasl=sasl)
+    # The guardian of a process that is not its parent acts at once. It takes the request with one reading, and that the
     # member left with a later one: between the two is more than it reads at once.
-    lines = line_of(1, testament) + b"-" * (1 << 17) + b"\n" + line_of(1, None)
+    lines = line_of(1, request) + b"-" * (1 << 17) + b"\n" + line_of(1, None)
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", MODULES, SCRIPT],
         check=True,

@@ -16,7 +16,7 @@ from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.runtime.guardian.leaving import Level, leave
 from consumer_membership.wire.versions import Api
 from tests.runtime.guardian.gatekeeper import WORDS, Gatekeeper
-from tests.runtime.guardian.leave_requests import HEARTBEAT, Clock, left, said, script, will
+from tests.runtime.guardian.leave_requests import HEARTBEAT, Clock, leave_request, left, said, script
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker
 from tests.support.secured import Materials, materials, server_context
 
@@ -48,7 +48,7 @@ def test_leave_goes_over_tls(secured_materials: Materials, tmp_path: Path) -> No
     made = secured_materials
     with ScriptedBroker(ACCEPTS, tls=server_context(made, tmp_path)) as broker:
         for tls in (TlsSettings(ca_location=made.ca_file), TlsSettings(ca_pem=made.ca_pem)):
-            assert left(will(broker.servers[0], tls=tls)).level is Level.INFO
+            assert left(leave_request(broker.servers[0], tls=tls)).level is Level.INFO
         assert [request.api_key for request in broker.requests()] == [18, HEARTBEAT, 18, HEARTBEAT]
 
 
@@ -70,9 +70,9 @@ def test_members_certificate_is_shown(
     )
     with ScriptedBroker(ACCEPTS, tls=server_context(made, tmp_path, wants_certificate=True)) as broker:
         for tls in (files, texts):
-            assert left(will(broker.servers[0], tls=tls)).level is Level.INFO
+            assert left(leave_request(broker.servers[0], tls=tls)).level is Level.INFO
         assert list(place.iterdir()) == []
-        assert left(will(broker.servers[0], tls=base)).level is Level.WARNING
+        assert left(leave_request(broker.servers[0], tls=base)).level is Level.WARNING
         assert len(broker.requests(HEARTBEAT)) == 2
 
 
@@ -89,17 +89,17 @@ def test_broker_that_cannot_show_who_it_is_hears_nothing(secured_materials: Mate
             (TlsSettings(ca_location=made.foreign_ca_file), "is not trusted"),
             (replace(trusting, crl_location=made.crl_file), "certificate revoked"),
         ):
-            outcome = left(will(broker.servers[0], broker.servers, tls=tls, sasl=sasl))
+            outcome = left(leave_request(broker.servers[0], broker.servers, tls=tls, sasl=sasl))
             assert outcome.level is Level.WARNING
             assert words in outcome.text
         assert broker.requests() == []
     with ScriptedBroker(ACCEPTS, tls=server_context(other, tmp_path)) as broker:
         tls = TlsSettings(ca_location=other.ca_file)
-        assert "is for another host" in left(will(broker.servers[0], broker.servers, tls=tls, sasl=sasl)).text
+        assert "is for another host" in left(leave_request(broker.servers[0], broker.servers, tls=tls, sasl=sasl)).text
         assert broker.requests() == []
         # As the member's own connections, where that was asked for.
         for lax in (replace(tls, checks_hostname=False), TlsSettings(verifies=False, checks_hostname=False)):
-            assert left(will(broker.servers[0], tls=lax)).level is Level.INFO
+            assert left(leave_request(broker.servers[0], tls=lax)).level is Level.INFO
 
 
 def test_alert_that_comes_behind_the_handshake_is_put_into_words(secured_materials: Materials, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_alert_that_comes_behind_the_handshake_is_put_into_words(secured_materia
         refusal = threading.Thread(target=refuse_one, args=(server, context))
         refusal.start()
         tls = TlsSettings(ca_location=secured_materials.ca_file)
-        outcome = leave(will(server.getsockname(), tls=tls), patience_s=0.0)
+        outcome = leave(leave_request(server.getsockname(), tls=tls), patience_s=0.0)
         refusal.join()
     assert outcome.level is Level.WARNING
     assert "the broker wants a certificate of this client: give ssl.certificate.location" in outcome.text
@@ -131,17 +131,17 @@ def refuse_one(server: socket.socket, context: ssl.SSLContext) -> None:
 def test_file_that_is_gone_is_named_and_looked_for_again(secured_materials: Materials, tmp_path: Path) -> None:
     """A renewal may be putting it there this very moment; the text has the key, and the place."""
     file = tmp_path / "ca.pem"
-    testament = will(("127.0.0.1", 1), tls=TlsSettings(ca_location=str(file)))
+    request = leave_request(("127.0.0.1", 1), tls=TlsSettings(ca_location=str(file)))
     with ScriptedBroker(ACCEPTS, tls=server_context(secured_materials, tmp_path)) as broker:
-        testament = replace(testament, coordinator=broker.servers[0], bootstrap_servers=broker.servers)
-        assert f"ssl.ca.location='{file}': No such file or directory" in left(testament).text
+        request = replace(request, coordinator=broker.servers[0], bootstrap_servers=broker.servers)
+        assert f"ssl.ca.location='{file}': No such file or directory" in left(request).text
 
         class Renewal(Clock):
             def sleep(self, seconds: float) -> None:
                 super().sleep(seconds)
                 file.write_text(secured_materials.ca_pem)
 
-        assert left(testament, Renewal()).level is Level.INFO
+        assert left(request, Renewal()).level is Level.INFO
 
 
 # ---- SASL ------------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_member_is_authenticated_before_the_leave(mechanism: SaslMechanism, vers
     """ApiVersions, SaslHandshake, SaslAuthenticate as the mechanism needs it; in the newest version both know."""
     versions = {**NEWEST, Api.SASL_AUTHENTICATE: (0, version)}
     with ScriptedBroker(Gatekeeper(ACCEPTS, mechanism.value), versions=versions) as broker:
-        outcome = left(will(broker.servers[0], sasl=account(mechanism)))
+        outcome = left(leave_request(broker.servers[0], sasl=account(mechanism)))
         assert outcome.level is Level.INFO, outcome
         asked = [(request.api_key, request.version) for request in broker.requests()]
         rounds = 1 if mechanism is SaslMechanism.PLAIN else 2
@@ -168,7 +168,7 @@ def test_wrong_password_is_an_end_with_the_brokers_words(mechanism: SaslMechanis
     with ScriptedBroker(Gatekeeper(ACCEPTS, mechanism.value), nodes=2) as broker:
         clock = Clock()
         sasl = account(mechanism, password="hunter2")  # noqa: S106
-        outcome = left(will(broker.servers[0], broker.servers, sasl=sasl), clock)
+        outcome = left(leave_request(broker.servers[0], broker.servers, sasl=sasl), clock)
         host, port = broker.servers[0]
         refusal = f"{host}:{port}: the broker refuses the credentials for {mechanism.value}: {WORDS}"
         assert outcome == (
@@ -181,7 +181,7 @@ def test_wrong_password_is_an_end_with_the_brokers_words(mechanism: SaslMechanis
 def test_mechanism_that_the_broker_does_not_take_is_an_end() -> None:
     """With those that it does."""
     with ScriptedBroker(Gatekeeper(ACCEPTS, "SCRAM-SHA-256")) as broker:
-        outcome = left(will(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
+        outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
         assert outcome.level is Level.WARNING
         assert "does not take PLAIN, but SCRAM-SHA-256" in outcome.text
         assert [request.api_key for request in broker.requests()] == [18, 17]
@@ -191,7 +191,7 @@ def test_broker_without_the_users_keys_does_not_get_the_leave() -> None:
     """SCRAM proves both sides."""
     gatekeeper = Gatekeeper(ACCEPTS, "SCRAM-SHA-512", is_genuine=False)
     with ScriptedBroker(gatekeeper) as broker:
-        outcome = left(will(broker.servers[0], sasl=account(SaslMechanism.SCRAM_SHA_512)))
+        outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.SCRAM_SHA_512)))
         assert outcome.level is Level.WARNING
         assert "the broker's signature is wrong" in outcome.text
         assert broker.requests(HEARTBEAT) == []
@@ -200,7 +200,7 @@ def test_broker_without_the_users_keys_does_not_get_the_leave() -> None:
 def test_password_that_cannot_be_sent_is_an_end() -> None:
     """`set_sasl_credentials` takes any text."""
     with ScriptedBroker(Gatekeeper(ACCEPTS, "PLAIN")) as broker:
-        outcome = left(will(broker.servers[0], sasl=account(SaslMechanism.PLAIN, password="hunter\x002")))  # noqa: S106
+        outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN, password="hunter\x002")))  # noqa: S106
         assert outcome.level is Level.WARNING
         assert "sasl.mechanism=PLAIN: the password has a NUL" in outcome.text
         assert "hunter" not in outcome.text
@@ -210,7 +210,7 @@ def test_broker_that_knows_no_sasl_is_asked_elsewhere() -> None:
     """What it offers says so before anything of the user is sent."""
     versions = {key: offered for key, offered in NEWEST.items() if key != Api.SASL_AUTHENTICATE}
     with ScriptedBroker(Gatekeeper(ACCEPTS, "PLAIN"), versions=versions) as broker:
-        outcome = left(will(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
+        outcome = left(leave_request(broker.servers[0], sasl=account(SaslMechanism.PLAIN)))
         assert outcome.level is Level.WARNING
         assert {request.api_key for request in broker.requests()} == {18}
 
@@ -227,13 +227,13 @@ def test_coordinator_is_looked_up_by_one_who_is_known(secured_materials: Materia
     gatekeeper = Gatekeeper(moved, mechanism.value)
     with ScriptedBroker(gatekeeper, nodes=2, tls=server_context(secured_materials, tmp_path)) as broker:
         broker.coordinator = 2
-        testament = will(
+        request = leave_request(
             broker.servers[0],
             broker.servers,
             tls=TlsSettings(ca_location=secured_materials.ca_file),
             sasl=account(mechanism),
         )
         host, port = broker.servers[1]
-        assert left(testament) == (Level.INFO, f"left on its behalf (epoch -1) at coordinator {host}:{port}")
+        assert left(request) == (Level.INFO, f"left on its behalf (epoch -1) at coordinator {host}:{port}")
         assert [request.node_id for request in broker.requests(HEARTBEAT)] == [1, 2]
         assert connections(broker) == 3

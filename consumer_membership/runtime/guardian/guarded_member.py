@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
-from consumer_membership.config import AddressFamily, ConnectionSettings, SaslSettings, TlsSettings
+from consumer_membership.config import ConnectionSettings, SaslSettings, TlsSettings
 from consumer_membership.membership.classic.exchanges import SendClassicLeave
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Frames, Will
+from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Frames, LeaveRequest
 from consumer_membership.runtime.guardian.owner import Guardian
+from consumer_membership.runtime.network.addresses import FAMILIES
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.types import (
     LEAVE_EPOCH,
@@ -36,17 +35,9 @@ CLASSIC_GUARDED = GUARDED | {MemberState.FENCED}
 #: For the broker's log (KIP-800).
 _REASON = "its process died without leaving"
 
-_FAMILIES = MappingProxyType(
-    {
-        AddressFamily.ANY: socket.AF_UNSPEC,
-        AddressFamily.V4: socket.AF_INET,
-        AddressFamily.V6: socket.AF_INET6,
-    }
-)
-
 
 class _Identity(NamedTuple):
-    """What a will is made of; as long as it stays, the will does."""
+    """What a leave request is made of; while it stays, the request does."""
 
     protocol: GroupProtocol
     member_id: str
@@ -55,11 +46,11 @@ class _Identity(NamedTuple):
     sasl: SaslSettings | None
 
 
-class GuardianObserver:
-    """Tells the guardian of one member: when its will changes, and when there is nothing to leave any more.
+class GuardedMember:
+    """Tells the guardian of one member: when its leave request changes, and when there is nothing to leave any more.
 
-    The will follows the protocol that the member speaks at the moment: one of `group.protocol=auto` may change it. It
-    follows the credentials likewise; those of the moment are `security`'s.
+    The request follows the protocol that the member speaks at the moment, which `group.protocol=auto` may change, and
+    the credentials of the moment, which are `security`'s.
     """
 
     def __init__(self, guardian: Guardian, connection: ConnectionSettings, security: ConnectionSecurity) -> None:
@@ -78,7 +69,7 @@ class GuardianObserver:
                 self._guardian.tend()
             return
         self._told = identity
-        self._guardian.tell(self._key, None if identity is None else self._will(view.group_id, identity))
+        self._guardian.tell(self._key, None if identity is None else self._request(view.group_id, identity))
 
     def _identity(self, view: MembershipView) -> _Identity | None:
         if not _may_leave(view):
@@ -92,7 +83,7 @@ class GuardianObserver:
             return None
         return _Identity(view.protocol, view.member_id, view.instance_id, coordinator, self._security.sasl)
 
-    def _will(self, group_id: str, identity: _Identity) -> Will:
+    def _request(self, group_id: str, identity: _Identity) -> LeaveRequest:
         client_id = self._connection.client_id
         member_epoch = _leave_epoch(identity)
         if member_epoch is None:
@@ -103,14 +94,14 @@ class GuardianObserver:
             version: encode(requests.find_coordinator(versions, group_id), QUESTION, client_id)
             for version, versions in _each_version(Api.FIND_COORDINATOR)
         }
-        return Will(
+        return LeaveRequest(
             group_id=group_id,
             member_id=identity.member_id,
             instance_id=identity.instance_id,
             member_epoch=member_epoch,
             coordinator=(identity.coordinator.host, identity.coordinator.port),
             bootstrap_servers=self._connection.bootstrap_servers,
-            address_family=_FAMILIES[self._connection.address_family],
+            address_family=FAMILIES[self._connection.address_family],
             client_id=client_id,
             tls=self._tls,
             sasl=identity.sasl,

@@ -34,7 +34,7 @@ class MalformedAnswerError(ValueError):
     """The bytes are no such answer."""
 
 
-class Verdict(NamedTuple):
+class Status(NamedTuple):
     """A broker's yes (code 0) or no, with its words."""
 
     code: int
@@ -42,9 +42,9 @@ class Verdict(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What FindCoordinator said: the coordinator's place, valid where the verdict's code is 0."""
+    """What FindCoordinator said: the coordinator's place, valid where the status's code is 0."""
 
-    verdict: Verdict
+    status: Status
     host: str
     port: int
 
@@ -59,7 +59,7 @@ class Offer(NamedTuple):
 class Reply(NamedTuple):
     """What SaslAuthenticate said: whether the broker goes on, and then its message of the mechanism."""
 
-    verdict: Verdict
+    status: Status
     message: bytes
 
 
@@ -95,15 +95,15 @@ def offered_versions(answer: bytes) -> Mapping[int, tuple[int, int]]:
     return offered
 
 
-def consumer_group_heartbeat(answer: bytes) -> Verdict:
+def consumer_group_heartbeat(answer: bytes) -> Status:
     """What the coordinator says to a ConsumerGroupHeartbeat, of any version so far."""
     cursor = _Cursor(answer)
     cursor.flexible_header()
     cursor.number(_I32)
-    return cursor.verdict()
+    return cursor.status()
 
 
-def leave_group(answer: bytes) -> Verdict:
+def leave_group(answer: bytes) -> Status:
     """What the coordinator says to a LeaveGroup of one member, in a version from 4 on; it has no words for it.
 
     The whole request's error where there is one, else the member's.
@@ -113,12 +113,12 @@ def leave_group(answer: bytes) -> Verdict:
     cursor.number(_I32)
     code = cursor.number(_I16)
     if code != 0:
-        return Verdict(code, "")
+        return Status(code, "")
     if cursor.varint() != 1 + 1:
         raise MalformedAnswerError("LeaveGroup did not answer for the one member that was to leave")
     cursor.text()
     cursor.text()
-    return Verdict(cursor.number(_I16), "")
+    return Status(cursor.number(_I16), "")
 
 
 def find_coordinator(answer: bytes, version: int) -> Found:
@@ -127,15 +127,15 @@ def find_coordinator(answer: bytes, version: int) -> Found:
     cursor.flexible_header()
     cursor.number(_I32)
     if version < _BATCHED_FIND_COORDINATOR:
-        verdict = cursor.verdict()
+        status = cursor.status()
         cursor.number(_I32)
-        return Found(verdict, cursor.text(), cursor.number(_I32))
+        return Found(status, cursor.text(), cursor.number(_I32))
     if cursor.varint() != 1 + 1:
         raise MalformedAnswerError("FindCoordinator did not answer for the one group that was asked for")
     cursor.text()
     cursor.number(_I32)
     host, port = cursor.text(), cursor.number(_I32)
-    return Found(cursor.verdict(), host, port)
+    return Found(cursor.status(), host, port)
 
 
 def sasl_handshake_request(mechanism: str, number: int, client_id: str) -> bytes:
@@ -164,10 +164,10 @@ def sasl_authenticate(answer: bytes, version: int) -> Reply:
     cursor = _Cursor(answer)
     if version < _COMPACT_SASL_AUTHENTICATE:
         cursor.number(_I32)
-        verdict = Verdict(cursor.number(_I16), cursor.short_text())
-        return Reply(verdict, cursor.data(cursor.number(_I32)))
+        status = Status(cursor.number(_I16), cursor.short_text())
+        return Reply(status, cursor.data(cursor.number(_I32)))
     cursor.flexible_header()
-    return Reply(cursor.verdict(), cursor.data(cursor.varint() - 1))
+    return Reply(cursor.status(), cursor.data(cursor.varint() - 1))
 
 
 def _header(api_key: int, version: int, number: int, client_id: str) -> bytes:
@@ -231,8 +231,8 @@ class _Cursor:
         """So many bytes; null (-1) reads as empty."""
         return self._take(max(0, size))
 
-    def verdict(self) -> Verdict:
-        return Verdict(self.number(_I16), self.text())
+    def status(self) -> Status:
+        return Status(self.number(_I16), self.text())
 
     def flexible_header(self) -> None:
         """The correlation id, then tagged fields, of which brokers send none."""

@@ -17,7 +17,7 @@ from kio.schema.find_coordinator.v4.response import Coordinator
 from kio.schema.sasl_authenticate import v1, v2
 from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
 
-from consumer_membership.wire import bare
+from consumer_membership.wire import leave_frames
 from consumer_membership.wire.codec import Call, encode
 from consumer_membership.wire.versions import SPOKEN, Api
 from tests.support.scripted_broker import frame
@@ -78,14 +78,16 @@ def test_offered_versions_are_those_of_the_broker() -> None:
     keys = tuple(
         ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in [(10, 0, 6), (68, 0, 1)]
     )
-    offered = bare.offered_versions(answer(ApiVersionsResponse(error_code=ErrorCode.none, api_keys=keys)))
+    offered = leave_frames.offered_versions(answer(ApiVersionsResponse(error_code=ErrorCode.none, api_keys=keys)))
     assert offered == {10: (0, 6), 68: (0, 1)}
 
 
 def test_refused_api_versions_are_malformed() -> None:
     """Nothing can be asked of such a peer."""
-    with pytest.raises(bare.MalformedAnswerError, match="error code 35"):
-        bare.offered_versions(answer(ApiVersionsResponse(error_code=ErrorCode.unsupported_version, api_keys=())))
+    with pytest.raises(leave_frames.MalformedAnswerError, match="error code 35"):
+        leave_frames.offered_versions(
+            answer(ApiVersionsResponse(error_code=ErrorCode.unsupported_version, api_keys=()))
+        )
 
 
 @pytest.mark.parametrize("version", SPOKEN[Api.CONSUMER_GROUP_HEARTBEAT])
@@ -101,9 +103,9 @@ def test_refused_api_versions_are_malformed() -> None:
         (ErrorCode.not_coordinator, LONG, (16, LONG)),
     ],
 )
-def test_heartbeat_verdict(version: int, code: ErrorCode, message: str | None, expected: tuple[int, str]) -> None:
+def test_heartbeat_status(version: int, code: ErrorCode, message: str | None, expected: tuple[int, str]) -> None:
     """In every version that this package speaks."""
-    assert bare.consumer_group_heartbeat(heartbeat(version, code, message)) == expected
+    assert leave_frames.consumer_group_heartbeat(heartbeat(version, code, message)) == expected
 
 
 @pytest.mark.parametrize("version", SPOKEN[Api.LEAVE_GROUP])
@@ -117,19 +119,19 @@ def test_heartbeat_verdict(version: int, code: ErrorCode, message: str | None, e
         (ErrorCode.group_authorization_failed, [("m", None, ErrorCode.none)], 30),
     ],
 )
-def test_leave_group_verdict(
+def test_leave_group_status(
     version: int, code: ErrorCode, members: list[tuple[str, str | None, ErrorCode]], expected: int
 ) -> None:
     """The request's error before the member's, in every version that this package speaks."""
-    assert bare.leave_group(leave_group(version, code, *members)) == (expected, "")
+    assert leave_frames.leave_group(leave_group(version, code, *members)) == (expected, "")
 
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_leave_of_more_or_less_than_the_one_member_is_malformed(count: int) -> None:
     """Nobody asked for two, and silence about one is no success."""
     members = [("m", None, ErrorCode.none)] * count
-    with pytest.raises(bare.MalformedAnswerError, match="the one member"):
-        bare.leave_group(leave_group(5, ErrorCode.none, *members))
+    with pytest.raises(leave_frames.MalformedAnswerError, match="the one member"):
+        leave_frames.leave_group(leave_group(5, ErrorCode.none, *members))
 
 
 @pytest.mark.parametrize("version", SPOKEN[Api.LEAVE_GROUP])
@@ -137,17 +139,17 @@ def test_leave_group_that_was_cut_is_malformed(version: int) -> None:
     """Wherever it was cut before the member's code; the tagged fields behind it are not read."""
     whole = leave_group(version, ErrorCode.none, ("m", "i", ErrorCode.none))
     needed = len(whole) - 2
-    bare.leave_group(whole[:needed])
+    leave_frames.leave_group(whole[:needed])
     for size in range(needed):
-        with pytest.raises(bare.MalformedAnswerError):
-            bare.leave_group(whole[:size])
+        with pytest.raises(leave_frames.MalformedAnswerError):
+            leave_frames.leave_group(whole[:size])
 
 
 @pytest.mark.parametrize("version", SPOKEN[Api.FIND_COORDINATOR])
 def test_coordinator_and_refusal(version: int) -> None:
     """In every version that this package speaks."""
-    assert bare.find_coordinator(found(version), version) == ((0, ""), "kafka-3.example", 9093)
-    assert bare.find_coordinator(found(version, ErrorCode.coordinator_not_available), version).verdict.code == 15
+    assert leave_frames.find_coordinator(found(version), version) == ((0, ""), "kafka-3.example", 9093)
+    assert leave_frames.find_coordinator(found(version, ErrorCode.coordinator_not_available), version).status.code == 15
 
 
 @pytest.mark.parametrize("version", SPOKEN[Api.FIND_COORDINATOR])
@@ -156,21 +158,21 @@ def test_answer_that_was_cut_is_malformed(version: int) -> None:
     whole = found(version)
     # The tagged fields at the end, one byte on each level, are not read.
     needed = len(whole) - (1 if version < 4 else 2)
-    bare.find_coordinator(whole[:needed], version)
+    leave_frames.find_coordinator(whole[:needed], version)
     for size in range(needed):
-        with pytest.raises(bare.MalformedAnswerError):
-            bare.find_coordinator(whole[:size], version)
+        with pytest.raises(leave_frames.MalformedAnswerError):
+            leave_frames.find_coordinator(whole[:size], version)
 
 
 def test_number_without_end_is_malformed() -> None:
     """Five bytes hold every length; more are noise."""
-    with pytest.raises(bare.MalformedAnswerError, match="does not end"):
-        bare.consumer_group_heartbeat(b"\0\0\0\7" + b"\xff" * 9)
+    with pytest.raises(leave_frames.MalformedAnswerError, match="does not end"):
+        leave_frames.consumer_group_heartbeat(b"\0\0\0\7" + b"\xff" * 9)
 
 
 def test_correlation_id_is_the_first_number() -> None:
     """The same in every header."""
-    assert bare.correlation_id(heartbeat(1)) == 7
+    assert leave_frames.correlation_id(heartbeat(1)) == 7
 
 
 # ---- SASL ------------------------------------------------------------------------------------------------------------
@@ -194,16 +196,16 @@ def authenticated(
 
 def test_sasl_is_spoken_in_the_versions_of_this_package() -> None:
     """The guardian chooses among the same as a member."""
-    assert SPOKEN[Api.SASL_HANDSHAKE] == (bare.SASL_HANDSHAKE_VERSION,)
-    assert SPOKEN[Api.SASL_AUTHENTICATE] == bare.SASL_AUTHENTICATE_VERSIONS
-    assert (bare.SASL_HANDSHAKE, bare.SASL_AUTHENTICATE) == (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)
+    assert SPOKEN[Api.SASL_HANDSHAKE] == (leave_frames.SASL_HANDSHAKE_VERSION,)
+    assert SPOKEN[Api.SASL_AUTHENTICATE] == leave_frames.SASL_AUTHENTICATE_VERSIONS
+    assert (leave_frames.SASL_HANDSHAKE, leave_frames.SASL_AUTHENTICATE) == (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)
 
 
 @pytest.mark.parametrize("client_id", ["rdkafka", "", "jürgen", LONG])
 def test_sasl_handshake_request_is_kios(client_id: str) -> None:
     """Byte by byte, size and header included."""
     call = Call(api=Api.SASL_HANDSHAKE, version=1, fields={"mechanism": "SCRAM-SHA-512"})
-    assert bare.sasl_handshake_request("SCRAM-SHA-512", 2, client_id) == encode(call, 2, client_id)
+    assert leave_frames.sasl_handshake_request("SCRAM-SHA-512", 2, client_id) == encode(call, 2, client_id)
 
 
 @pytest.mark.parametrize("version", SPOKEN[Api.SASL_AUTHENTICATE])
@@ -211,14 +213,14 @@ def test_sasl_handshake_request_is_kios(client_id: str) -> None:
 def test_sasl_authenticate_request_is_kios(version: int, message: bytes) -> None:
     """In both versions; from the second on lengths are of one byte, two, three."""
     call = Call(api=Api.SASL_AUTHENTICATE, version=version, fields={"auth_bytes": message})
-    assert bare.sasl_authenticate_request(version, message, 3, "jürgen") == encode(call, 3, "jürgen")
+    assert leave_frames.sasl_authenticate_request(version, message, 3, "jürgen") == encode(call, 3, "jürgen")
 
 
 @pytest.mark.parametrize("mechanisms", [(), ("PLAIN",), ("PLAIN", "SCRAM-SHA-256", LONG)])
 @pytest.mark.parametrize("code", [ErrorCode.none, ErrorCode.unsupported_sasl_mechanism])
 def test_sasl_handshake_says_what_the_broker_takes(code: ErrorCode, mechanisms: tuple[str, ...]) -> None:
     """With the code; the names are worth most where it refuses."""
-    assert bare.sasl_handshake(shaken(code, mechanisms)) == (code, mechanisms)
+    assert leave_frames.sasl_handshake(shaken(code, mechanisms)) == (code, mechanisms)
 
 
 @pytest.mark.parametrize("version", SPOKEN[Api.SASL_AUTHENTICATE])
@@ -235,18 +237,18 @@ def test_sasl_authenticate_says_the_brokers_message(
     version: int, message: bytes, code: ErrorCode, words: str | None, expected: object
 ) -> None:
     """Or its refusal, with its words."""
-    assert bare.sasl_authenticate(authenticated(version, message, code, words), version) == expected
+    assert leave_frames.sasl_authenticate(authenticated(version, message, code, words), version) == expected
 
 
 def test_sasl_answers_that_were_cut_are_malformed() -> None:
     """Wherever they were cut; how long the broker believes it, and the tagged fields behind, are not read."""
-    readers: list[tuple[bytes, Callable[[bytes], object], int]] = [(shaken(), bare.sasl_handshake, 0)]
+    readers: list[tuple[bytes, Callable[[bytes], object], int]] = [(shaken(), leave_frames.sasl_handshake, 0)]
     for version, unread in ((1, 8), (2, 9)):
         whole = authenticated(version, words="why")
-        readers.append((whole, partial(bare.sasl_authenticate, version=version), unread))
+        readers.append((whole, partial(leave_frames.sasl_authenticate, version=version), unread))
     for whole, read, unread in readers:
         needed = len(whole) - unread
         read(whole[:needed])
         for size in range(needed):
-            with pytest.raises(bare.MalformedAnswerError):
+            with pytest.raises(leave_frames.MalformedAnswerError):
                 read(whole[:size])
