@@ -209,17 +209,21 @@ def _version(entity_type: type) -> object:
 # ---- lengths and strings ---------------------------------------------------------------------------------------------
 
 
+#: The bit of a number's byte that says that more follow.
+_MORE: Final = 0x80
+
+
 def _read_unsigned_varint(frame: bytes, offset: int) -> tuple[int, int]:
     value = frame[offset]
     offset += 1
-    if value < 0x80:  # noqa: PLR2004  # one byte holds seven bits; nearly all lengths
+    if value < _MORE:  # one byte holds seven bits; nearly all lengths
         return value, offset
     value &= 0x7F
     for shift in (7, 14, 21, 28):
         byte = frame[offset]
         offset += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004
+        if byte < _MORE:
             return value, offset
     raise MalformedError(f"a length of more than 5 bytes at byte {offset}")
 
@@ -359,10 +363,13 @@ def _array_reader(read_item: Read, letter: str | None, *, flexible: bool, option
     return read
 
 
+#: A nullable struct's first byte where there is none: -1 (KIP-893).
+_NULL: Final = 0xFF
+
+
 def _nullable_entity_reader(read_present: Read) -> Read:
-    # A nullable struct begins with a signed byte: -1 for null, 1 otherwise (KIP-893).
     def read(frame: bytes, offset: int) -> tuple[object, int]:
-        return (None, offset + 1) if frame[offset] == 0xFF else read_present(frame, offset + 1)  # noqa: PLR2004
+        return (None, offset + 1) if frame[offset] == _NULL else read_present(frame, offset + 1)
 
     return read
 

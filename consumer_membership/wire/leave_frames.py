@@ -21,6 +21,8 @@ _REQUEST = struct.Struct(">hhi")
 #: FindCoordinator answers with a list from this version on (KIP-699).
 _BATCHED_FIND_COORDINATOR = 4
 _LONGEST_VARINT = 5
+#: The bit of a number's byte that says that more follow.
+_MORE = 0x80
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 #: As `wire.versions` has them; from the second on SaslAuthenticate's strings and bytes are compact (KIP-482).
@@ -186,8 +188,8 @@ def _short(text: str) -> bytes:
 
 def _varint(value: int) -> bytes:
     parts = bytearray()
-    while value >= 0x80:  # noqa: PLR2004 - the highest bit says that more follow
-        parts.append(value & 0x7F | 0x80)
+    while value >= _MORE:
+        parts.append(value & 0x7F | _MORE)
         value >>= 7
     return bytes((*parts, value))
 
@@ -215,7 +217,7 @@ class _Cursor:
         for place in range(_LONGEST_VARINT):
             byte = self._take(1)[0]
             value |= (byte & 0x7F) << (7 * place)
-            if byte < 0x80:  # noqa: PLR2004 - the highest bit says that more follow
+            if byte < _MORE:
                 return value
         raise MalformedAnswerError("an answer holds a number that does not end")
 

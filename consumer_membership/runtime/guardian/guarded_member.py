@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, assert_never
@@ -13,8 +14,8 @@ from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Frames, LeaveRequest
 from consumer_membership.runtime.guardian.owner import Guardian
-from consumer_membership.runtime.network.addresses import FAMILIES
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
+from consumer_membership.runtime.network.transport import FAMILIES
 from consumer_membership.types import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -23,7 +24,7 @@ from consumer_membership.types import (
     GroupProtocol,
 )
 from consumer_membership.wire import requests
-from consumer_membership.wire.codec import encode
+from consumer_membership.wire.codec import Call, encode
 from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, VersionRange
 
 #: The states in which the coordinator may count on the member. A join may be on its way, so JOINING is one of them;
@@ -85,15 +86,27 @@ class GuardedMember:
 
     def _request(self, group_id: str, identity: _Identity) -> LeaveRequest:
         client_id = self._connection.client_id
+
+        def frames(api: Api, build: Callable[[BrokerVersions], Call]) -> Frames:
+            # In each version that this package speaks, as to a broker that offers nothing else: the guardian chooses.
+            only = {version: BrokerVersions({api: VersionRange(version, version)}) for version in SPOKEN[api]}
+            return {version: encode(build(versions), QUESTION, client_id) for version, versions in only.items()}
+
         member_epoch = _leave_epoch(identity)
         if member_epoch is None:
-            leave = _classic_leave(group_id, identity, client_id)
+            order = _leave_order(identity)
+            leave = frames(Api.LEAVE_GROUP, lambda versions: requests.leave_group(versions, group_id, order))
         else:
-            leave = _leave(group_id, identity, member_epoch, client_id)
-        find: Frames = {
-            version: encode(requests.find_coordinator(versions, group_id), QUESTION, client_id)
-            for version, versions in _each_version(Api.FIND_COORDINATOR)
-        }
+            goodbye = Heartbeat(
+                member_id=identity.member_id,
+                member_epoch=member_epoch,
+                instance_id=identity.instance_id,
+                owned=frozenset(),
+            )
+            leave = frames(
+                Api.CONSUMER_GROUP_HEARTBEAT,
+                lambda versions: requests.consumer_group_heartbeat(versions, group_id, goodbye),
+            )
         return LeaveRequest(
             group_id=group_id,
             member_id=identity.member_id,
@@ -107,7 +120,9 @@ class GuardedMember:
             sasl=identity.sasl,
             hello=encode(requests.api_versions_v0(), HELLO, client_id),
             leave=leave,
-            find_coordinator=find,
+            find_coordinator=frames(
+                Api.FIND_COORDINATOR, lambda versions: requests.find_coordinator(versions, group_id)
+            ),
         )
 
 
@@ -147,29 +162,7 @@ def _leave_epoch(identity: _Identity) -> int | None:
     return LEAVE_EPOCH if identity.instance_id is None else LEAVE_STATIC_EPOCH
 
 
-def _leave(group_id: str, identity: _Identity, member_epoch: int, client_id: str) -> Frames:
-    heartbeat = Heartbeat(
-        member_id=identity.member_id,
-        member_epoch=member_epoch,
-        instance_id=identity.instance_id,
-        owned=frozenset(),
-    )
-    return {
-        version: encode(requests.consumer_group_heartbeat(versions, group_id, heartbeat), QUESTION, client_id)
-        for version, versions in _each_version(Api.CONSUMER_GROUP_HEARTBEAT)
-    }
-
-
-def _classic_leave(group_id: str, identity: _Identity, client_id: str) -> Frames:
-    leave = SendClassicLeave(
+def _leave_order(identity: _Identity) -> SendClassicLeave:
+    return SendClassicLeave(
         request_id=QUESTION, member_id=identity.member_id, instance_id=identity.instance_id, reason=_REASON
     )
-    return {
-        version: encode(requests.leave_group(versions, group_id, leave), QUESTION, client_id)
-        for version, versions in _each_version(Api.LEAVE_GROUP)
-    }
-
-
-def _each_version(api: Api) -> list[tuple[int, BrokerVersions]]:
-    """Each version that this package speaks, with a broker that offers nothing else: the guardian chooses."""
-    return [(version, BrokerVersions({api.value: VersionRange(version, version)})) for version in SPOKEN[api]]

@@ -57,12 +57,12 @@ class _Key(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Gate:
+class _Backoff:
     """When a broker that could not be reached may be tried again."""
 
     log: FailureLog
     attempts: RetryCallState
-    opens_at: float = 0.0
+    retry_at: float = 0.0
     reason: str = ""
     #: What the attempts under way, or those before, met instead of an answer.
     silence: str = ""
@@ -88,7 +88,7 @@ class Connections:
         self._on_silence = on_silence
         self._open: dict[_Key, BrokerConnection] = {}
         self._dialing: dict[_Key, asyncio.Task[BrokerConnection]] = {}
-        self._gates: dict[tuple[str, int], _Gate] = {}
+        self._backoffs: dict[tuple[str, int], _Backoff] = {}
         self._traffic: dict[_Key, Traffic] = {}
         self._is_closed = False
         #: The longest pause between two attempts that may be made just now; None: what the settings say.
@@ -126,12 +126,12 @@ class Connections:
             return standing
         if self._wait_s(broker) > 0:
             # In the words of then: who logs a failure once, and counts it when it is repeated, takes this for the same.
-            raise TransportError(self._gate(broker).reason)
+            raise TransportError(self._backoff(broker).reason)
         attempt = self._dial(purpose, broker)
         # Unlike awaiting it, this leaves the attempt to other callers when this one gives up or is cancelled.
         await asyncio.wait((attempt,), timeout=timeout_s)
         if not attempt.done():
-            why = self._gate(broker).silence
+            why = self._backoff(broker).silence
             words = f"{broker.host}:{broker.port}: no connection within {timeout_s:.3g} s"
             raise TransportError(f"{words}: {why}" if why else words)
         if attempt.cancelled():
@@ -148,7 +148,7 @@ class Connections:
 
         Whoever asks has a pace of its own; each time it is named it gets one attempt.
         """
-        self._gate(broker).opens_at = 0.0
+        self._backoff(broker).retry_at = 0.0
 
     async def first_of(
         self, purpose: Purpose, brokers: Sequence[BrokerAddress]
@@ -164,7 +164,7 @@ class Connections:
         await asyncio.sleep(min(map(self._wait_s, brokers), default=0.0))
         untried = [broker for broker in brokers if self._wait_s(broker) <= 0]
         attempts: dict[asyncio.Task[BrokerConnection], BrokerAddress] = {}
-        failures = [TransportError(self._gate(broker).reason) for broker in brokers if broker not in untried]
+        failures = [TransportError(self._backoff(broker).reason) for broker in brokers if broker not in untried]
         while untried or attempts:
             if untried:
                 broker = untried.pop(0)
@@ -214,7 +214,7 @@ class Connections:
         return attempt
 
     async def _connect(self, key: _Key, broker: BrokerAddress) -> BrokerConnection:
-        gate = self._gate(broker)
+        backoff = self._backoff(broker)
         try:
             connection = await connect(
                 key.host,
@@ -222,31 +222,31 @@ class Connections:
                 self._settings,
                 self._security,
                 traffic=self._traffic.setdefault(key, Traffic()),
-                on_silence=lambda words: self._note_silence(gate, words),
+                on_silence=lambda words: self._note_silence(backoff, words),
             )
         except TransportError as error:
-            self._shut(gate, error)
+            self._back_off(backoff, error)
             raise
         finally:
             self._dialing.pop(key, None)
-        gate.log.succeeded()
-        gate.silence = ""
-        gate.attempts.attempt_number = 1
-        gate.opens_at = 0.0
+        backoff.log.succeeded()
+        backoff.silence = ""
+        backoff.attempts.attempt_number = 1
+        backoff.retry_at = 0.0
         self._open[key] = connection
         connection.on_closed = partial(self._closed, connection, key.purpose, broker)
         return connection
 
-    def _note_silence(self, gate: _Gate, words: str) -> None:
+    def _note_silence(self, backoff: _Backoff, words: str) -> None:
         """Say it once, and remember it until the broker is reached: it may stay so for as long as an attempt takes."""
-        logger.log(logging.DEBUG if gate.silence else logging.WARNING, "%s", words)
-        gate.silence = words
+        logger.log(logging.DEBUG if backoff.silence else logging.WARNING, "%s", words)
+        backoff.silence = words
         self._on_silence(words)
 
     @property
     def silences(self) -> tuple[str, ...]:
         """The brokers that take connections and say nothing, in words."""
-        return tuple(gate.silence for gate in self._gates.values() if gate.silence)
+        return tuple(backoff.silence for backoff in self._backoffs.values() if backoff.silence)
 
     def _closed(
         self,
@@ -264,25 +264,25 @@ class Connections:
 
     # ---- backoff -----------------------------------------------------------------------------------------------------
 
-    def _gate(self, broker: BrokerAddress) -> _Gate:
+    def _backoff(self, broker: BrokerAddress) -> _Backoff:
         name = (broker.host, broker.port)
-        gate = self._gates.get(name)
-        if gate is None:
+        backoff = self._backoffs.get(name)
+        if backoff is None:
             log = FailureLog(f"Connecting to {broker.host}:{broker.port}")
-            gate = self._gates[name] = _Gate(log=log, attempts=RetryCallState(self._retrying, None, (), {}))
-        return gate
+            backoff = self._backoffs[name] = _Backoff(log=log, attempts=RetryCallState(self._retrying, None, (), {}))
+        return backoff
 
-    def _shut(self, gate: _Gate, error: TransportError) -> None:
-        gate.log.failed(error)
-        gate.reason = str(error)
-        pause_s, longest_s = self._retrying.wait(gate.attempts), self.longest_pause_s()
+    def _back_off(self, backoff: _Backoff, error: TransportError) -> None:
+        backoff.log.failed(error)
+        backoff.reason = str(error)
+        pause_s, longest_s = self._retrying.wait(backoff.attempts), self.longest_pause_s()
         if longest_s is not None:
             pause_s = min(pause_s, max(longest_s, self._settings.reconnect_backoff_s))
-        gate.opens_at = asyncio.get_running_loop().time() + pause_s
-        gate.attempts.attempt_number += 1
+        backoff.retry_at = asyncio.get_running_loop().time() + pause_s
+        backoff.attempts.attempt_number += 1
 
     def _wait_s(self, broker: BrokerAddress) -> float:
-        return max(0.0, self._gate(broker).opens_at - asyncio.get_running_loop().time())
+        return max(0.0, self._backoff(broker).retry_at - asyncio.get_running_loop().time())
 
 
 def _closed(broker: BrokerAddress) -> TransportError:

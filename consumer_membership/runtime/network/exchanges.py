@@ -83,6 +83,12 @@ def _not_sent(order: SendJoin | SendSync | SendClassicHeartbeat | SendClassicLea
     return ExchangeFailed(request_id=order.request_id, reason=reason)
 
 
+def _rejected(
+    kind: type[JoinRejected | SyncRejected | ClassicHeartbeatRejected],
+) -> Callable[[SendJoin | SendSync | SendClassicHeartbeat, BrokerError], Outcome]:
+    return lambda order, error: kind(request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error)
+
+
 _COMMIT: Final = _Exchange(
     build=requests.offset_commit,
     read=lambda message, group_id, order: answers.offset_commit(message, order.commit_id, group_id, order.offsets),
@@ -113,27 +119,21 @@ _EXCHANGES: Mapping[type[Order], _Exchange] = MappingProxyType(
         SendJoin: _Exchange(
             build=requests.join_group,
             read=classic_answers.join_group,
-            unsupported=lambda order, error: JoinRejected(
-                request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error
-            ),
+            unsupported=_rejected(JoinRejected),
             failed=_not_sent,
             purpose=Purpose.REBALANCE,
         ),
         SendSync: _Exchange(
             build=requests.sync_group,
             read=classic_answers.sync_group,
-            unsupported=lambda order, error: SyncRejected(
-                request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error
-            ),
+            unsupported=_rejected(SyncRejected),
             failed=_not_sent,
             purpose=Purpose.REBALANCE,
         ),
         SendClassicHeartbeat: _Exchange(
             build=requests.classic_heartbeat,
             read=classic_answers.heartbeat,
-            unsupported=lambda order, error: ClassicHeartbeatRejected(
-                request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error
-            ),
+            unsupported=_rejected(ClassicHeartbeatRejected),
             failed=_not_sent,
         ),
         SendClassicLeave: _Exchange(

@@ -114,7 +114,7 @@ def test_backoff_doubles_up_to_its_maximum_and_ends_with_a_success() -> None:
             with pytest.raises(TransportError):
                 await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
             waits.append(pool._wait_s(node(broker)))
-            pool._gate(node(broker)).opens_at = 0.0
+            pool._backoff(node(broker)).retry_at = 0.0
         await asyncio.to_thread(broker.start_node, 1)
         await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
         await asyncio.to_thread(broker.stop_node, 1)
@@ -157,7 +157,7 @@ def test_pause_is_no_longer_than_the_owner_allows() -> None:
         waits = []
         for pause in pauses:
             pool.longest_pause_s = lambda: pause  # noqa: B023 - called before the next one
-            pool._gate(somewhere(port)).attempts.attempt_number = 8
+            pool._backoff(somewhere(port)).attempts.attempt_number = 8
             pool.vouch(somewhere(port))
             with pytest.raises(TransportError):
                 await pool.get(Purpose.GROUP, somewhere(port), PATIENCE_S)
