@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -19,7 +20,7 @@ from consumer_membership.membership.events import (
 from consumer_membership.runtime.network import cluster as network
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.exchanges import exchange
-from consumer_membership.types import BrokerAddress
+from consumer_membership.types import BrokerAddress, TopicPartition
 from tests.runtime.clients import (
     FIND,
     LIST_OFFSETS,
@@ -27,6 +28,7 @@ from tests.runtime.clients import (
     PATIENCE_S,
     T0,
     T1,
+    ResultT,
     answers,
     asked_partitions,
     beat,
@@ -41,15 +43,15 @@ from tests.support.ports import unused_port
 from tests.support.scripted_broker import (
     DISCONNECT,
     DROP,
+    NEWEST,
     ZERO,
     Answer,
     Received,
+    Script,
     ScriptedBroker,
     Topic,
 )
-
-TOPIC_ID = UUID(int=0xA)
-
+from tests.wire.groups import TOPIC_ID, config_answer
 
 # ---- finding brokers -------------------------------------------------------------------------------------------------
 
@@ -262,3 +264,80 @@ def test_silent_cluster_is_an_error_of_the_transport() -> None:
         pytest.raises(TransportError, match=r"No broker answered within 0\.05 s when asked for metadata"),
     ):
         with_client(broker.servers, lambda client: client.topics(["t"], timeout_s=0.05))
+
+
+# ---- coordinators, and what any broker tells ------------------------------------------------------------------------
+
+
+def asked(script: Script, ask: Callable[[Cluster], Awaitable[ResultT]]) -> ResultT:
+    """What one question to a scripted broker leads to."""
+    with ScriptedBroker(script) as broker:
+        return with_client(broker.servers, ask)
+
+
+@pytest.mark.parametrize("versions", [(0, 3), (0, 6)])
+def test_coordinator_is_found(versions: tuple[int, int]) -> None:
+    """Rules 2.5, in the single form and in the batch."""
+    with ScriptedBroker(nodes=2, versions={**NEWEST, FIND: versions}) as broker:
+        broker.coordinator = 2
+        assert with_client(broker.servers, lambda client: client.find_coordinator("g")) == node(broker, 2)
+
+
+@pytest.mark.parametrize(("code", "retriable"), [(14, True), (15, True), (30, False)])
+def test_refused_lookup_says_whether_waiting_helps(code: int, retriable: bool) -> None:  # noqa: FBT001
+    """A fresh cluster has no coordinator yet; a missing right stays missing."""
+
+    def find(request: Received) -> Answer:
+        found = broker.own_answer(request)
+        (one,) = found.coordinators
+        return replace(found, coordinators=(replace(one, error_code=ErrorCode(code), node_id=-1, host="", port=-1),))
+
+    with ScriptedBroker(answers(find=find)) as broker, pytest.raises(BrokerRefusal) as caught:
+        with_client(broker.servers, lambda client: client.find_coordinator("g"))
+    assert (caught.value.error.code, caught.value.retriable) == (code, retriable)
+
+
+def test_lookup_gives_up_a_connection_that_does_not_answer_in_its_time() -> None:
+    """A path that forgot the connection: the next lookup makes a new one, long before socket.timeout.ms is over."""
+    silent: list[int] = []
+
+    def first_connection_is_dead(request: Received) -> Answer:
+        if request.api_key != FIND:
+            return None
+        silent.append(request.connection)
+        return DROP if request.connection == silent[0] else None
+
+    async def look_up_twice(client: Cluster) -> BrokerAddress:
+        with pytest.raises(TransportError):
+            await client.find_coordinator("g", 0.05)
+        return await client.find_coordinator("g", PATIENCE_S)
+
+    assert asked(first_connection_is_dead, look_up_twice).node_id == 1
+    assert len(set(silent)) == 2
+
+
+def test_configuration_comes_from_any_broker() -> None:
+    """And a refusal of it is one, with the group's name."""
+    expected = {"consumer.session.timeout.ms": "45000"}
+
+    def found(answer: Answer, timeout_s: float = PATIENCE_S) -> object:
+        return asked(answers(configs=answer), lambda client: client.group_config("g", timeout_s))
+
+    assert found(config_answer(expected)) == expected
+    with pytest.raises(BrokerRefusal, match="Not authorized to access group: g"):
+        found(config_answer({}, code=30))
+    with pytest.raises(TransportError):
+        found(DROP, 0.02)
+
+
+def test_one_partition_without_leader_keeps_no_other_back() -> None:
+    """Each partition has its end, or why it is not known."""
+    with ScriptedBroker(answers(offsets=offset_by_node), topics={"t": Topic(TOPIC_ID, (1, -1))}) as broker:
+        wanted = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)]
+        found = with_client(broker.servers, lambda client: client.end_offsets(wanted))
+    assert found[wanted[0]] == 1
+    refusals = [found[partition] for partition in wanted[1:]]
+    assert [str(refusal).split(":")[0] for refusal in refusals] == [
+        "LEADER_NOT_AVAILABLE",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+    ]

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
-import pytest
-from kio.schema.errors import ErrorCode
-
-from consumer_membership.errors import TransportError
 from consumer_membership.membership.effects import SendHeartbeat
 from consumer_membership.membership.events import (
     CommitAnswered,
@@ -20,13 +15,11 @@ from consumer_membership.membership.events import (
     HeartbeatRejected,
     Verdict,
 )
-from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
+from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.exchanges import exchange
-from consumer_membership.runtime.network.group_client import GroupClient
-from consumer_membership.types import BrokerAddress, BrokerError, CommittedOffsets, OffsetAndMetadata, TopicPartition
+from consumer_membership.types import BrokerAddress
 from tests.runtime.clients import (
     COMMIT,
-    FETCH,
     FIND,
     HEARTBEAT,
     METADATA,
@@ -53,34 +46,12 @@ from tests.support.scripted_broker import (
     ScriptedBroker,
 )
 from tests.wire.frames import heartbeat_answer
-from tests.wire.groups import commit_answer, fetch_answer_v9
+from tests.wire.groups import commit_answer
 
 #: What becomes of a heartbeat.
 HeartbeatOutcome = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
 
 # ---- the coordinator -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("versions", [(0, 3), (0, 6)])
-def test_coordinator_is_found(versions: tuple[int, int]) -> None:
-    """Rules 2.5, in the single form and in the batch."""
-    with ScriptedBroker(nodes=2, versions={**NEWEST, FIND: versions}) as broker:
-        broker.coordinator = 2
-        assert with_client(broker.servers, lambda client: client.find_coordinator("g")) == node(broker, 2)
-
-
-@pytest.mark.parametrize(("code", "retriable"), [(14, True), (15, True), (30, False)])
-def test_refused_lookup_says_whether_waiting_helps(code: int, retriable: bool) -> None:  # noqa: FBT001
-    """A fresh cluster has no coordinator yet; a missing right stays missing."""
-
-    def find(request: Received) -> Answer:
-        found = broker.own_answer(request)
-        (one,) = found.coordinators
-        return replace(found, coordinators=(replace(one, error_code=ErrorCode(code), node_id=-1, host="", port=-1),))
-
-    with ScriptedBroker(answers(find=find)) as broker, pytest.raises(BrokerRefusal) as caught:
-        with_client(broker.servers, lambda client: client.find_coordinator("g"))
-    assert (caught.value.error.code, caught.value.retriable) == (code, retriable)
 
 
 def test_coordinator_that_is_named_anew_is_tried_at_once() -> None:
@@ -237,7 +208,7 @@ def test_loss_under_a_request_is_told_by_the_request_alone() -> None:
     assert told == []
 
 
-# ---- commits and committed offsets -----------------------------------------------------------------------------------
+# ---- commits ---------------------------------------------------------------------------------------------------------
 
 
 def test_commit_is_answered_by_partition() -> None:
@@ -282,123 +253,6 @@ def test_commit_in_a_version_that_the_broker_lacks_is_final() -> None:
     assert isinstance(answer, CommitFailed)
     assert not answer.retriable
     assert "OffsetCommit (api key 8) is needed in version 9" in answer.reason
-
-
-def fetched(script: Script, *partitions: TopicPartition) -> Any:  # noqa: ANN401
-    """What fetch_committed gives."""
-    with ScriptedBroker(script) as broker:
-        return with_client(
-            broker.servers,
-            lambda client: GroupClient(client).fetch_committed(
-                node(broker), "g", partitions, member_id="m", member_epoch=5, require_stable=True, timeout_s=PATIENCE_S
-            ),
-        )
-
-
-def test_committed_offsets_are_fetched_as_the_member() -> None:
-    """None means that nothing is committed; the request carries member and epoch (version 9)."""
-    seen: list[Received] = []
-
-    def fetch(request: Received) -> Answer:
-        seen.append(request)
-        return fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
-
-    assert fetched(answers(fetch=fetch), T0, T1) == {T0: OffsetAndMetadata(offset=17, leader_epoch=3), T1: None}
-    (group,) = seen[0].entity.groups
-    assert (group.member_id, group.member_epoch, seen[0].entity.require_stable) == ("m", 5, True)
-
-
-@pytest.mark.parametrize(
-    ("code", "retriable", "rediscover"),
-    [(14, True, False), (16, True, True), (25, True, False), (30, False, False), (88, True, False), (113, True, False)],
-)
-def test_refused_fetch_is_never_no_offset(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
-    """Rules 3.7: the refusal says whether to wait, to look up the coordinator, or to give up."""
-    with pytest.raises(BrokerRefusal) as caught:
-        fetched(answers(fetch=lambda _: fetch_answer_v9({}, code)), T0)
-    refusal = caught.value
-    assert (refusal.error.code, refusal.retriable, refusal.rediscover) == (code, retriable, rediscover)
-
-
-def test_unanswered_fetch_is_never_no_offset() -> None:
-    """A connection that breaks is an error of the transport."""
-    with pytest.raises(TransportError, match="the peer closed the connection"):
-        fetched(answers(fetch=lambda _: DISCONNECT), T0)
-
-
-def test_fetch_of_nothing_asks_nobody() -> None:
-    """No partitions, no request."""
-    assert fetched(answers()) == {}
-
-
-def asked_by_partition(script: Script, member_id: str, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
-    """What committed_by_partition gives of two partitions."""
-    with ScriptedBroker(script) as broker:
-        return with_client(
-            broker.servers,
-            lambda client: GroupClient(client).committed_by_partition(
-                node(broker),
-                "g",
-                (T0, T1),
-                member_id=member_id,
-                member_epoch=5,
-                require_stable=True,
-                timeout_s=timeout_s,
-            ),
-        )
-
-
-def test_one_partition_s_error_leaves_the_others_their_offsets() -> None:
-    """An application is told of each."""
-    found = asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 29)})), "m")
-    assert found[T0] == OffsetAndMetadata(offset=17, leader_epoch=3)
-    assert found[T1] == BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed.")
-
-
-@pytest.mark.parametrize(
-    ("code", "as_member", "as_nobody"),
-    [(14, True, True), (16, True, True), (25, True, False), (69, True, False), (113, True, False), (30, False, False)],
-)
-def test_only_a_member_may_hope_that_its_identity_mends(code: int, as_member: bool, as_nobody: bool) -> None:  # noqa: FBT001
-    """Its heartbeats bring another epoch, or another membership; whoever is no member would ask for ever."""
-    for member_id, expected in (("m", as_member), ("", as_nobody)):
-        with pytest.raises(BrokerRefusal) as caught:
-            asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({}, code)), member_id)
-        assert caught.value.retriable is expected
-
-
-def test_open_transaction_is_waited_for() -> None:
-    """KIP-447: UNSTABLE_OFFSET_COMMIT stands at a partition, and its end decides which offset counts."""
-    with pytest.raises(BrokerRefusal, match="UNSTABLE_OFFSET_COMMIT") as caught:
-        asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 88)})), "")
-    assert caught.value.retriable
-
-
-def test_question_without_an_answer_ends_its_connection() -> None:
-    """Who has no heartbeats would ask on a dead connection again and again."""
-
-    def first_connection_is_dead(request: Received) -> Answer:
-        if request.api_key != FETCH:
-            return heartbeat_answer() if request.api_key == HEARTBEAT else None
-        asked.append(request.connection)
-        return DROP if request.connection == asked[0] else fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
-
-    async def act(client: Cluster) -> CommittedOffsets:
-        # The short time is for an answer, not to connect in.
-        await exchange(client, node(broker), "g", beat(), PATIENCE_S)
-        with pytest.raises(TransportError):
-            await ask(client, 0.05)
-        return await ask(client, PATIENCE_S)
-
-    async def ask(client: Cluster, timeout_s: float) -> CommittedOffsets:
-        return await GroupClient(client).committed_by_partition(
-            node(broker), "g", (T0, T1), member_id="", member_epoch=-1, require_stable=True, timeout_s=timeout_s
-        )
-
-    asked: list[int] = []
-    with ScriptedBroker(first_connection_is_dead) as broker:
-        assert with_client(broker.servers, act)[T1] is None
-    assert len(set(asked)) == 2
 
 
 # ---- the end ---------------------------------------------------------------------------------------------------------

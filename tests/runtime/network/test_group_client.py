@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
+from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.runtime.network.group_client import GroupClient, GroupDescription, MemberIdentity
-from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
+from consumer_membership.types import BrokerAddress, BrokerError, CommittedOffsets, OffsetAndMetadata, TopicPartition
 from tests.runtime.clients import (
     DESCRIBE,
-    FIND,
+    FETCH,
+    HEARTBEAT,
     PATIENCE_S,
     T0,
+    T1,
     answers,
+    beat,
     node,
-    offset_by_node,
     refusal_at_the_end,
     with_client,
 )
-from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, Script, ScriptedBroker, Topic
+from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, Script, ScriptedBroker
+from tests.wire.frames import heartbeat_answer
 from tests.wire.groups import (
-    TOPIC_ID,
     classic_group,
-    config_answer,
     consumer_group,
     consumer_member,
     fetch_answer_v9,
@@ -89,25 +91,6 @@ def test_no_answer_is_a_transport_error(silence: object, seconds: float) -> None
         asked(answers(describe=silence), lambda client, at: client.describe_consumer_group(at, "g", seconds))
 
 
-def test_lookup_gives_up_a_connection_that_does_not_answer_in_its_time() -> None:
-    """A path that forgot the connection: the next lookup makes a new one, long before socket.timeout.ms is over."""
-    silent: list[int] = []
-
-    def first_connection_is_dead(request: Received) -> Answer:
-        if request.api_key != FIND:
-            return None
-        silent.append(request.connection)
-        return DROP if request.connection == silent[0] else None
-
-    async def look_up_twice(client: GroupClient, _: BrokerAddress) -> BrokerAddress:
-        with pytest.raises(TransportError):
-            await client.cluster.find_coordinator("g", 0.05)
-        return await client.cluster.find_coordinator("g", PATIENCE_S)
-
-    assert asked(first_connection_is_dead, look_up_twice).node_id == 1
-    assert len(set(silent)) == 2
-
-
 def test_members_are_removed_each_with_its_result() -> None:
     """One request for all of them."""
     members = (MemberIdentity(member_id="m"), MemberIdentity(instance_id="i"))
@@ -124,34 +107,6 @@ def test_everything_committed() -> None:
         answers(fetch=fetch_answer_v9({T0: (17, 0)})), lambda client, at: client.all_committed(at, "g", PATIENCE_S)
     )
     assert found == {T0: OffsetAndMetadata(offset=17, leader_epoch=3)}
-
-
-def test_configuration_comes_from_any_broker() -> None:
-    """And a refusal of it is one, with the group's name."""
-    settings = {"consumer.session.timeout.ms": "45000"}
-    found = asked(
-        answers(configs=config_answer(settings)), lambda client, _: client.cluster.group_config("g", PATIENCE_S)
-    )
-    assert found == settings
-    with pytest.raises(BrokerRefusal, match="Not authorized to access group: g"):
-        asked(
-            answers(configs=config_answer({}, code=30)), lambda client, _: client.cluster.group_config("g", PATIENCE_S)
-        )
-    with pytest.raises(TransportError):
-        asked(answers(configs=DROP), lambda client, _: client.cluster.group_config("g", 0.02))
-
-
-def test_one_partition_without_leader_keeps_no_other_back() -> None:
-    """Each partition has its end, or why it is not known."""
-    with ScriptedBroker(answers(offsets=offset_by_node), topics={"t": Topic(TOPIC_ID, (1, -1))}) as broker:
-        wanted = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("gone", 0)]
-        found = with_client(broker.servers, lambda client: client.end_offsets(wanted))
-    assert found[wanted[0]] == 1
-    refusals = [found[partition] for partition in wanted[1:]]
-    assert [str(refusal).split(":")[0] for refusal in refusals] == [
-        "LEADER_NOT_AVAILABLE",
-        "UNKNOWN_TOPIC_OR_PARTITION",
-    ]
 
 
 def test_coordinator_that_moved_is_looked_up_and_asked_again() -> None:
@@ -189,3 +144,120 @@ def test_asking_ends_with_the_last_refusal_when_time_is_over() -> None:
             lambda time_s: with_client(broker.servers, lambda client: act(client, time_s)), BrokerRefusal
         )
     assert refused.error.name == "COORDINATOR_LOAD_IN_PROGRESS"
+
+
+def fetched(script: Script, *partitions: TopicPartition) -> Any:  # noqa: ANN401
+    """What fetch_committed gives."""
+    with ScriptedBroker(script) as broker:
+        return with_client(
+            broker.servers,
+            lambda client: GroupClient(client).fetch_committed(
+                node(broker), "g", partitions, member_id="m", member_epoch=5, require_stable=True, timeout_s=PATIENCE_S
+            ),
+        )
+
+
+def test_committed_offsets_are_fetched_as_the_member() -> None:
+    """None means that nothing is committed; the request carries member and epoch (version 9)."""
+    seen: list[Received] = []
+
+    def fetch(request: Received) -> Answer:
+        seen.append(request)
+        return fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
+
+    assert fetched(answers(fetch=fetch), T0, T1) == {T0: OffsetAndMetadata(offset=17, leader_epoch=3), T1: None}
+    (group,) = seen[0].entity.groups
+    assert (group.member_id, group.member_epoch, seen[0].entity.require_stable) == ("m", 5, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "retriable", "rediscover"),
+    [(14, True, False), (16, True, True), (25, True, False), (30, False, False), (88, True, False), (113, True, False)],
+)
+def test_refused_fetch_is_never_no_offset(code: int, retriable: bool, rediscover: bool) -> None:  # noqa: FBT001
+    """Rules 3.7: the refusal says whether to wait, to look up the coordinator, or to give up."""
+    with pytest.raises(BrokerRefusal) as caught:
+        fetched(answers(fetch=lambda _: fetch_answer_v9({}, code)), T0)
+    refusal = caught.value
+    assert (refusal.error.code, refusal.retriable, refusal.rediscover) == (code, retriable, rediscover)
+
+
+def test_unanswered_fetch_is_never_no_offset() -> None:
+    """A connection that breaks is an error of the transport."""
+    with pytest.raises(TransportError, match="the peer closed the connection"):
+        fetched(answers(fetch=lambda _: DISCONNECT), T0)
+
+
+def test_fetch_of_nothing_asks_nobody() -> None:
+    """No partitions, no request."""
+    assert fetched(answers()) == {}
+
+
+def asked_by_partition(script: Script, member_id: str, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
+    """What committed_by_partition gives of two partitions."""
+    with ScriptedBroker(script) as broker:
+        return with_client(
+            broker.servers,
+            lambda client: GroupClient(client).committed_by_partition(
+                node(broker),
+                "g",
+                (T0, T1),
+                member_id=member_id,
+                member_epoch=5,
+                require_stable=True,
+                timeout_s=timeout_s,
+            ),
+        )
+
+
+def test_one_partition_s_error_leaves_the_others_their_offsets() -> None:
+    """An application is told of each."""
+    found = asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 29)})), "m")
+    assert found[T0] == OffsetAndMetadata(offset=17, leader_epoch=3)
+    assert found[T1] == BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed.")
+
+
+@pytest.mark.parametrize(
+    ("code", "as_member", "as_nobody"),
+    [(14, True, True), (16, True, True), (25, True, False), (69, True, False), (113, True, False), (30, False, False)],
+)
+def test_only_a_member_may_hope_that_its_identity_mends(code: int, as_member: bool, as_nobody: bool) -> None:  # noqa: FBT001
+    """Its heartbeats bring another epoch, or another membership; whoever is no member would ask for ever."""
+    for member_id, expected in (("m", as_member), ("", as_nobody)):
+        with pytest.raises(BrokerRefusal) as caught:
+            asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({}, code)), member_id)
+        assert caught.value.retriable is expected
+
+
+def test_open_transaction_is_waited_for() -> None:
+    """KIP-447: UNSTABLE_OFFSET_COMMIT stands at a partition, and its end decides which offset counts."""
+    with pytest.raises(BrokerRefusal, match="UNSTABLE_OFFSET_COMMIT") as caught:
+        asked_by_partition(answers(fetch=lambda _: fetch_answer_v9({T0: (17, 0), T1: (-1, 88)})), "")
+    assert caught.value.retriable
+
+
+def test_question_without_an_answer_ends_its_connection() -> None:
+    """Who has no heartbeats would ask on a dead connection again and again."""
+
+    def first_connection_is_dead(request: Received) -> Answer:
+        if request.api_key != FETCH:
+            return heartbeat_answer() if request.api_key == HEARTBEAT else None
+        asked.append(request.connection)
+        return DROP if request.connection == asked[0] else fetch_answer_v9({T0: (17, 0), T1: (-1, 0)})
+
+    async def act(client: Cluster) -> CommittedOffsets:
+        # The short time is for an answer, not to connect in.
+        await exchange(client, node(broker), "g", beat(), PATIENCE_S)
+        with pytest.raises(TransportError):
+            await ask(client, 0.05)
+        return await ask(client, PATIENCE_S)
+
+    async def ask(client: Cluster, timeout_s: float) -> CommittedOffsets:
+        return await GroupClient(client).committed_by_partition(
+            node(broker), "g", (T0, T1), member_id="", member_epoch=-1, require_stable=True, timeout_s=timeout_s
+        )
+
+    asked: list[int] = []
+    with ScriptedBroker(first_connection_is_dead) as broker:
+        assert with_client(broker.servers, act)[T1] is None
+    assert len(set(asked)) == 2
