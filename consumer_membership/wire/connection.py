@@ -108,22 +108,6 @@ class Connection:
     matter: the same bytes give the same events. `Broken` is the last event, and comes once.
     """
 
-    __slots__ = (
-        "_authentication",
-        "_buffer",
-        "_client_id",
-        "_expected",
-        "_held",
-        "_is_welcome",
-        "_max_frame_bytes",
-        "_mechanism",
-        "_next_id",
-        "_software_version",
-        "_versions",
-        "state",
-        "traffic",
-    )
-
     def __init__(
         self,
         *,

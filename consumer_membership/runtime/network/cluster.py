@@ -59,6 +59,9 @@ NO_SERVERS = "bootstrap.servers is not set, so no broker can be looked for; give
 class Cluster:
     """The brokers of one cluster; every method belongs to the loop that called the first one.
 
+    Questions raise BrokerRefusal where a broker refuses for good, or still does when `timeout_s` is over, and
+    TransportError where none answers within it; without it they have socket.timeout.ms.
+
     `security`: what its owner made of the same settings; None: it is made here. `on_coordinator_lost` is called when
     the connection to a coordinator ended by itself while nothing was in flight; a request that was in flight has an
     answer that says so. `on_silence` is called when a broker takes a connection and says nothing.
@@ -101,39 +104,23 @@ class Cluster:
         self._connections.longest_pause_s = longest_pause_s
 
     async def brokers(self, timeout_s: float | None = None) -> tuple[BrokerAddress, ...]:
-        """The brokers of the cluster.
-
-        Raises:
-            BrokerRefusal, TransportError: none told within `timeout_s` (None: socket.timeout.ms).
-        """
+        """The brokers of the cluster."""
         found = await self.metadata((), timeout_s)
         return tuple(found.brokers.values())
 
     async def topics(
         self, names: Iterable[str] | None = None, timeout_s: float | None = None
     ) -> Mapping[str, TopicMetadata]:
-        """The topics of these names (None: all), each with its partitions or its error.
-
-        Raises:
-            BrokerRefusal, TransportError: no broker told within `timeout_s` (None: socket.timeout.ms).
-        """
+        """The topics of these names (None: all), each with its partitions or its error."""
         return (await self.metadata(names, timeout_s)).topics
 
     async def metadata(self, names: Iterable[str] | None, timeout_s: float | None = None) -> ClusterMetadata:
-        """The cluster's id, controller and brokers, and the topics of these names (None: all).
-
-        Raises:
-            BrokerRefusal, TransportError: no broker told within `timeout_s` (None: socket.timeout.ms).
-        """
+        """The cluster's id, controller and brokers, and the topics of these names (None: all)."""
         wanted = None if names is None else tuple(names)
         return await self._persist("metadata", timeout_s, lambda: self._topics_named(wanted))
 
     async def topic_names(self, topic_ids: frozenset[UUID], timeout_s: float) -> Mapping[UUID, str]:
-        """The names of these topic ids; ids that the cluster does not know, or does not tell, are absent.
-
-        Raises:
-            BrokerRefusal, TransportError: no broker told within `timeout_s`.
-        """
+        """The names of these topic ids; ids that the cluster does not know, or does not tell, are absent."""
         if not topic_ids:
             return {}
         found = await self._persist(
@@ -155,10 +142,6 @@ class Cluster:
         """The offset at each partition's timestamp: -1 for the end, -2 for the start, or ms since 1970.
 
         An offset of -1 stands for "no record is that young". The leaders are asked; one that moved is looked up again.
-
-        Raises:
-            BrokerRefusal: a leader refused for good, or still at the end of `timeout_s`.
-            TransportError: a leader could not be reached within `timeout_s`.
         """
         missing = dict(partitions)
         offsets: dict[TopicPartition, int] = {}
@@ -186,9 +169,6 @@ class Cluster:
         """The end of each partition (its high watermark), or why it is not known; asks each leader once.
 
         Unlike `list_offsets`, one partition without a leader does not keep the others back.
-
-        Raises:
-            BrokerRefusal, TransportError: nobody told who leads what.
         """
         if not partitions:
             return {}
@@ -234,12 +214,9 @@ class Cluster:
     # ---- coordinators ------------------------------------------------------------------------------------------------
 
     async def find_coordinator(self, group_id: str, timeout_s: float | None = None) -> BrokerAddress:
-        """The group's coordinator, as one broker names it now.
+        """The group's coordinator, as one broker names it now; asked once, a refusal says whether waiting may help.
 
-        Raises:
-            BrokerRefusal: the broker knows none, or does not tell; retriable where waiting may help.
-            TransportError: no broker could be reached, or the one that was asked did not answer within `timeout_s`
-                (at most, and without it: socket.timeout.ms); its connection is given up then.
+        A broker that does not answer within `timeout_s` (socket.timeout.ms at most) loses its connection.
         """
         connection = await self._any()
         call = negotiated(connection, lambda versions: requests.find_coordinator(versions, group_id))
@@ -262,10 +239,6 @@ class Cluster:
 
         The coordinator is looked up before each attempt: it may have moved, and the lookup costs a round trip. A broker
         that does not name it within `lookup_s` (None: socket.timeout.ms) is asked on a new connection.
-
-        Raises:
-            BrokerRefusal: a refusal for good, or the last one within `timeout_s`.
-            TransportError: no answer within `timeout_s`.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
@@ -324,10 +297,6 @@ class Cluster:
 
         The broker's defaults where the group has no setting of its own; it need not exist. Keys that the broker does
         not know are absent. Needs the right DESCRIBE_CONFIGS on the group.
-
-        Raises:
-            BrokerRefusal: the broker refused.
-            TransportError: no broker could be reached, or none answered within `timeout_s`.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s

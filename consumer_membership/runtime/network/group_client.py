@@ -35,7 +35,11 @@ _ELSEWHERE = frozenset({ErrorCode.not_coordinator.value, ErrorCode.coordinator_n
 
 
 class GroupClient:
-    """Questions about groups over the connections of one cluster, which is its owner's to close."""
+    """Questions about groups over the connections of one cluster, which is its owner's to close.
+
+    Each raises BrokerRefusal where the coordinator refuses all of it, and TransportError where no answer comes within
+    `timeout_s`.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -43,12 +47,7 @@ class GroupClient:
     async def describe_consumer_group(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> GroupDescription:
-        """The group of the consumer protocol (KIP-848) as its coordinator knows it.
-
-        Raises:
-            BrokerRefusal: GROUP_ID_NOT_FOUND where there is no such group, or a classic one; any other refusal.
-            TransportError: no answer.
-        """
+        """The group of the consumer protocol; GROUP_ID_NOT_FOUND refuses one that is not, or of another protocol."""
         message = await self._ask(
             coordinator, timeout_s, lambda versions: requests.describe_consumer_group(versions, group_id)
         )
@@ -57,13 +56,7 @@ class GroupClient:
     async def describe_classic_group(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> GroupDescription:
-        """The group of the classic protocol as its coordinator knows it.
-
-        Raises:
-            BrokerRefusal: GROUP_ID_NOT_FOUND where there is no such group, or one of another protocol; any other
-                refusal.
-            TransportError: no answer.
-        """
+        """The group of the classic protocol; GROUP_ID_NOT_FOUND refuses one that is not, or of another protocol."""
         message = await self._ask(
             coordinator, timeout_s, lambda versions: requests.describe_classic_group(versions, group_id)
         )
@@ -79,9 +72,7 @@ class GroupClient:
     ) -> tuple[BrokerError | None, ...]:
         """Have these members removed; what became of each, in their order (None: removed).
 
-        Raises:
-            BrokerRefusal: the coordinator refused all of it, and removed nobody.
-            TransportError: no answer; any of them may have been removed.
+        A refusal has removed nobody; without an answer any of them may have been removed.
         """
         message = await self._ask(
             coordinator, timeout_s, lambda versions: requests.remove_members(versions, group_id, members, reason)
@@ -91,12 +82,7 @@ class GroupClient:
     async def all_committed(
         self, coordinator: BrokerAddress, group_id: str, timeout_s: float
     ) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError]:
-        """Everything that the group committed and the asker may see; nothing for a group that does not exist.
-
-        Raises:
-            BrokerRefusal: the coordinator refused.
-            TransportError: no answer.
-        """
+        """Everything that the group committed and the asker may see; nothing for a group that does not exist."""
         message = await self._ask(coordinator, timeout_s, lambda versions: requests.all_committed(versions, group_id))
         return _granted(answers.all_committed(message, group_id))
 
@@ -113,11 +99,8 @@ class GroupClient:
     ) -> Mapping[TopicPartition, OffsetAndMetadata | None]:
         """The committed offset of each partition, None where nothing is committed.
 
-        `require_stable` has an open transaction on a partition be a refusal (KIP-447).
-
-        Raises:
-            BrokerRefusal: the coordinator refused, for one partition at least. Never to be read as "nothing committed".
-            TransportError: no answer.
+        `require_stable` has an open transaction on a partition be a refusal (KIP-447). One partition's error refuses
+        all; a refusal is never to be read as "nothing committed".
         """
         asked = tuple(partitions)
         if not asked:
@@ -144,12 +127,8 @@ class GroupClient:
     ) -> CommittedOffsets:
         """As `fetch_committed`, for an application: each partition has its own answer.
 
-        An answer that does not come in time ends the connection, as a heartbeat's does: who asks as nobody's member
-        has no heartbeats that would.
-
-        Raises:
-            BrokerRefusal: the coordinator refused all of it; or a partition has an open transaction, and waiting helps.
-            TransportError: no answer.
+        An open transaction on a partition is a refusal, since waiting helps. An answer that does not come in time ends
+        the connection, as a heartbeat's does: who asks as nobody's member has no heartbeats that would.
         """
         asked = tuple(partitions)
         build = _offset_fetch(group_id, asked, member_id, member_epoch, require_stable=require_stable)
