@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
 from consumer_membership.types import TopicPartition
@@ -27,20 +27,6 @@ _SUBSCRIPTION, _ASSIGNMENT = "consumer_protocol_subscription", "consumer_protoco
 _WITH_OWNED, _WITH_GENERATION, _WITH_RACK = 1, 2, 3
 
 FieldT = TypeVar("FieldT")
-
-
-class ReadAssignment(NamedTuple):
-    """What a member was assigned; `note` says what was wrong with a blob that could not be read."""
-
-    partitions: frozenset[TopicPartition]
-    note: str = ""
-
-
-class ReadSubscription(NamedTuple):
-    """The topics that a member asked for; `note` says what was wrong with a blob that could not be read."""
-
-    topics: frozenset[str]
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,19 +155,19 @@ def _partitions(topics: Iterable[Message]) -> frozenset[TopicPartition]:
 # ---- for people -----------------------------------------------------------------------------------------------------
 
 
-def assignment(blob: bytes) -> ReadAssignment:
-    """The partitions in a ConsumerProtocolAssignment; an empty blob is a member that was assigned nothing yet."""
-    return ReadAssignment(*_tolerantly("assignment", blob, lambda: decode_assignment(blob).partitions))
+def assignment(blob: bytes) -> tuple[frozenset[TopicPartition], str]:
+    """The partitions in a ConsumerProtocolAssignment (no bytes: none yet), and what is wrong with the bytes."""
+    return _tolerantly("assignment", blob, lambda: decode_assignment(blob).partitions)
 
 
-def subscription(blob: bytes) -> ReadSubscription:
-    """The topics in a ConsumerProtocolSubscription; an empty blob is a member that has not said any."""
+def subscription(blob: bytes) -> tuple[frozenset[str], str]:
+    """The topics in a ConsumerProtocolSubscription (no bytes: none said yet), and what is wrong with the bytes."""
 
     def read() -> frozenset[str]:
         message, _ = read_data(_SUBSCRIPTION, 0, blob, _VERSION_BYTES)
         return frozenset(message.topics)
 
-    return ReadSubscription(*_tolerantly("subscription", blob, read))
+    return _tolerantly("subscription", blob, read)
 
 
 def _tolerantly(what: str, blob: bytes, read: Callable[[], frozenset[FieldT]]) -> tuple[frozenset[FieldT], str]:

@@ -140,11 +140,12 @@ def classic_group_description(message: Message, group_id: str) -> GroupDescripti
 
 
 def _classic_member(message: Message, protocol_type: str) -> MemberDescription:
-    assigned = consumer_protocol.ReadAssignment(frozenset(), f"not a consumer: protocol type {protocol_type!r}")
-    asked = consumer_protocol.ReadSubscription(frozenset())
+    assignment, note = frozenset[TopicPartition](), f"not a consumer: protocol type {protocol_type!r}"
+    topics = frozenset[str]()
     if protocol_type == CONSUMER_PROTOCOL_TYPE:
-        assigned = consumer_protocol.assignment(message.member_assignment)
-        asked = consumer_protocol.subscription(message.member_metadata)
+        assignment, note = consumer_protocol.assignment(message.member_assignment)
+        topics, wrong = consumer_protocol.subscription(message.member_metadata)
+        note = note or wrong
     return MemberDescription(
         member_id=message.member_id,
         instance_id=message.group_instance_id,
@@ -153,11 +154,11 @@ def _classic_member(message: Message, protocol_type: str) -> MemberDescription:
         host=_host(message.client_host),
         epoch=None,
         protocol=GroupProtocol.CLASSIC,
-        topics=asked.topics,
+        topics=topics,
         pattern=None,
-        assignment=assigned.partitions,
+        assignment=assignment,
         target=None,
-        note=assigned.note or asked.note,
+        note=note,
     )
 
 
