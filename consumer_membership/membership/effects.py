@@ -208,12 +208,14 @@ class Problem(Enum):
 class RaiseToApplication:
     """Tell the application. `error` is the broker's, or one of the library's own with a negative code.
 
-    `topic` is the topic that it is about, where it is about one.
+    `topic` is the topic that it is about, where it is about one. `ends_with_subscription` is true of a fatal error
+    whose cause is the subscription: another one leads out of it.
     """
 
     problem: Problem
     error: BrokerError
     topic: str | None = None
+    ends_with_subscription: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

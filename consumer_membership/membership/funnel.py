@@ -12,10 +12,10 @@ from typing import ClassVar, TypeAlias, assert_never
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.effects import LeaveCompleted, Problem
 from consumer_membership.membership.offsets import ASSIGNMENT_LOST
-from consumer_membership.membership.participant import OrderT, Participant
+from consumer_membership.membership.participant import SUBSCRIPTION_ERRORS, OrderT, Participant
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import FATAL_CODE, INVALID_PATTERN_CODE, BrokerError, Offsets, Subscription
+from consumer_membership.types import FATAL_CODE, BrokerError, Offsets, Subscription
 
 _S = MemberState
 
@@ -39,8 +39,6 @@ SharedEvent: TypeAlias = (
     | ev.TimePassed
 )
 
-#: Fatal errors whose cause is the subscription, so that another one leads out of them: INVALID_REGULAR_EXPRESSION.
-SUBSCRIPTION_ERRORS = frozenset({INVALID_PATTERN_CODE})
 #: How long one automatic commit is tried.
 AUTO_COMMIT_S = 30.0
 

@@ -32,6 +32,7 @@ from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.membership.topics import Seen, TopicWatch
 from consumer_membership.membership.view import Transition
 from consumer_membership.types import (
+    INVALID_PATTERN_CODE,
     NO_EPOCH,
     NO_MEMBER_ID,
     POLL_TIMEOUT_CODE,
@@ -55,6 +56,8 @@ UNREACHABLE_S = 1.0
 DEFAULT_SESSION_S = 45.0
 #: The longest pause between two attempts to reach a broker while a session runs, and its part of what is left of it.
 LONGEST_PAUSE_S, PAUSE_SHARE = 1.0, 0.2
+#: Fatal errors whose cause is the subscription, so that another one leads out of them: INVALID_REGULAR_EXPRESSION.
+SUBSCRIPTION_ERRORS = frozenset({INVALID_PATTERN_CODE})
 #: Transitions kept for the view.
 REMEMBERED_TRANSITIONS = 32
 
@@ -144,7 +147,13 @@ class Participant(ABC, Generic[OrderT]):
 
     def _raise(self, problem: Problem, error: BrokerError, topic: str | None = None) -> None:
         self.last_error = error
-        self._out.append(RaiseToApplication(problem=problem, error=error, topic=topic))
+        notice = RaiseToApplication(
+            problem=problem,
+            error=error,
+            topic=topic,
+            ends_with_subscription=problem is Problem.FATAL and error.code in SUBSCRIPTION_ERRORS,
+        )
+        self._out.append(notice)
 
     def _tell_seen(self, seen: Seen) -> None:
         """Tell the application which subscribed topics are not available, and the log which ones have come."""

@@ -64,6 +64,16 @@ class MembershipView:
     #: is handed out before the coordinator has answered anew. None: it owns nothing that a session keeps.
     lease_until: Instant | None = None
 
+    @property
+    def needs_poll(self) -> bool:
+        """Whether a poll with a subscription is what the member waits for: no rebalance starts outside poll."""
+        return self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the member has taken over what it was assigned, so that nothing of it is on its way."""
+        return self.state in (MemberState.ACK, MemberState.STABLE)
+
 
 def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipView:
     """The member of this picture after an end that its state machine has not seen: FATAL, and not in its group."""

@@ -41,7 +41,8 @@ def error_of(consumer: Consumer) -> KafkaError:
 def fatal(consumer: ScriptedConsumer, error: BrokerError) -> None:
     """Have the member refused for good."""
     consumer.member.in_state(MemberState.FATAL)
-    consumer.member.order(RaiseToApplication(problem=Problem.FATAL, error=error))
+    is_pattern = error is PATTERN
+    consumer.member.order(RaiseToApplication(problem=Problem.FATAL, error=error, ends_with_subscription=is_pattern))
 
 
 def test_fatal_error_has_the_brokers_code_and_the_remedy(consumers: ConsumerFactory, topic: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from consumer_membership.membership.effects import LeaveCompleted, LosePartitions
+from consumer_membership.membership.effects import LeaveCompleted, LosePartitions, RaiseToApplication
 from consumer_membership.membership.events import Verdict
 from consumer_membership.membership.states import MemberState
 from tests.membership.builders import (
@@ -84,6 +86,12 @@ def test_fatal_error_that_is_not_the_subscriptions_fault_stays(topics: tuple[str
 def refused_pattern() -> Scene:
     """FATAL because of INVALID_REGULAR_EXPRESSION."""
     return Scene().subscribe(pattern="(").poll().found().reject(Verdict.FATAL, BAD_REGEX)
+
+
+@pytest.mark.parametrize(("build", "ends"), [(refused_pattern, True), (fatal, False)])
+def test_application_is_told_whether_another_subscription_leads_out(build: Callable[[], Scene], *, ends: bool) -> None:
+    """The fatal error itself says whether it ends with the subscription."""
+    assert [told.ends_with_subscription for told in build().all(RaiseToApplication)] == [ends]
 
 
 def test_another_subscription_leads_out_of_a_refused_pattern() -> None:

@@ -111,6 +111,26 @@ def test_view_shows_since_when_the_coordinator_is_searched() -> None:
     assert scene.view.waits_since == START + 0.1
 
 
+@pytest.mark.parametrize(
+    ("build", "needs_poll", "is_settled"),
+    [
+        (Scene, True, False),
+        (joining, False, False),
+        (revoking, False, False),
+        (acknowledging, False, True),
+        (lambda: stable(A0), False, True),
+        (fenced, False, False),
+        (stale, True, False),
+        (unsubscribing, False, False),
+        (fatal, True, False),
+    ],
+)
+def test_view_says_what_a_poll_is_for(build: Callable[[], Scene], *, needs_poll: bool, is_settled: bool) -> None:
+    """Whether a poll makes it join, and whether it has taken over what it was assigned."""
+    view = build().view
+    assert (view.needs_poll, view.is_settled) == (needs_poll, is_settled)
+
+
 def test_view_of_a_moment_does_not_change() -> None:
     """A picture is a value: what happens later does not show in it."""
     scene = stable(A0)

@@ -24,7 +24,6 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
 )
 from consumer_membership.membership.events import PositionsReported
-from consumer_membership.membership.funnel import SUBSCRIPTION_ERRORS
 from consumer_membership.runtime.application.call_lock import CallLock
 from consumer_membership.runtime.application.fair_lock import FairLock
 from consumer_membership.runtime.application.notices import error_message
@@ -145,5 +144,5 @@ class Performer:
 
     def forgive(self) -> None:
         """Forget a fatal error whose cause was the subscription: another one takes its place."""
-        if self._fatal is not None and self._fatal.error.code in SUBSCRIPTION_ERRORS:
+        if self._fatal is not None and self._fatal.ends_with_subscription:
             self._fatal = None

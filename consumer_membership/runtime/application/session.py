@@ -44,9 +44,6 @@ from consumer_membership.types import JOIN_EPOCH, GroupProtocol, LeaveOption, Su
 
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
 STOP_S = 2.0
-#: The states in which a poll with a subscription is what the member waits for.
-_WAITS_FOR_POLL = frozenset({MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL})
-_SETTLED = frozenset({MemberState.ACK, MemberState.STABLE})
 WAITS_FOR_BROKER = "a broker that librdkafka can fetch from"
 WAITS_FOR_SERVERS = "a broker; bootstrap.servers is not set"
 WAITS_FOR_WORD = "the coordinator's word that the session goes on, to hand out what is buffered"
@@ -267,7 +264,7 @@ class Session:
         view = self._port.view
         if view.state is MemberState.FATAL:
             self._performer.tell_again()
-        if self.partitions.is_subscribed and view is not self._announced and view.state in _WAITS_FOR_POLL:
+        if self.partitions.is_subscribed and view is not self._announced and view.needs_poll:
             self._announced = view
             self._post_to_thread(Polled())
         return view
@@ -352,7 +349,7 @@ class Session:
         view = self._port.view
         if self._frozen_at is None:
             self._frozen_at = view
-        elif view is not self._frozen_at and view.state in _SETTLED and not self.order_queue.has_waiting:
+        elif view is not self._frozen_at and view.is_settled and not self.order_queue.has_waiting:
             with self._fair_lock:
                 self._fetcher.thaw(self._fetcher.frozen & view.owned.keys())
 
