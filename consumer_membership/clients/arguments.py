@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isnan
 from typing import TypeGuard, TypeVar
 
-from confluent_kafka import OFFSET_STORED, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, Message, TopicPartition
 
 from consumer_membership.clients.faults import (
     CallbackTypeError,
@@ -20,8 +21,10 @@ from consumer_membership.clients.faults import (
 from consumer_membership.config import SubscriptionSettings
 from consumer_membership.membership.patterns import NotPosixError, as_written, translate
 from consumer_membership.runtime.application.handle import HandleCallbacks
+from consumer_membership.runtime.application.performer import RebalanceCallback, RebalanceListener
 from consumer_membership.text import LONGEST_STRING, LONGEST_TOPIC, excerpt, problem_of
 from consumer_membership.types import LeaveOption, Subscription, TopicPattern
+from consumer_membership.types import TopicPartition as Partition
 
 _INVALID_ARG = KafkaError._INVALID_ARG  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
@@ -33,6 +36,7 @@ _SURELY_SHORT = LONGEST_TOPIC // 4
 _LONGEST_METADATA = LONGEST_STRING - 1
 
 T = TypeVar("T")
+ConsumerT = TypeVar("ConsumerT")
 
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], object]
 
@@ -237,15 +241,6 @@ def _pattern_of(text: str, settings: SubscriptionSettings) -> TopicPattern:
     return pattern
 
 
-def listener_callback(given: object, name: str) -> Callable[..., object] | None:
-    """A rebalance callback; one that is given must be callable, None too is refused."""
-    if given is NOT_GIVEN:
-        return None
-    if not callable(given):
-        raise TypeError(f"{name} expects a callable")
-    return given
-
-
 class _NotGiven:
     """Tells an argument that was left out from None, as confluent-kafka does."""
 
@@ -254,6 +249,42 @@ class _NotGiven:
 
 
 NOT_GIVEN = _NotGiven()
+
+
+def listener_of(consumer: object, *, on_assign: object, on_revoke: object, on_lost: object) -> RebalanceListener:
+    """What `subscribe` was given, to be called with this consumer.
+
+    Raises:
+        TypeError: something is no callable.
+    """
+    me = weakref.ref(consumer)  # a consumer that nobody refers to any more must not be kept by its own callbacks
+    return RebalanceListener(
+        on_assign=_plain(me, _listener_callback(on_assign, "on_assign")),
+        on_revoke=_plain(me, _listener_callback(on_revoke, "on_revoke")),
+        on_lost=_plain(me, _listener_callback(on_lost, "on_lost")),
+    )
+
+
+def _listener_callback(given: object, name: str) -> Callable[..., object] | None:
+    """A rebalance callback; one that is given must be callable, None too is refused."""
+    if given is NOT_GIVEN:
+        return None
+    if not callable(given):
+        raise TypeError(f"{name} expects a callable")
+    return given
+
+
+def _plain(me: weakref.ref[ConsumerT], callback: Callable[..., object] | None) -> RebalanceCallback | None:
+    """The same callback as the session calls it."""
+    if callback is None:
+        return None
+
+    def call(partitions: list[Partition]) -> None:
+        consumer = me()
+        if consumer is not None:
+            callback(consumer, [TopicPartition(p.topic, p.partition, OFFSET_INVALID) for p in partitions])
+
+    return call
 
 
 def seconds(given: object) -> float:

@@ -20,16 +20,14 @@ from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.faults import PicklingError, at_the_door
 from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
-from consumer_membership.clients.outcomes import found, tell
-from consumer_membership.clients.pending import PendingCommit, domain_offsets
-from consumer_membership.clients.rebalance import listener_of
+from consumer_membership.clients.outcomes import PendingCommit, domain_offsets, found, tell
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.environment import naming_variables
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.application.fetcher import key_of
 from consumer_membership.runtime.application.session import Session
+from consumer_membership.runtime.line import ThreadFactory
 from consumer_membership.runtime.network.member_thread import member_thread
-from consumer_membership.runtime.ports import PortFactory
 from consumer_membership.types import JOIN_EPOCH, NO_EPOCH
 
 if TYPE_CHECKING:  # importing confluent_kafka.admin takes time, and its users import it themselves
@@ -62,8 +60,8 @@ class Consumer:
     def __init__(self, *args: object, **kwargs: object) -> None:
         self._open(args, kwargs, member_thread)
 
-    def _open(self, args: tuple[object, ...], kwargs: Mapping[str, object], port_factory: PortFactory) -> None:
-        """Make the session; tests give another member's port."""
+    def _open(self, args: tuple[object, ...], kwargs: Mapping[str, object], make_thread: ThreadFactory) -> None:
+        """Make the session; tests give another member's thread."""
         if self._session is not None:
             raise RuntimeError("Consumer already initialized")
         given = arguments.sort_arguments(args, kwargs)
@@ -74,12 +72,12 @@ class Consumer:
                 config,
                 callbacks=given.callbacks,
                 on_commit=None if on_commit is None else lambda completed: tell(on_commit, completed),
-                port_factory=port_factory,
+                make_thread=make_thread,
             )
         self._session = session
         # What the hot path of `poll` reads, and nothing else.
-        self._mailbox = session.order_queue.mailbox
-        self._ready = session.deliveries.ready
+        self._wake_up = session.line.wake_up
+        self._ready = session.buffer.ready
         self._is_layout_checked = False
 
     def _use(self, words: str = "Consumer closed") -> Session:
@@ -99,9 +97,9 @@ class Consumer:
         and then at most once a second for as long as it lasts (confluent-kafka says it once, and its code is `_FATAL`).
         """
         try:
-            # Without a lock: `popleft` is one step of the interpreter, and whoever has something to say fills the
-            # mailbox. This is all that a record costs above librdkafka's batch.
-            if not self._mailbox.full:
+            # Without a lock: `popleft` is one step of the interpreter, and whoever has something to say sets the
+            # wake-up. This is all that a record costs above librdkafka's batch.
+            if not self._wake_up.is_set:
                 return self._ready.popleft()
         except (IndexError, AttributeError):
             pass
@@ -147,7 +145,7 @@ class Consumer:
         on the thread that polls or closes; `on_revoke` stands in where there is no `on_lost`.
         """
         session = self._use()
-        listener = listener_of(self, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        listener = arguments.listener_of(self, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         session.subscribe(arguments.subscription_of(topics, session.subscriptions), listener)
 
     @at_the_door
@@ -259,7 +257,7 @@ class Consumer:
         given = arguments.message_or_offsets(message, offsets, "commit")
         if is_awaited:
             return self.begin_commit(given).result()
-        session.commits.send(domain_offsets(given))
+        session.commit(domain_offsets(given))
         return None
 
     @at_the_door
@@ -274,9 +272,9 @@ class Consumer:
         """
         session = self._use()
         given = None if offsets is None else arguments.offset_list(offsets)
-        commit_id, wanted = session.commits.begin(domain_offsets(given))
+        commit_id, wanted = session.begin_commit(domain_offsets(given))
         asked = session.partitions.assignment() if given is None else given
-        return PendingCommit(session.commits, commit_id, wanted, asked)
+        return PendingCommit(session, commit_id, wanted, asked)
 
     @at_the_door
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:

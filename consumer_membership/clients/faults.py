@@ -23,7 +23,9 @@ from consumer_membership.errors import (
     TransportError,
     UseError,
 )
-from consumer_membership.runtime.refusals import ClosedError, ForkedError, RefusedError, StateError, UnansweredError
+from consumer_membership.runtime.application.lifetime import ClosedError, ForkedError
+from consumer_membership.runtime.application.partitions import StateError
+from consumer_membership.runtime.line import RefusedError, UnansweredError
 from consumer_membership.text import speakable
 
 P = ParamSpec("P")

@@ -1,4 +1,4 @@
-"""What became of a commit, and what is committed, as confluent-kafka tells it: partitions with their errors."""
+"""What becomes of commits, and what is committed, as confluent-kafka tells it: partitions with their errors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import KafkaError, TopicPartition
 
 from consumer_membership.clients.arguments import OnCommit
+from consumer_membership.clients.faults import CommitFailedError, at_the_door
+from consumer_membership.errors import CommitError
 from consumer_membership.membership.effects import CommitCompleted
-from consumer_membership.runtime.application.data_plane import placed
+from consumer_membership.runtime.application.commits import NO_OFFSET_CODE
 from consumer_membership.runtime.application.fetcher import key_of
 from consumer_membership.runtime.application.notices import kafka_error
-from consumer_membership.runtime.application.open_commits import NO_OFFSET_CODE
-from consumer_membership.types import BrokerError, CommittedOffsets, OffsetAndMetadata, Offsets
+from consumer_membership.runtime.application.partitions import domain_offset, placed
+from consumer_membership.runtime.application.session import Session
+from consumer_membership.types import TIMED_OUT_CODE, BrokerError, CommittedOffsets, OffsetAndMetadata, Offsets
 from consumer_membership.types import TopicPartition as Partition
 
 Errors = Mapping[Partition, BrokerError | None]
@@ -92,3 +95,50 @@ def tell(on_commit: OnCommit, completed: CommitCompleted) -> None:
     error = overall_error(completed.errors)
     partitions = [_one(partition, completed.offsets, completed.errors) for partition in sorted(completed.offsets)]
     on_commit(None if error is None else kafka_error(error), partitions)
+
+
+def domain_offsets(offsets: list[TopicPartition] | None) -> Offsets | None:
+    """Where each partition is to be committed; those without an offset are left out. None: what is consumed."""
+    if offsets is None:
+        return None
+    return {key_of(one): at for one in offsets if (at := domain_offset(one)) is not None}
+
+
+class PendingCommit:
+    """What `Consumer.begin_commit` returns; for one thread."""
+
+    def __init__(self, session: Session, commit_id: int, wanted: Offsets, asked: list[TopicPartition]) -> None:
+        self._session = session
+        self._commit_id = commit_id
+        self._wanted = wanted
+        self._asked = asked
+        self._outcome: list[TopicPartition] | CommitError | None = None
+
+    @at_the_door
+    def result(self) -> list[TopicPartition]:
+        """Wait for the coordinator's answer: the partitions with their errors, as of a synchronous commit.
+
+        It may be asked for again, and inside callbacks. An answer is kept until it has been asked for.
+
+        Raises:
+            CommitError: (a `KafkaException`) it failed for every partition, or was not answered in time.
+        """
+        if self._outcome is None:
+            try:
+                self._outcome = self._end()
+            except CommitError as failed:
+                self._outcome = failed
+            except BaseException:  # Ctrl-C: whoever asks again must not wait for what nobody keeps any more
+                self._outcome = CommitError("the wait for this commit was interrupted", TIMED_OUT_CODE)
+                raise
+        if isinstance(self._outcome, CommitError):
+            raise self._outcome
+        return self._outcome
+
+    def _end(self) -> list[TopicPartition]:
+        errors = self._session.end_commit(self._commit_id)
+        failure = overall_error(errors)
+        if failure is not None:
+            words = str(failure) if failure.message else kafka_error(failure).str()
+            raise CommitFailedError(f"Commit failed: {words}", failure.code)
+        return outcome(self._wanted, errors, self._asked)

@@ -1,4 +1,5 @@
-"""The shell: threads, sockets and the librdkafka handle, around the pure core.
+"""The shell around the pure core: threads, sockets and the librdkafka handle.
 
-Front ends import `application.session` and `network.group_client` only.
+`application` is the side of the threads that poll, `network` that of the membership thread, `line` all that crosses
+between them; `guardian` is a process of its own.
 """

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from consumer_membership.clients.consumer import Consumer
-from consumer_membership.clients.pending import PendingCommit
+from consumer_membership.clients.outcomes import PendingCommit
 from consumer_membership.errors import CommitError, FatalGroupError, FencedError, SinkError, TransportError
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.spark.batches import Batch

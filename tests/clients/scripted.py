@@ -1,4 +1,4 @@
-"""The other side of the line as a test plays it: a member's port that notes events and gives orders.
+"""The other end of the line as a test plays it: a member's thread that notes events and gives orders.
 
 The handle below the consumer is librdkafka's real one; only the member is played.
 """
@@ -9,14 +9,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from consumer_membership import Consumer
-from consumer_membership.config import ConnectionSettings, StartSettings
-from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.effects import (
     ApplicationEffect,
     AssignPartitions,
@@ -27,19 +24,22 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
 )
 from consumer_membership.membership.events import CommitRequested, Event, LeaveRequested, StepFinished
-from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.log_lines import ConsumerLines
-from consumer_membership.runtime.mailbox import Mailbox
-from consumer_membership.runtime.ports import MemberFigures
+from consumer_membership.runtime.line import (
+    CommittedAsked,
+    CredentialsChanged,
+    Line,
+    MemberFigures,
+    Post,
+    ThreadSettings,
+)
 from consumer_membership.types import (
     BrokerError,
-    CommittedOffsets,
-    GroupProtocol,
     OffsetAndMetadata,
     TopicPartition,
 )
+from tests.support.views import view_of
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -48,35 +48,16 @@ PATIENCE_S = 20.0
 MEMBER_ID = "abcdefghijklmnopqrstuv"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What the application asked: what is committed."""
-
-    partitions: frozenset[TopicPartition]
-    timeout_s: float
-    answer: Future[CommittedOffsets]
-
-
 class ScriptedMember:
     """A member that does what the test says. It confirms leaves and commits unless told not to."""
 
-    def __init__(
-        self,
-        *,
-        member: MemberSettings,
-        protocols: ProtocolSettings,
-        connection: ConnectionSettings,
-        start: StartSettings,
-        to_application: Mailbox[ApplicationEffect],
-        progress: Callable[[], tuple[int, int]],
-        lines: ConsumerLines | None,
-    ) -> None:
-        self.lines = lines
-        self.settings = member
-        self.protocols = protocols
-        self.connection = connection
-        self.start_settings = start
-        self.progress = progress
+    def __init__(self, line: Line, settings: ThreadSettings) -> None:
+        self.lines = settings.lines
+        self.settings = settings.member
+        self.protocols = settings.protocols
+        self.connection = settings.connection
+        self.start_settings = settings.start
+        self.progress = line.progress
         self.events: list[Event] = []
         self.is_started = False
         self.is_stopped = False
@@ -85,7 +66,7 @@ class ScriptedMember:
         self.answers_commits = True
         #: What the group has committed, and what was asked of it.
         self.committed: dict[TopicPartition, OffsetAndMetadata | BrokerError] = {}
-        self.questions: list[Question] = []
+        self.questions: list[CommittedAsked] = []
         self.answers_questions = True
         #: What later authentications are to say.
         self.credentials: tuple[str, str] | None = None
@@ -94,31 +75,21 @@ class ScriptedMember:
         #: What a leave orders before it is confirmed.
         self.farewell: list[ApplicationEffect] = []
         self.attempt = 0
-        self._to_application = to_application
+        self._line = line
         self._changed = threading.Condition()
-        self.view = MembershipView(
-            state=MemberState.UNSUBSCRIBED,
-            protocol=GroupProtocol.CONSUMER,
-            group_id=member.group_id,
-            member_id=MEMBER_ID,
-            instance_id=member.instance_id,
-            member_epoch=0,
-            owned={},
-            target=frozenset(),
-            unresolved=0,
-            pending_revocation=frozenset(),
-            waits_for=None,
-            waits_since=None,
-            waits_until=None,
-            coordinator=None,
-            heartbeat_interval_s=None,
-            session_timeout_s=None,
-            last_heartbeat_at=None,
-            last_error=None,
-            transitions=(),
-        )
+        view = view_of(MemberState.UNSUBSCRIBED, group_id=self.settings.group_id, member_id=MEMBER_ID)
+        line.show(replace(view, instance_id=self.settings.instance_id))
 
-    # ---- the port ----
+    @property
+    def view(self) -> MembershipView:
+        """What the member shows."""
+        return self._line.view
+
+    @view.setter
+    def view(self, view: MembershipView) -> None:
+        self._line.show(view)
+
+    # ---- the thread ----
 
     def start(self) -> None:
         self.is_started = True
@@ -127,26 +98,26 @@ class ScriptedMember:
         assert timeout_s >= 0
         self.is_stopped = True
 
-    def post(self, *events: Event) -> None:
+    def ring(self) -> None:
         with self._changed:
-            self.events += events
+            posts = self._line.take_posts()
+            self.events += [post for post in posts if not isinstance(post, CommittedAsked | CredentialsChanged)]
             self._changed.notify_all()
-        for event in events:
-            match event:
-                case CommitRequested() if self.answers_commits:
-                    self.answer_commit(event, self.commit_error)
-                case LeaveRequested() if self.confirms_leaves:
-                    self.order(*self.farewell, LeaveCompleted())
+        for post in posts:
+            self._answer(post)
 
-    def fetch_committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> Future[CommittedOffsets]:
-        answer: Future[CommittedOffsets] = Future()
-        self.questions.append(Question(partitions=partitions, timeout_s=timeout_s, answer=answer))
-        if self.answers_questions:
-            answer.set_result({partition: self.committed.get(partition) for partition in partitions})
-        return answer
-
-    def set_credentials(self, username: str, password: str) -> None:
-        self.credentials = (username, password)
+    def _answer(self, post: Post) -> None:
+        match post:
+            case CommitRequested() if self.answers_commits:
+                self.answer_commit(post, self.commit_error)
+            case LeaveRequested() if self.confirms_leaves:
+                self.order(*self.farewell, LeaveCompleted())
+            case CredentialsChanged():
+                self.credentials = (post.username, post.password)
+            case CommittedAsked():
+                self.questions.append(post)
+                if self.answers_questions:
+                    post.answer.set_result({partition: self.committed.get(partition) for partition in post.partitions})
 
     def figures(self) -> MemberFigures:
         return self.told
@@ -154,8 +125,8 @@ class ScriptedMember:
     # ---- the test's side ----
 
     def order(self, *effects: ApplicationEffect) -> None:
-        """Put effects into the application's mailbox."""
-        self._to_application.put(*effects)
+        """Order this of the application."""
+        self._line.order(*effects)
 
     def answer_commit(self, request: CommitRequested, error: BrokerError | None = None) -> None:
         """Say that this commit is over."""
@@ -222,26 +193,8 @@ class ScriptedConsumer(Consumer):
         self.member: ScriptedMember
         self._open(args, kwargs, self._make_member)
 
-    def _make_member(
-        self,
-        *,
-        member: MemberSettings,
-        protocols: ProtocolSettings,
-        connection: ConnectionSettings,
-        start: StartSettings,
-        to_application: Mailbox[ApplicationEffect],
-        progress: Callable[[], tuple[int, int]],
-        lines: ConsumerLines | None,
-    ) -> ScriptedMember:
-        self.member = ScriptedMember(
-            member=member,
-            protocols=protocols,
-            connection=connection,
-            start=start,
-            to_application=to_application,
-            progress=progress,
-            lines=lines,
-        )
+    def _make_member(self, line: Line, settings: ThreadSettings) -> ScriptedMember:
+        self.member = ScriptedMember(line, settings)
         return self.member
 
 

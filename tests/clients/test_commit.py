@@ -286,7 +286,7 @@ def test_unanswered_commit_ends_with_a_timeout(
     consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member that says nothing must not keep the application for ever."""
-    monkeypatch.setattr("consumer_membership.runtime.application.open_commits.GRACE_S", 0.05)
+    monkeypatch.setattr("consumer_membership.runtime.application.commits.GRACE_S", 0.05)
     consumer = consumers(socket_timeout_ms=10, fetch_wait_max_ms=1)
     consumer.member.answers_commits = False
     with pytest.raises(CommitError, match="not answered in time") as caught:

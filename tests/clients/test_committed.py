@@ -10,11 +10,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership import Consumer, GroupError, TransportError
-from consumer_membership.runtime.refusals import RefusedError, UnansweredError
+from consumer_membership.runtime.line import CommittedAsked, RefusedError, UnansweredError
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 from tests.clients.application import subscribed
 from tests.clients.conftest import ConsumerFactory
-from tests.clients.scripted import Question, ScriptedConsumer, Thread
+from tests.clients.scripted import ScriptedConsumer, Thread
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
@@ -25,7 +25,7 @@ def told(consumer: Consumer, *partitions: TopicPartition) -> list[tuple[int, str
     return [(one.offset, one.metadata, one.leader_epoch) for one in found]
 
 
-def question(consumer: ScriptedConsumer) -> Question:
+def question(consumer: ScriptedConsumer) -> CommittedAsked:
     """The only question so far, as soon as it is asked."""
     while not consumer.member.questions:
         pass
@@ -120,14 +120,14 @@ def test_callbacks_may_ask(consumers: ConsumerFactory, topic: str, called: str) 
     assert answers == [[(-1001, None, None)]]
 
 
-def cancelled(asked: Question) -> None:
+def cancelled(asked: CommittedAsked) -> None:
     """The member's thread ended first."""
     asked.answer.cancel()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("then", [cancelled, lambda _: None], ids=["told", "not told"])
-def test_close_ends_a_question(consumers: ConsumerFactory, then: Callable[[Question], None]) -> None:
+def test_close_ends_a_question(consumers: ConsumerFactory, then: Callable[[CommittedAsked], None]) -> None:
     """Another thread closes: as with any call of a closed consumer, even if the answer never comes."""
     consumer = consumers()
     consumer.member.answers_questions = False

@@ -14,7 +14,7 @@ from consumer_membership import ConfigurationError, Consumer, FatalGroupError
 from consumer_membership.membership.effects import LosePartitions, Problem, RaiseToApplication
 from consumer_membership.membership.events import Subscribed
 from consumer_membership.membership.states import MemberState
-from consumer_membership.runtime.application import performer
+from consumer_membership.runtime.application import notices
 from consumer_membership.types import POLL_TIMEOUT_CODE, BrokerError, TopicPartition
 from tests.clients.application import Called, drain, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
@@ -95,7 +95,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock by which an error is told again."""
     clock = Clock()
-    monkeypatch.setattr(performer, "monotonic", clock)
+    monkeypatch.setattr(notices, "monotonic", clock)
     return clock
 
 

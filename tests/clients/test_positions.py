@@ -38,7 +38,7 @@ def test_partition_of_which_nothing_was_delivered_has_no_position(
     consumer.assign([Wanted(topic, partition, start) for partition in (0, 1)])
     first = record(consumer)
     other = 1 - (first.partition() or 0)
-    while len(consumer._session.deliveries.ready) < 2 * RECORDS - 1:  # type: ignore[union-attr]
+    while len(consumer._session.buffer.ready) < 2 * RECORDS - 1:  # type: ignore[union-attr]
         consumer._session._fetcher.fill(0.1)  # type: ignore[union-attr]
     assert position(consumer, topic, first.partition() or 0) == 1
     assert position(consumer, topic, other) == OFFSET_INVALID
@@ -117,7 +117,7 @@ def test_heavy_records_make_small_batches(consumers: ConsumerFactory, topic: str
     inner.fetch = lambda limit, _: [b"x" * (fetcher.BATCH_BYTES // 3)] * limit
     inner.fill(0)
     assert inner._batch == 3
-    consumer._session.deliveries.ready.clear()  # type: ignore[union-attr]
+    consumer._session.buffer.ready.clear()  # type: ignore[union-attr]
 
 
 def test_assigning_by_hand_replaces_and_adds(consumers: ConsumerFactory, topic: str) -> None:

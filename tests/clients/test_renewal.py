@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership import Consumer
-from consumer_membership.runtime.application import handle_watch
+from consumer_membership.runtime.application import handle as handles
 from tests.clients.application import at, drain, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
@@ -87,8 +87,8 @@ def test_what_is_held_back_stays_so(consumers: ConsumerFactory, topic: str) -> N
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch as it is, quicker."""
-    monkeypatch.setattr(handle_watch, "SILENCE_S", 0.2)
-    monkeypatch.setattr(handle_watch, "PATIENCE_ALONE_S", 1.0)
+    monkeypatch.setattr(handles, "SILENCE_S", 0.2)
+    monkeypatch.setattr(handles, "PATIENCE_ALONE_S", 1.0)
 
 
 class ShuttingDown:
@@ -172,4 +172,6 @@ def test_handle_that_lost_its_brokers_fetches_again(shutting_down: ShuttingDown)
             assert shutting_down.fetched_from() == start
             if consumer._session._fetcher.handle is not handle:  # type: ignore[union-attr]
                 return
-    pytest.fail("no handle lost its brokers; if librdkafka has mended this, runtime/application/handle_watch.py can go")
+    pytest.fail(
+        "no handle lost its brokers; if librdkafka has mended this, HandleWatch in runtime/application/handle.py can go"
+    )

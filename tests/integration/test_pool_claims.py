@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 
@@ -9,11 +10,10 @@ import pytest
 
 from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.devbroker import Broker
-from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.runtime.mailbox import Mailbox
-from consumer_membership.runtime.network.observer import LogObserver
+from consumer_membership.runtime.line import Line, ThreadSettings
+from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.runtime.network.thread import NetworkThread
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription
 from tests.support.kafka import create_topic, unique
@@ -31,17 +31,15 @@ def test_two_hundred_claims_at_the_same_time_give_no_id_to_two(broker: Broker) -
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 1), unique("group")
     host, _, port = broker.bootstrap_servers.split(",")[0].rpartition(":")
     pool = tuple(f"orders-{number}" for number in range(CLAIMS))
-    mailbox: Mailbox[ApplicationEffect] = Mailbox()
-    members = [_member(group, (host, int(port)), pool, mailbox) for _ in range(CLAIMS)]
+    arrival = threading.Event()
+    members = [_member(group, (host, int(port)), pool, arrival) for _ in range(CLAIMS)]
     try:
         for member in members:
-            member.start()
-        for member in members:
-            member.post(Subscribed(subscription=Subscription(topics=frozenset({topic}))), Polled())
+            member.send(Subscribed(subscription=Subscription(topics=frozenset({topic}))), Polled())
         ends_at = time.monotonic() + PATIENCE_S
         while any(member.view.member_epoch < 1 for member in members) and time.monotonic() < ends_at:
-            mailbox.wait(0.05)
-            mailbox.take()
+            arrival.wait(0.05)
+            arrival.clear()
             held = Counter(m.view.instance_id for m in members if m.view.member_epoch > 0)
             assert max(held.values(), default=1) == 1, held.most_common(3)
         assert sorted(str(member.view.instance_id) for member in members) == sorted(pool)
@@ -52,16 +50,15 @@ def test_two_hundred_claims_at_the_same_time_give_no_id_to_two(broker: Broker) -
             member.stop(PATIENCE_S)
 
 
-def _member(
-    group: str, server: tuple[str, int], pool: tuple[str, ...], mailbox: Mailbox[ApplicationEffect]
-) -> NetworkThread:
+def _member(group: str, server: tuple[str, int], pool: tuple[str, ...], arrival: threading.Event) -> Line:
     """A member without an application: it joins, and takes no partition over."""
-    return NetworkThread(
+    line = Line(lambda: (0, 0))
+    line.listen(arrival.set)
+    settings = ThreadSettings(
         member=MemberSettings(group_id=group, instance_pool=pool, conflict_policy=ConflictPolicy.WAIT),
         protocols=CONSUMER_ONLY,
         connection=ConnectionSettings(bootstrap_servers=(server,)),
         start=StartSettings(reset=OffsetReset.EARLIEST),
-        to_application=mailbox,
-        progress=lambda: (0, 0),
-        observer=LogObserver(),
     )
+    line.connect(NetworkThread(line, settings, observer=LogObserver()))
+    return line

@@ -39,7 +39,7 @@ from consumer_membership.types import LeaveOption, OffsetAndMetadata, Subscripti
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
-#: How long a poll may wait before it looks into the mailbox; a real one waits less (`runtime.order_queue`).
+#: How long a poll may wait before it looks for orders; a real one waits less (`runtime.application.orders`).
 SLICE_S = 0.1
 STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)
 _STEP_OF: dict[type[StepEffect], Step] = {

@@ -1,80 +1,182 @@
-"""What an application commits: explicit offsets, or what it has consumed since the last commit."""
+"""The offsets of one session: what counts as consumed, what is on its way to the coordinator, what is committed.
+
+A synchronous commit waits for its own answer and for nothing else, so it works inside a rebalance callback, in a signal
+handler, and in a worker thread while another thread polls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_INVALID
 
 from consumer_membership.errors import CommitError
 from consumer_membership.membership.effects import CommitCompleted
-from consumer_membership.runtime.application.fair_lock import FairLock
+from consumer_membership.membership.events import CommitRequested
+from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.lifetime import Lifetime
-from consumer_membership.runtime.application.offset_book import OffsetBook
-from consumer_membership.runtime.application.open_commits import NO_OFFSET_CODE, OpenCommits
-from consumer_membership.runtime.application.order_queue import OrderQueue
-from consumer_membership.runtime.application.performer import Performer
-from consumer_membership.runtime.application.steps import Steps
-from consumer_membership.types import ASSIGNMENT_LOST_CODE, BrokerError, Offsets, TopicPartition
+from consumer_membership.runtime.application.orders import OrderQueue
+from consumer_membership.runtime.line import Line
+from consumer_membership.types import TIMED_OUT_CODE, BrokerError, OffsetAndMetadata, Offsets, TopicPartition
+
+#: librdkafka's "nothing to commit".
+NO_OFFSET_CODE = -168
+#: How much longer than the member tries a commit its caller waits for the member's word on it.
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSettings:
+    """How a session commits.
+
+    Attributes:
+        is_automatic: Whether what is consumed is committed unasked (`enable.auto.commit`).
+        stores_by_itself: Whether a record counts as consumed when it is handed out (`enable.auto.offset.store`).
+        timeout_s: How long the member tries one commit.
+    """
+
+    is_automatic: bool
+    stores_by_itself: bool
+    timeout_s: float
+
+
+class OffsetBook:
+    """What is consumed of the assignment, and what of that is known to be committed; wants the handle lock held.
+
+    With `enable.auto.offset.store` a record counts as consumed when it is handed out; without it the application says
+    so through `store_offsets`, and that is remembered here, because librdkafka has no way to read it back.
+    """
+
+    def __init__(self, fetcher: Fetcher, settings: CommitSettings) -> None:
+        self._fetcher = fetcher
+        self.settings = settings
+        self._stored: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._committed: dict[TopicPartition, int] = {}
+
+    def store(self, partition: TopicPartition, offset: OffsetAndMetadata | None) -> None:
+        """Remember what the application has consumed of an assigned partition; None: nothing any more."""
+        if offset is None:
+            self._stored.pop(partition, None)
+        else:
+            self._stored[partition] = offset
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget everything of these: their next assignment starts from other facts."""
+        for partition in partitions:
+            self._stored.pop(partition, None)
+            self._committed.pop(partition, None)
+
+    def committed_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset that is known to be committed of each of these partitions, where one is."""
+        return {partition: self._committed[partition] for partition in partitions if partition in self._committed}
+
+    def stored(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What counts as consumed of the assignment, committed or not."""
+        return self._fetcher.consumed() if self.settings.stores_by_itself else dict(self._stored)
+
+    def uncommitted(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is consumed and not known to be committed, of these partitions (None: of all that are assigned).
+
+        As in librdkafka, only what lies above the offset that is known to be committed: a rewind is committed when
+        the application says so itself.
+        """
+        return {
+            partition: offset
+            for partition, offset in self.stored().items()
+            if offset.offset > self._committed.get(partition, OFFSET_INVALID)
+            and (partitions is None or partition in partitions)
+        }
+
+    def due(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is to be committed unasked before these partitions are given up."""
+        return self.uncommitted(partitions) if self.settings.is_automatic else {}
+
+    def note_committed(self, offsets: Offsets, errors: Mapping[TopicPartition, BrokerError | None]) -> None:
+        """Take in a commit's end."""
+        for partition, offset in offsets.items():
+            if partition in errors and errors[partition] is None:
+                self._committed[partition] = offset.offset
 
 
 class Commits:
-    """The commits of one session."""
+    """The commits of one session: sends them, and has their answers for those who wait."""
 
-    def __init__(
-        self,
-        open_commits: OpenCommits,
-        book: OffsetBook,
-        steps: Steps,
-        fair_lock: FairLock,
-        life: Lifetime,
-        order_queue: OrderQueue,
-        performer: Performer,
-    ) -> None:
-        self._open = open_commits
-        self._book = book
-        self._steps = steps
-        self._fair_lock = fair_lock
+    def __init__(self, book: OffsetBook, orders: OrderQueue, line: Line, life: Lifetime) -> None:
+        self.book = book
+        self._orders = orders
+        self._line = line
         self._life = life
-        self._order_queue = order_queue
-        self._performer = performer
+        self._timeout_s = book.settings.timeout_s
+        self._ids = itertools.count(1)
+        self._awaited: dict[int, CommitCompleted | None] = {}
+        #: By number, what each asks for; in the order in which they were begun.
+        self._outstanding: dict[int, Offsets] = {}
+        orders.completed_commits_go_to(self._complete)
 
-    def send(self, offsets: Offsets | None) -> None:
-        """Commit these offsets (None: what is consumed and not committed); the outcome is told to `on_commit`.
+    @property
+    def has_outstanding(self) -> bool:
+        """Whether a commit is on its way."""
+        return bool(self._outstanding)
 
-        Raises:
-            CommitError: the assignment is lost.
-            FatalGroupError: the member was refused for good.
-        """
-        wanted = self._to_commit(offsets)
-        if wanted:
-            self._open.begin(wanted, is_awaited=False)
-        else:
-            self._order_queue.mailbox.put(CommitCompleted(commit_id=0, offsets={}, errors={}))
+    def begin(self, offsets: Offsets, *, is_awaited: bool) -> int:
+        """Send a commit; its number. An awaited one is asked for with `end`; another one's outcome is an order."""
+        commit_id = next(self._ids)
+        if is_awaited:
+            self._awaited[commit_id] = None
+        self._outstanding[commit_id] = offsets
+        self._line.send(CommitRequested(commit_id=commit_id, offsets=offsets, timeout_s=self._timeout_s))
+        return commit_id
 
-    def begin(self, offsets: Offsets | None) -> tuple[int, Offsets]:
-        """The same with an outcome that `end` waits for: the commit's number, and what it commits.
-
-        Raises:
-            CommitError, FatalGroupError: as `send`; and there is nothing to commit.
-        """
-        wanted = self._to_commit(offsets)
-        if not wanted:
-            raise CommitError("Commit failed: Local: No offset stored", NO_OFFSET_CODE)
-        return self._open.begin(wanted, is_awaited=True), wanted
+    def begin_by_hand(self, assigned_by_hand: Collection[TopicPartition]) -> None:
+        """Commit what was consumed of partitions that the application assigned itself, before it gives them up."""
+        offsets = self.book.due(assigned_by_hand)
+        if offsets:
+            self.begin(offsets, is_awaited=False)
 
     def end(self, commit_id: int) -> Mapping[TopicPartition, BrokerError | None]:
-        """Wait for the answer to a commit that was begun; each partition's error. Once for each commit.
+        """Wait for the answer to an awaited commit; each partition's error. Once for each commit.
 
         Raises:
-            CommitError: no answer in time.
+            CommitError: the member did not say in time what became of it.
         """
-        return self._open.await_end(commit_id, self._order_queue.wait)
+        try:
+            self._orders.wait(lambda: self._awaited[commit_id] is not None, self._timeout_s + GRACE_S)
+            completed = self._awaited[commit_id]
+        finally:
+            del self._awaited[commit_id]
+            self._outstanding.pop(commit_id, None)
+        if completed is None:
+            raise CommitError("the commit was not answered in time; its outcome is not known", TIMED_OUT_CODE)
+        return completed.errors
 
-    def _to_commit(self, offsets: Offsets | None) -> Offsets:
-        self._life.check()
-        self._performer.refuse_if_fatal("Commit failed")
-        if self._steps.is_losing:
-            raise CommitError("Commit failed: Local: Assignment was lost", ASSIGNMENT_LOST_CODE)
-        if offsets is not None:
-            return offsets
-        with self._fair_lock:
-            return self._book.uncommitted()
+    def settle(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Wait for commits of these partitions that are on their way; where those end or mean to end, by partition.
+
+        A commit that is not answered in time is taken for good.
+        """
+        if self._asked_of(partitions):
+            self._orders.wait(lambda: self._life.is_ending or not self._asked_of(partitions), GRACE_S)
+        asked = self._asked_of(partitions)  # first: what is answered meanwhile is in the book by then
+        return {**self.book.committed_of(partitions), **asked}
+
+    def _asked_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets that commits on their way ask for, of these partitions; the latest one of each."""
+        return {
+            partition: at.offset
+            for offsets in list(self._outstanding.values())
+            for partition, at in offsets.items()
+            if partition in partitions
+        }
+
+    def _complete(self, completed: CommitCompleted) -> bool:
+        """Take in a commit's end, and keep it for the thread that waits for it; False: nobody does."""
+        self.book.note_committed(completed.offsets, completed.errors)
+        self._outstanding.pop(completed.commit_id, None)
+        if completed.commit_id not in self._awaited:
+            return False
+        self._awaited[completed.commit_id] = completed
+        return True

@@ -1,6 +1,6 @@
 """librdkafka's handle: it fetches the partitions it is told to, from the offsets it is told, and is no member.
 
-Only the application's threads come here, one at a time: every method but `progress` wants the fair_lock held. The
+Only the application's threads come here, one at a time: every method wants its `lock` held. The
 handle is never subscribed and never commits.
 
 Which partitions are held back is kept here and not asked of librdkafka: there a pause outlives the assignment, while
@@ -18,7 +18,9 @@ from typing import TypeVar
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Wanted
 
-from consumer_membership.runtime.application.deliveries import Deliveries
+from consumer_membership.runtime.application.handle import HandleWatch
+from consumer_membership.runtime.application.locks import FairLock
+from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
 _LOG = logging.getLogger("consumer_membership.fetcher")
@@ -47,12 +49,23 @@ def wanted(partitions: Iterable[TopicPartition]) -> list[Wanted]:
 
 
 class Fetcher:
-    """The handle and the partitions that it fetches."""
+    """The handle, the partitions that it fetches, and the buffer that it fills.
 
-    def __init__(self, make_handle: Callable[[], Consumer], deliveries: Deliveries) -> None:
+    `heard_at` says when the member's last heartbeat was answered (None: there is no member).
+    """
+
+    def __init__(
+        self,
+        make_handle: Callable[[], Consumer],
+        buffer: PrefetchBuffer,
+        heard_at: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        #: Lets one application thread at a time to the handle, for one poll slice at most.
+        self.lock = FairLock()
         self._make_handle = make_handle
         self.handle = make_handle()
-        self.deliveries = deliveries
+        self.buffer = buffer
+        self._watch = HandleWatch(lambda: self.has_broker, heard_at)
         #: Partitions that the group gave, and those that the application assigned itself.
         self.held: set[TopicPartition] = set()
         self.by_hand: set[TopicPartition] = set()
@@ -133,7 +146,7 @@ class Fetcher:
             # A batch of heavy records is cut so that it stays near its weight; its ends stand for all of it.
             weight = max(len(batch[0]), len(batch[-1]), 1)
             self._batch = max(1, min(BATCH_RECORDS, BATCH_BYTES // weight))
-            self.deliveries.take_in(batch)
+            self.buffer.take_in(batch)
         return bool(batch)
 
     def _note_first(self, batch: list[Message]) -> None:
@@ -240,7 +253,7 @@ class Fetcher:
         (self._starts if offset >= 0 else self._logical)[partition] = offset
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
-        self.deliveries.drop(partitions)
+        self.buffer.drop(partitions)
         held_back = self._held_back & set(partitions)
         if held_back:
             # Else librdkafka would hold the partition back when it comes again.
@@ -300,12 +313,12 @@ class Fetcher:
     def _hold_back(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:
             self.handle.pause(wanted(partitions))
-            self.deliveries.park(partitions)
+            self.buffer.park(partitions)
 
     def _let_go(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:
             return
-        self.deliveries.unpark(sorted(partitions))
+        self.buffer.unpark(sorted(partitions))
         positions = self.handle.position(wanted(partitions))
         self.handle.resume(wanted(partitions))
         for position in positions:
@@ -331,6 +344,21 @@ class Fetcher:
         return self._starts.get(partition) if last is None else last.offset
 
     # ---- the handle's own life ----
+
+    @property
+    def lost_since(self) -> float | None:
+        """Since when the handle has no broker (`time.monotonic`); None: it has one, for all that is known."""
+        return self._watch.lost_since
+
+    def look_after_handle(self, *, is_alive: bool) -> bool:
+        """After a slice: make the handle anew if it has lost its brokers; whether it had. `is_alive`: a record came."""
+        if is_alive:
+            self._watch.saw_life()
+            return False
+        is_lost = self._watch.finds_it_lost()
+        if is_lost:
+            self.renew()
+        return is_lost
 
     @property
     def has_broker(self) -> bool:
@@ -375,14 +403,14 @@ class Fetcher:
         partition = key_of(target)
         position = self.positions({partition}).get(partition) if partition in self.assigned else None
         self.handle.seek(target)
-        self.deliveries.drop({partition})
+        self.buffer.drop({partition})
         if position is not None:
             self._before_seek[partition] = position
         self._set_start(partition, target.offset)
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The next record to deliver of each partition of which one was delivered since it was assigned or sought."""
-        waiting = self.deliveries.first_undelivered(partitions)
+        waiting = self.buffer.first_undelivered(partitions)
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         for partition, message in waiting.items():
             offset = message.offset()

@@ -1,9 +1,9 @@
-"""Makes librdkafka's handle, and keeps the user's callbacks out of its calls.
+"""Makes librdkafka's handle, keeps the user's callbacks out of its calls, and notices when it is of no use any more.
 
 librdkafka runs `error_cb`, `stats_cb` and `throttle_cb` inside the call that fetches. An exception in one of them would
-throw away the records of that very call, and one that waits for another thread would wait with the fair_lock held. So
-the handle gets callbacks that only note what happened; the session calls the user's after the fetch, without the
-fair_lock, still on the thread that polls.
+throw away the records of that very call, and one that waits for another thread would wait with the handle lock held. So
+the handle gets callbacks that only note what happened; the session calls the user's after the fetch, without that lock,
+still on the thread that polls.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from time import monotonic
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
 
@@ -29,6 +30,18 @@ _NAMED_KEYS = (
     re.compile(r'["`]([a-z][a-z0-9._]*)["`]|\b(ssl\.[a-z.]+) failed'),
     re.compile(r"\(plugin .*\)", re.DOTALL),
 )
+
+#: How long no record came before the handle is asked whether it has a broker, which costs one small metadata request
+#: (it makes ten fetch requests each second anyway).
+SILENCE_S = 5.0
+#: How soon it is asked again while it has none, which costs nothing.
+AGAIN_S = 0.5
+#: How long it may have none although a heartbeat was answered since; twice as long each time that a new handle got
+#: none either, up to a minute.
+PATIENCE_S = 3.0
+#: The same where there are no heartbeats to compare with: as long as librdkafka may pause (reconnect.backoff.max.ms).
+PATIENCE_ALONE_S = 10.0
+LONGEST_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,42 +89,41 @@ class Handles:
         self._credentials: Mapping[str, object] = {}
 
     def make(self) -> Consumer:
-        """A handle that fetches; raises as `make_handle` does."""
-        return make_handle({**self._config(), **self._credentials}, self._callbacks, self.reports, self._rewrite)
+        """A handle that fetches.
+
+        Raises:
+            ConfigurationError: librdkafka refuses a key or its value; the key is named.
+            AuthenticationError: oauth_cb gave no token that librdkafka takes, within 10 s.
+        """
+        config = {**self._config(), **self._credentials}
+        try:
+            return Consumer({**config, **self._noting_callbacks()})
+        except KafkaException as refused:
+            error = refused.args[0]
+            words = error.str() if isinstance(error, KafkaError) else str(error)
+            if isinstance(error, KafkaError) and error.code() == KafkaError.SASL_AUTHENTICATION_FAILED:
+                raise AuthenticationError(_without_token(words, config.get("oauth_cb"))) from refused
+            raise _refusal(words.strip(), config) from refused
+
+    def _noting_callbacks(self) -> dict[str, object]:
+        """The callbacks that the handle gets: they note what the user's are to be told after the fetch."""
+        note, given = self.reports.note, self._callbacks
+        error_cb, stats_cb, throttle_cb = given.error_cb, given.stats_cb, given.throttle_cb
+        noting: dict[str, object] = {}
+        if error_cb is not None:
+            noting["error_cb"] = lambda error: note(lambda: error_cb(error))
+        if stats_cb is not None:
+            noting["stats_cb"] = lambda text: note(lambda: stats_cb(self._rewrite(text)))
+        if throttle_cb is not None:
+            noting["throttle_cb"] = lambda event: note(lambda: throttle_cb(event))
+        if given.logger is not None:
+            noting["logger"] = given.logger
+        return noting
 
     def set_credentials(self, handle: Consumer, username: str, password: str) -> None:
         """Have this handle's connections to come say this, and those of each later handle."""
         handle.set_sasl_credentials(username, password)
         self._credentials = {"sasl.username": username, "sasl.password": password}
-
-
-def make_handle(
-    config: Mapping[str, object], callbacks: HandleCallbacks, reports: Reports, rewrite: Callable[[str], str]
-) -> Consumer:
-    """A handle that fetches; `rewrite` puts the member into the statistics.
-
-    Raises:
-        ConfigurationError: librdkafka refuses a key or its value; the key is named.
-        AuthenticationError: oauth_cb gave no token that librdkafka takes, within 10 s.
-    """
-    settings: dict[str, object] = dict(config)
-    error_cb, stats_cb, throttle_cb = callbacks.error_cb, callbacks.stats_cb, callbacks.throttle_cb
-    if error_cb is not None:
-        settings["error_cb"] = lambda error: reports.note(lambda: error_cb(error))
-    if stats_cb is not None:
-        settings["stats_cb"] = lambda text: reports.note(lambda: stats_cb(rewrite(text)))
-    if throttle_cb is not None:
-        settings["throttle_cb"] = lambda event: reports.note(lambda: throttle_cb(event))
-    if callbacks.logger is not None:
-        settings["logger"] = callbacks.logger
-    try:
-        return Consumer(settings)
-    except KafkaException as refused:
-        error = refused.args[0]
-        words = error.str() if isinstance(error, KafkaError) else str(error)
-        if isinstance(error, KafkaError) and error.code() == KafkaError.SASL_AUTHENTICATION_FAILED:
-            raise AuthenticationError(_without_token(words, config.get("oauth_cb"))) from refused
-        raise _refusal(words.strip(), config) from refused
 
 
 def _refusal(words: str, config: Mapping[str, object]) -> ConfigurationError:
@@ -129,3 +141,68 @@ def _without_token(words: str, tokens: object) -> str:
     """What librdkafka says, with why there is no token."""
     why = tokens.last_failure if isinstance(tokens, SharedTokens) else ""
     return f"{words.strip()}: {why}" if why else f"{words.strip()}; see what oauth_cb does meanwhile"
+
+
+class HandleWatch:
+    """Notices that one consumer's handle has lost its brokers and will not look for any again.
+
+    A broker that shuts down may answer a metadata request with no brokers at all. librdkafka then forgets those it
+    knew; if the connection ends with that very answer, the answer also calls off the search for new ones that the end
+    began, and none begins again: librdkafka 2.10 to 2.16, its issue 5301. Heartbeats go on, on connections of this
+    package's own, so the member keeps partitions that nobody reads. Whoever owns the handle makes it anew then.
+
+    `has_broker` asks it whether it is connected to any, `heard_at` says when the member's last heartbeat was answered
+    (None: there is no member to compare with).
+    """
+
+    def __init__(
+        self, has_broker: Callable[[], bool], heard_at: Callable[[], float | None], now: Callable[[], float] = monotonic
+    ) -> None:
+        self._has_broker = has_broker
+        self._heard_at = heard_at
+        self._now = now
+        self._lost_at: float | None = None
+        #: Since when this very handle is given time to find one.
+        self._waits_from = 0.0
+        self._renewals = 0
+        self._look_at = 0.0
+        self.saw_life()
+
+    @property
+    def lost_since(self) -> float | None:
+        """Since when the handle has no broker (`time.monotonic`); None: it has one, for all that is known."""
+        return self._lost_at
+
+    def saw_life(self) -> None:
+        """Something came from the handle."""
+        self._lost_at = None
+        self._renewals = 0
+        self._look_at = self._now() + SILENCE_S
+
+    def finds_it_lost(self) -> bool:
+        """Nothing came from the handle: whether it is to be made anew now, of which this is the only word."""
+        now = self._now()
+        if now < self._look_at:
+            return False
+        if self._has_broker():
+            self.saw_life()
+            return False
+        self._look_at = now + AGAIN_S
+        if self._lost_at is None:
+            self._lost_at = self._waits_from = now
+        if now - self._waits_from < self._patience_s or not self._is_heard:
+            return False
+        self._renewals += 1
+        self._waits_from = now
+        return True
+
+    @property
+    def _is_heard(self) -> bool:
+        """Whether the cluster answers this process: else there is nothing that a new handle would find."""
+        heard_at = self._heard_at()
+        return heard_at is None or heard_at > self._waits_from
+
+    @property
+    def _patience_s(self) -> float:
+        first_s = PATIENCE_ALONE_S if self._heard_at() is None else PATIENCE_S
+        return min(first_s * 2.0 ** min(self._renewals, 10), LONGEST_PATIENCE_S)

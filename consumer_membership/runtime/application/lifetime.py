@@ -16,11 +16,10 @@ from weakref import WeakSet, WeakValueDictionary
 
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.config.environment import is_from_environment, variable_of
-from consumer_membership.membership.effects import ApplicationEffect
+from consumer_membership.errors import UseError
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.runtime.application.fetcher import Fetcher
-from consumer_membership.runtime.mailbox import Mailbox
-from consumer_membership.runtime.refusals import ClosedError, ForkedError
+from consumer_membership.runtime.line import WakeUp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +52,62 @@ def place_of(member: MemberSettings, connection: ConnectionSettings) -> StaticPl
     return StaticPlace(group_id=member.group_id, instance_id=member.instance_id, servers=servers)
 
 
+class Registry:
+    """The sessions of one process, and which static member's place each took; two consumers share nothing else.
+
+    Weak, so that it keeps no consumer alive, and places are only asked by key, so that it needs no lock that a fork
+    could leave locked; of what a child inherits no session is its own.
+    """
+
+    def __init__(self) -> None:
+        self._lives: WeakSet[Lifetime] = WeakSet()
+        self._places: WeakValueDictionary[StaticPlace, Lifetime] = WeakValueDictionary()
+
+    def add(self, life: Lifetime) -> None:
+        """Have this session hear of a fork."""
+        self._lives.add(life)
+
+    def take_place(self, place: StaticPlace, life: Lifetime) -> Lifetime | None:
+        """Give this session the place; the session that took it last, if any lives."""
+        other = self._places.get(place)
+        self._places[place] = life
+        return other
+
+    def survive_fork(self) -> None:
+        """In the child: make every session of the parent's safe to keep."""
+        for life in list(self._lives):
+            life.survive_fork()
+
+
+#: What `os.fork` is watched for.
+THIS_PROCESS = Registry()
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=THIS_PROCESS.survive_fork)
+
+
+class ClosedError(UseError):
+    """The consumer is closed."""
+
+
+class ForkedError(UseError):
+    """The consumer was made in another process."""
+
+
 class Lifetime:
     """The life of one session."""
 
-    __slots__ = ("__weakref__", "_fetcher", "_mailbox", "_place", "_process", "is_closed", "is_ending")
+    __slots__ = ("__weakref__", "_fetcher", "_place", "_process", "_registry", "_wake_up", "is_closed", "is_ending")
 
-    def __init__(self, fetcher: Fetcher, mailbox: Mailbox[ApplicationEffect]) -> None:
+    def __init__(self, fetcher: Fetcher, wake_up: WakeUp, registry: Registry) -> None:
         self._process = os.getpid()
         self._fetcher = fetcher
-        self._mailbox = mailbox
+        self._wake_up = wake_up
+        self._registry = registry
         #: Set when closing begins: whoever polls comes back soon.
         self.is_ending = False
         self.is_closed = False
         self._place: StaticPlace | None = None
-        _LIVES.add(self)
+        registry.add(self)
 
     @property
     def is_ours(self) -> bool:
@@ -95,32 +136,15 @@ class Lifetime:
         if self._place is not None:
             return False
         self._place = place
-        other = _PLACES.get(place)
-        _PLACES[place] = self
+        other = self._registry.take_place(place, self)
         return other is not None and other.is_ours and not other.is_ending
 
     def end(self) -> None:
         """Send the hot path of `poll` the long way, where the end is noticed."""
         self.is_ending = True
-        self._mailbox.full = True
+        self._wake_up.set()
 
     def survive_fork(self) -> None:
         """In the child: take the records from the hot path, and keep the handle from ever being destroyed."""
-        self._mailbox.full = True
+        self._wake_up.set()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._fetcher.handle))
-
-
-_LIVES: WeakSet[Lifetime] = WeakSet()
-#: The session that took a place last. It has to be the process's: two consumers share nothing else. Weak, so that it
-#: keeps no consumer alive, and only asked by key, so that it needs no lock that a fork could leave locked; of what a
-#: child inherits no session is its own.
-_PLACES: WeakValueDictionary[StaticPlace, Lifetime] = WeakValueDictionary()
-
-
-def _after_fork_in_child() -> None:
-    for life in list(_LIVES):
-        life.survive_fork()
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,16 +1,18 @@
-"""Performs the member's orders on the application's thread: one thread at a time, in their order, never nested."""
+"""Performs what the member orders on the application's thread (`membership.effects` has the order).
+
+Callbacks run without the handle lock: an on_revoke that waits for its workers must not keep them from committing. They
+never nest, because only one thread at a time performs orders, and a call from inside a callback performs none.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from time import monotonic
-from typing import assert_never
+from types import MappingProxyType
+from typing import TypeAlias, assert_never
 
-from confluent_kafka import Message
-
-from consumer_membership.errors import FatalGroupError
 from consumer_membership.membership.effects import (
     ApplicationEffect,
     AssignPartitions,
@@ -19,55 +21,212 @@ from consumer_membership.membership.effects import (
     LeaveCompleted,
     LosePartitions,
     PausePartitions,
-    Problem,
     RaiseToApplication,
     RevokePartitions,
+    StepEffect,
 )
-from consumer_membership.membership.events import PositionsReported
-from consumer_membership.runtime.application.call_lock import CallLock
-from consumer_membership.runtime.application.fair_lock import FairLock
-from consumer_membership.runtime.application.notices import error_message
-from consumer_membership.runtime.application.offset_book import OffsetBook
-from consumer_membership.runtime.application.order_queue import OrderQueue
-from consumer_membership.runtime.application.steps import Steps
-from consumer_membership.types import FATAL_CODE
+from consumer_membership.membership.events import PositionsReported, Step, StepFinished
+from consumer_membership.runtime.application.commits import Commits
+from consumer_membership.runtime.application.fetcher import Fetcher
+from consumer_membership.runtime.application.locks import CallLock
+from consumer_membership.runtime.application.notices import Notices
+from consumer_membership.runtime.application.orders import OrderQueue
+from consumer_membership.runtime.line import Line
+from consumer_membership.types import Offsets, TopicPartition
 
 _LOG = logging.getLogger("consumer_membership.session")
 
-#: How long a fatal error that was told is not told again, in seconds: programs log what they are told.
-TOLD_FOR_S = 1.0
+#: By what each step is answered for.
+_STEPS: Mapping[type[StepEffect], Step] = MappingProxyType(
+    {
+        PausePartitions: Step.PAUSE,
+        RevokePartitions: Step.REVOKE,
+        LosePartitions: Step.LOSE,
+        AssignPartitions: Step.ASSIGN,
+    }
+)
 
-CommitCallback = Callable[[CommitCompleted], None]
+CommitCallback: TypeAlias = Callable[[CommitCompleted], None]
+#: Takes the partitions in question, sorted.
+RebalanceCallback: TypeAlias = Callable[[list[TopicPartition]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebalanceListener:
+    """The callbacks of one subscription; they run on the thread that polls or closes, one at a time."""
+
+    on_assign: RebalanceCallback | None = None
+    on_revoke: RebalanceCallback | None = None
+    on_lost: RebalanceCallback | None = None
+
+    @property
+    def on_loss(self) -> RebalanceCallback | None:
+        """Who hears of lost partitions: on_revoke where there is no on_lost, as in confluent-kafka."""
+        return self.on_lost or self.on_revoke
+
+
+class Steps:
+    """Performs steps and answers each with `StepFinished`, whatever the user's callback does."""
+
+    def __init__(self, fetcher: Fetcher, commits: Commits, line: Line) -> None:
+        self.listener = RebalanceListener()
+        #: What the running on_assign is about and where it starts; the application may assign and pause these itself.
+        self.arriving: dict[TopicPartition, int] | None = None
+        #: What the running on_revoke or on_lost is about.
+        self.leaving: frozenset[TopicPartition] | None = None
+        #: Whether the running callback is on_lost: another member may own the partitions already.
+        self.is_losing = False
+        #: Whether the running callback assigned or unassigned by itself.
+        self.is_handled = False
+        #: How many assignments, revocations and losses there were.
+        self.rebalances = 0
+        #: When the last of them began (monotonic clock).
+        self.rebalanced_at: float | None = None
+        self._fetcher = fetcher
+        self._handle_lock = fetcher.lock
+        self._commits = commits
+        self._book = commits.book
+        self._line = line
+        self._reported: Offsets = {}
+
+    def perform(self, step: StepEffect) -> None:
+        """Perform one step; a callback's exception comes out after the member was told of it."""
+        kind = _STEPS[type(step)]
+        try:
+            offsets = self._do(step)
+        except BaseException:  # Ctrl-C inside a callback ends the step as well, or the member would wait for ever
+            self._line.post(StepFinished(attempt=step.attempt, step=kind, failed=True))
+            raise
+        self._line.post(StepFinished(attempt=step.attempt, step=kind, offsets=offsets))
+
+    def _do(self, step: StepEffect) -> Offsets:
+        match step:
+            case PausePartitions():
+                return self._pause(self._of(step.partitions))
+            case RevokePartitions():
+                return self._revoke(self._of(step.partitions), is_final=step.partitions is None)
+            case LosePartitions():
+                return self._lose()
+            case AssignPartitions():
+                return self._assign(step)
+            case _:
+                assert_never(step)
+
+    def _of(self, partitions: Collection[TopicPartition] | None) -> frozenset[TopicPartition]:
+        held = self._fetcher.held
+        return frozenset(held if partitions is None else held & set(partitions))
+
+    def _pause(self, partitions: frozenset[TopicPartition]) -> Offsets:
+        with self._handle_lock:
+            self._fetcher.freeze(partitions)
+            self._reported = self._book.due(partitions)
+        return self._reported
+
+    def _revoke(self, partitions: frozenset[TopicPartition], *, is_final: bool) -> Offsets:
+        if not partitions:
+            return {}
+        self._count()
+        self.leaving = partitions
+        try:
+            self._call(self.listener.on_revoke, partitions)
+        except BaseException:
+            if is_final:
+                # Nothing waits for this membership any more: what it held is given up all the same.
+                self._unassign(partitions)
+            raise
+        finally:
+            self.leaving = None
+        with self._handle_lock:
+            offsets = self._book.due(partitions)
+        self._unassign(partitions)
+        return {partition: at for partition, at in offsets.items() if self._reported.get(partition) != at}
+
+    def _lose(self) -> Offsets:
+        with self._handle_lock:
+            partitions = frozenset(self._fetcher.held)
+            self._fetcher.freeze(partitions)
+            self._fetcher.buffer.drop(partitions)
+        if partitions:
+            self._count()
+            self.leaving, self.is_losing = partitions, True
+            try:
+                self._call(self.listener.on_loss, partitions)
+            finally:
+                self.leaving, self.is_losing = None, False
+                self._unassign(partitions)
+        return {}
+
+    def _assign(self, step: AssignPartitions) -> Offsets:
+        arriving = frozenset(step.offsets)
+        if arriving:
+            self._count()
+        with self._handle_lock:
+            # Committed by whom, and when: what was fetched for this very assignment knows better.
+            self._book.forget(arriving - self._fetcher.assigned)
+        starts = dict(step.offsets)
+        self.arriving, self.is_handled = starts, False
+        try:
+            self._call(self.listener.on_assign, arriving)
+            if not self.is_handled:
+                self.settle_starts()
+        except BaseException:
+            self._unassign(arriving)
+            raise
+        finally:
+            self.arriving = None
+        with self._handle_lock:
+            self._fetcher.thaw(frozenset(self._fetcher.frozen))
+            if not self.is_handled:
+                self._fetcher.add_for_group(starts)
+        return {}
+
+    def _count(self) -> None:
+        self.rebalances += 1
+        self.rebalanced_at = monotonic()
+
+    def settle_starts(self) -> None:
+        """Have arriving partitions start where the application committed them meanwhile, inside its on_assign.
+
+        confluent-kafka starts them there: it fetches the committed offsets after the callback, and not before it.
+        Nobody else can commit them meanwhile, the coordinator refuses it. Not to be called with the handle lock.
+        """
+        if self.arriving:
+            self.arriving.update(self._commits.settle(self.arriving.keys()))
+
+    def report_positions(self, order: CollectPositions) -> None:
+        """Tell the member what is consumed and not committed yet."""
+        with self._handle_lock:
+            offsets = self._book.uncommitted()
+        self._line.post(PositionsReported(commit_id=order.commit_id, offsets=offsets))
+
+    def _unassign(self, partitions: frozenset[TopicPartition]) -> None:
+        with self._handle_lock:
+            self._fetcher.remove(partitions)
+            self._book.forget(partitions)
+
+    def _call(self, callback: RebalanceCallback | None, partitions: frozenset[TopicPartition]) -> None:
+        if callback is not None:
+            callback(sorted(partitions))
 
 
 class Performer:
-    """What a session does with the member's mail."""
+    """Performs the orders of one member: in their order, one thread at a time, never nested."""
 
     def __init__(
         self,
-        order_queue: OrderQueue,
+        orders: OrderQueue,
         steps: Steps,
-        book: OffsetBook,
-        fair_lock: FairLock,
         *,
-        post: Callable[[PositionsReported], None],
         on_commit: CommitCallback | None,
         on_left: Callable[[], None],
     ) -> None:
-        self._order_queue = order_queue
+        self._orders = orders
         self._steps = steps
-        self._book = book
-        self._fair_lock = fair_lock
-        self._post = post
         self._on_commit = on_commit
         self._on_left = on_left
-        self._fatal: RaiseToApplication | None = None
-        #: When it was told last.
-        self._told_at = 0.0
-        #: Errors that the application is to be given as messages.
-        self.notices: deque[Message] = deque()
-        #: Held by the call that performs something now.
-        self.duty = CallLock()
+        self.notices = Notices()
+        #: Owned by the call that performs something now.
+        self.call_lock = CallLock()
         #: How many leaves were completed.
         self.leaves = 0
 
@@ -76,73 +235,46 @@ class Performer:
 
         Does nothing inside a callback, and nothing while another thread is at it.
         """
-        if not self.duty.take():
+        if not self.call_lock.acquire():
             return
         try:
-            while not self.notices and (effect := self._order_queue.next()) is not None:
-                self._perform(effect)
+            while not self.notices.messages and (order := self._orders.next()) is not None:
+                self._perform(order)
         finally:
-            self.rest()
+            self.release()
 
-    def rest(self) -> None:
-        """Give the duty back."""
-        self.duty.give_back()
-        self._order_queue.keep_open()
-        self._order_queue.ring()
+    def release(self) -> None:
+        """Let others perform."""
+        self.call_lock.release()
+        self._orders.keep_awake()
+        self._orders.notify()
 
     def perform_all(self, errors: list[Exception]) -> None:
-        """Perform what waits although callbacks raise: what they raise is noted. For the call that has the duty."""
-        while (effect := self._order_queue.next()) is not None:
+        """Perform what waits although callbacks raise: what they raise is noted. For the call that owns the lock."""
+        while (order := self._orders.next()) is not None:
             try:
-                self._perform(effect)
+                self._perform(order)
             except Exception as error:  # noqa: BLE001 - whatever a user's callback raises must not stop a leave
                 _LOG.warning("A callback raised while the consumer leaves its group", exc_info=True)
                 errors.append(error)
 
-    def _perform(self, effect: ApplicationEffect) -> None:
-        match effect:
+    def _perform(self, order: ApplicationEffect) -> None:
+        match order:
             case AssignPartitions():
                 # Whom its group gives partitions is in it: what ended an earlier membership is over.
-                self._fatal = None
-                self._steps.perform(effect)
+                self.notices.forgive()
+                self._steps.perform(order)
             case PausePartitions() | RevokePartitions() | LosePartitions():
-                self._steps.perform(effect)
+                self._steps.perform(order)
             case CollectPositions():
-                with self._fair_lock:
-                    offsets = self._book.uncommitted()
-                self._post(PositionsReported(commit_id=effect.commit_id, offsets=offsets))
+                self._steps.report_positions(order)
             case CommitCompleted():
                 if self._on_commit is not None:
-                    self._on_commit(effect)
+                    self._on_commit(order)
             case RaiseToApplication():
-                self._tell(effect)
+                self.notices.tell(order)
             case LeaveCompleted():
                 self.leaves += 1
                 self._on_left()
             case _:
-                assert_never(effect)
-
-    # ---- the end of the membership ----
-
-    def _tell(self, notice: RaiseToApplication) -> None:
-        self.notices.append(error_message(notice))
-        if notice.problem is Problem.FATAL:
-            self._fatal, self._told_at = notice, monotonic()
-
-    def tell_again(self) -> None:
-        """Tell the error that ended the membership once more if that is a while ago.
-
-        librdkafka tells it once. A program that overlooked it, or took it for one that passes, would wait for ever.
-        """
-        if self._fatal is not None and not self.notices and monotonic() - self._told_at >= TOLD_FOR_S:
-            self._tell(self._fatal)
-
-    def refuse_if_fatal(self, what: str) -> None:
-        """Raise if the member was refused for good."""
-        if self._fatal is not None:
-            raise FatalGroupError(f"{what}: {self._fatal.error}", FATAL_CODE)
-
-    def forgive(self) -> None:
-        """Forget a fatal error whose cause was the subscription: another one takes its place."""
-        if self._fatal is not None and self._fatal.ends_with_subscription:
-            self._fatal = None
+                assert_never(order)

@@ -18,9 +18,8 @@ from confluent_kafka import OFFSET_INVALID
 
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.application.deliveries import Waiting
-from consumer_membership.runtime.network.connections import BrokerTraffic, Purpose
-from consumer_membership.runtime.ports import MemberFigures
+from consumer_membership.runtime.application.prefetch_buffer import Waiting
+from consumer_membership.runtime.line import BrokerTraffic, MemberFigures
 from consumer_membership.types import OffsetAndMetadata, Offsets, TopicPartition
 
 #: A JSON object as `json` reads it.
@@ -179,7 +178,7 @@ def _add_traffic(document: _Object, traffic: BrokerTraffic) -> None:
 
 def _broker_of(brokers: _Object, traffic: BrokerTraffic) -> _Object | None:
     """The entry of the broker that these connections went to; the group's are the coordinator's, as in librdkafka."""
-    if traffic.purpose is not Purpose.CLUSTER and _COORDINATOR in brokers:
+    if traffic.is_of_group and _COORDINATOR in brokers:
         coordinator: _Object = brokers[_COORDINATOR]
         return coordinator
     address = f"{traffic.host}:{traffic.port}"

@@ -18,8 +18,9 @@ from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, MembershipError, TransportError, UnsupportedProtocolError
 from consumer_membership.runtime.failures import logger
+from consumer_membership.runtime.line import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
-from consumer_membership.runtime.network.connections import BrokerTraffic, Connections, Purpose
+from consumer_membership.runtime.network.connections import Connections, Purpose
 from consumer_membership.runtime.network.transport import BrokerConnection, RequestTimedOutError
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire import answers, requests

@@ -20,10 +20,11 @@ from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, TransportError
 from consumer_membership.runtime.failures import FailureLog, logger
+from consumer_membership.runtime.line import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.transport import BrokerConnection, connect
 from consumer_membership.types import BrokerAddress
-from consumer_membership.wire.traffic import Traffic, TrafficSnapshot
+from consumer_membership.wire.traffic import Traffic
 
 #: How long one broker is waited for before another one is tried beside it; one on the same continent answers in 0.3 s.
 _HEAD_START_S = 0.5
@@ -38,16 +39,6 @@ class Purpose(Enum):
     REBALANCE = "rebalance"
     #: Everything else: metadata, the coordinator's lookup, offsets of partitions.
     CLUSTER = "cluster"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerTraffic:
-    """What went over the connections for one purpose to one broker."""
-
-    purpose: Purpose
-    host: str
-    port: int
-    counts: TrafficSnapshot
 
 
 class _Key(NamedTuple):
@@ -104,7 +95,12 @@ class Connections:
     def traffic(self) -> tuple[BrokerTraffic, ...]:
         """What went over all connections so far, from any thread."""
         return tuple(
-            BrokerTraffic(purpose=key.purpose, host=key.host, port=key.port, counts=traffic.snapshot())
+            BrokerTraffic(
+                is_of_group=key.purpose is not Purpose.CLUSTER,
+                host=key.host,
+                port=key.port,
+                counts=traffic.snapshot(),
+            )
             for key, traffic in self._traffic.copy().items()
         )
 

@@ -58,6 +58,7 @@ from consumer_membership.membership.events import (
     TopicsNotLookedUp,
 )
 from consumer_membership.membership.states import SILENT
+from consumer_membership.runtime.line import Heard, RefusedError, UnansweredError
 from consumer_membership.runtime.log_lines import RoomLog
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.exchanges import (
@@ -70,8 +71,6 @@ from consumer_membership.runtime.network.exchanges import (
 )
 from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.runtime.network.leader_requests import LeaderRequests
-from consumer_membership.runtime.ports import Heard
-from consumer_membership.runtime.refusals import RefusedError, UnansweredError
 from consumer_membership.types import (
     JOIN_EPOCH,
     NO_EPOCH,

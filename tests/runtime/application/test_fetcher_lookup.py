@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Wanted
 
-from consumer_membership.runtime.application.deliveries import Deliveries
 from consumer_membership.runtime.application.fetcher import Fetcher
+from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
 from tests.support.mock_cluster import MockCluster
 
 pytestmark = pytest.mark.slow
@@ -64,5 +64,5 @@ def handle(caplog: pytest.LogCaptureFixture) -> Iterator[Handle]:
 )
 def test_connected_broker_is_asked_at_once(handle: Handle, come: Callable[[Fetcher], None]) -> None:
     """By itself librdkafka would notice the topic when its timer comes, once a second."""
-    come(Fetcher(lambda: handle.consumer, Deliveries()))
+    come(Fetcher(lambda: handle.consumer, PrefetchBuffer()))
     assert handle.says(ASKED)

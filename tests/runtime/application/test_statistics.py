@@ -11,35 +11,15 @@ from confluent_kafka import OFFSET_INVALID
 
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView, Transition
-from consumer_membership.runtime.application.deliveries import Waiting
+from consumer_membership.runtime.application.prefetch_buffer import Waiting
 from consumer_membership.runtime.application.statistics import JOIN_STATES, Progress, rewritten
-from consumer_membership.runtime.network.connections import BrokerTraffic, Purpose
-from consumer_membership.runtime.ports import Heard, MemberFigures
-from consumer_membership.types import BrokerAddress, GroupProtocol, OffsetAndMetadata, TopicPartition
+from consumer_membership.runtime.line import BrokerTraffic, Heard, MemberFigures
+from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
 from consumer_membership.wire.traffic import Traffic
+from tests.support.views import view_of
 
 A0 = TopicPartition("a", 0)
-VIEW = MembershipView(
-    state=MemberState.STABLE,
-    protocol=GroupProtocol.CONSUMER,
-    group_id="g",
-    member_id="m",
-    instance_id=None,
-    member_epoch=3,
-    owned={},
-    target=frozenset(),
-    unresolved=0,
-    pending_revocation=frozenset(),
-    waits_for=None,
-    waits_since=None,
-    waits_until=None,
-    coordinator=BrokerAddress(node_id=1, host="h", port=9092),
-    heartbeat_interval_s=None,
-    session_timeout_s=None,
-    last_heartbeat_at=None,
-    last_error=None,
-    transitions=(),
-)
+VIEW = replace(view_of(MemberState.STABLE, epoch=3), coordinator=BrokerAddress(node_id=1, host="h", port=9092))
 
 
 def broker(nodename: str) -> dict[str, Any]:
@@ -216,9 +196,9 @@ def test_requests_of_the_group_are_the_coordinators() -> None:
         group.sent(api, 10)
     group.connects, group.answers, group.bytes_received, group.timeouts = 1, 3, 30, 1
     cluster.sent("Metadata", 7)
-    kinds = ((Purpose.GROUP, group), (Purpose.CLUSTER, cluster))
+    kinds = ((True, group), (False, cluster))
     traffic = tuple(
-        BrokerTraffic(purpose=purpose, host="h", port=9092, counts=counts.snapshot()) for purpose, counts in kinds
+        BrokerTraffic(is_of_group=of_group, host="h", port=9092, counts=counts.snapshot()) for of_group, counts in kinds
     )
     document = document_of(MemberFigures(traffic=traffic))
     coordinator, learned = document["brokers"]["GroupCoordinator"], document["brokers"]["h:9092/1"]
@@ -234,7 +214,7 @@ def test_broker_without_an_entry_is_in_the_totals() -> None:
     """It is one that librdkafka has not met."""
     traffic = Traffic()
     traffic.sent("Metadata", 7)
-    elsewhere = BrokerTraffic(purpose=Purpose.CLUSTER, host="other", port=1, counts=traffic.snapshot())
+    elsewhere = BrokerTraffic(is_of_group=False, host="other", port=1, counts=traffic.snapshot())
     document = document_of(MemberFigures(traffic=(elsewhere,)))
     assert document["tx"] == 11
     assert document["brokers"] == json.loads(statistics())["brokers"]

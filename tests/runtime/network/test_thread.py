@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -35,11 +36,10 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.mailbox import Mailbox
+from consumer_membership.runtime.line import Line, RefusedError, ThreadSettings, UnansweredError
 from consumer_membership.runtime.network import transport
-from consumer_membership.runtime.network.observer import LogObserver
+from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.runtime.network.thread import NetworkThread
-from consumer_membership.runtime.refusals import RefusedError, UnansweredError
 from consumer_membership.types import (
     CommittedOffsets,
     ConflictPolicy,
@@ -70,8 +70,9 @@ TOPIC = "orders"
 class Application:
     """Performs what its member orders, and notes it; the test's thread is the application's."""
 
-    mailbox: Mailbox[ApplicationEffect]
-    port: NetworkThread
+    line: Line
+    thread: NetworkThread
+    arrival: threading.Event = field(default_factory=threading.Event)
     orders: list[str] = field(default_factory=list)
     problems: list[RaiseToApplication] = field(default_factory=list)
     commits: list[CommitCompleted] = field(default_factory=list)
@@ -81,8 +82,9 @@ class Application:
     def poll(self) -> None:
         """Perform what waits."""
         self.polls += 1
-        self.mailbox.wait(0.005)
-        for effect in self.mailbox.take():
+        self.arrival.wait(0.005)
+        self.arrival.clear()
+        for effect in self.line.take_orders():
             self._perform(effect)
 
     def _perform(self, effect: ApplicationEffect) -> None:
@@ -106,23 +108,23 @@ class Application:
 
     def _finish(self, order: str, attempt: int, step: Step) -> None:
         self.orders.append(order)
-        self.port.post(StepFinished(attempt=attempt, step=step))
+        self.line.post(StepFinished(attempt=attempt, step=step))
 
     @property
     def state(self) -> MemberState:
         """The member's state."""
-        return self.port.view.state
+        return self.line.view.state
 
     def owns(self, count: int) -> bool:
         """Whether the member is settled with this many partitions."""
-        return self.state is MemberState.STABLE and len(self.port.view.owned) == count
+        return self.state is MemberState.STABLE and len(self.line.view.owned) == count
 
 
 def until(condition: Callable[[], bool], *applications: Application) -> None:
     """Let these applications poll until this holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        views = [application.port.view for application in applications]
+        views = [application.line.view for application in applications]
         assert time.monotonic() < deadline, views
         for application in applications:
             application.poll()
@@ -148,27 +150,28 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
     made: list[Application] = []
 
     def member(*, subscribes: bool = True, **settings: object) -> Application:
-        mailbox: Mailbox[ApplicationEffect] = Mailbox()
-        application: Application | None = None
-        port = NetworkThread(
-            member=MemberSettings(group_id="group", heartbeat_interval_s=0.1, **settings),  # type: ignore[arg-type]
-            protocols=CONSUMER_ONLY,
-            connection=ConnectionSettings(bootstrap_servers=broker.servers, reconnect_backoff_s=0.02),
-            start=StartSettings(reset=OffsetReset.EARLIEST),
-            to_application=mailbox,
-            progress=lambda: (application.polls if application is not None else 0, 0),
+        line = Line(lambda: (application.polls, 0))
+        thread = NetworkThread(
+            line,
+            ThreadSettings(
+                member=MemberSettings(group_id="group", heartbeat_interval_s=0.1, **settings),  # type: ignore[arg-type]
+                protocols=CONSUMER_ONLY,
+                connection=ConnectionSettings(bootstrap_servers=broker.servers, reconnect_backoff_s=0.02),
+                start=StartSettings(reset=OffsetReset.EARLIEST),
+            ),
             observer=LogObserver(),
         )
-        application = Application(mailbox, port)
+        line.connect(thread)
+        application = Application(line, thread)
+        line.listen(application.arrival.set)
         made.append(application)
         if subscribes:
-            port.start()
-            port.post(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
+            line.send(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
         return application
 
     yield member
     for application in made:
-        application.port.stop(PATIENCE_S)
+        application.line.stop(PATIENCE_S)
 
 
 def test_members_share_and_hand_over(join: Callable[..., Application]) -> None:
@@ -178,7 +181,7 @@ def test_members_share_and_hand_over(join: Callable[..., Application]) -> None:
     two = join()
     until(lambda: one.owns(3) and two.owns(3), one, two)
     assert one.orders[-2:] == ["pause", "revoke"]
-    two.port.post(LeaveRequested())
+    two.line.post(LeaveRequested())
     until(lambda: two.is_gone and one.owns(6), one, two)
     assert two.state is MemberState.UNSUBSCRIBED
 
@@ -239,8 +242,8 @@ def test_newcomer_takes_an_instance_id_over(
         # A heartbeat of the former holder between the release and the join has it lose its partitions and join again.
         until(lambda: two.owns(6) and bool(one.problems) and one.orders == ["assign 6", "lose"], one, two)
         until(lambda: one.state is MemberState.FATAL, one)
-    assert two.port.view.member_id in one.problems[0].error.message
-    holder = f"{one.port.view.member_id} (client client on host)" if may_describe else one.port.view.member_id
+    assert two.line.view.member_id in one.problems[0].error.message
+    holder = f"{one.line.view.member_id} (client client on host)" if may_describe else one.line.view.member_id
     assert f"Took over instance id a: released member {holder} on its behalf" in caplog.text
 
 
@@ -249,7 +252,7 @@ def test_who_is_told_of_the_end_does_not_see_the_epoch_any_more(join: Callable[.
     one = join(instance_id="a", auto_commit=False)
     until(lambda: one.owns(6), one)
     seen: list[MembershipView] = []
-    one.mailbox._on_put = lambda: seen.append(one.port.view)  # whoever is woken sees this
+    one.line.listen(lambda: seen.append(one.line.view))  # whoever is woken sees this
     two = join(instance_id="a")
     # It does not poll: what it is told waits, and nothing is asked of it.
     until(lambda: two.owns(6) and one.state in (MemberState.FATAL, MemberState.FENCED), two)
@@ -268,9 +271,9 @@ def test_failure_of_the_thread_is_the_end_of_the_membership(
     def fail(*_: object) -> None:
         raise LookupError("a bug")
 
-    monkeypatch.setattr(one.port._member.core, "handle", fail)
+    monkeypatch.setattr(one.thread._member.core, "handle", fail)
     until(lambda: bool(one.problems) and one.orders[-1] == "lose", one)
-    view = one.port.view
+    view = one.line.view
     assert (view.state, view.member_epoch, view.group_protocol) == (MemberState.FATAL, 0, None)
     assert (view.owned, view.target, view.waits_for) == ({}, frozenset(), None)
     assert view.last_error == one.problems[0].error
@@ -284,7 +287,7 @@ def test_holder_that_is_back_before_the_newcomer_joined_is_released_again(
     """The newcomer's network is slow between release and join; its holder is fenced meanwhile, and joins again."""
     one = join(instance_id="a")
     until(lambda: one.owns(6), one)
-    holder, came = one.port.view.member_id, []
+    holder, came = one.line.view.member_id, []
 
     def slow(request: Received) -> object:
         if request.api_key != HEARTBEAT:
@@ -320,18 +323,18 @@ def test_pool_s_members_claim_ids_of_their_own(join: Callable[..., Application])
     pool = {"instance_pool": ("a", "b"), "conflict_policy": ConflictPolicy.WAIT}
     one, two = join(**pool), join(**pool)
     until(lambda: one.owns(3) and two.owns(3), one, two)
-    assert {one.port.view.instance_id, two.port.view.instance_id} == {"a", "b"}
+    assert {one.line.view.instance_id, two.line.view.instance_id} == {"a", "b"}
     three = join(**pool)
-    until(lambda: three.port.view.waits_for == "an id of group.instance.id.pool to become free", one, two, three)
-    one.port.post(LeaveRequested())
+    until(lambda: three.line.view.waits_for == "an id of group.instance.id.pool to become free", one, two, three)
+    one.line.post(LeaveRequested())
     until(lambda: one.is_gone and three.owns(3), one, two, three)
-    assert three.port.view.instance_id not in (None, two.port.view.instance_id)
+    assert three.line.view.instance_id not in (None, two.line.view.instance_id)
 
 
 def test_static_member_learns_how_long_it_may_be_away(join: Callable[..., Application]) -> None:
     """The group's session timeout, from DescribeConfigs."""
     one = join(instance_id="a")
-    until(lambda: one.port.view.session_timeout_s == 45.0, one)
+    until(lambda: one.line.view.session_timeout_s == 45.0, one)
 
 
 def test_group_that_is_gone_is_joined_anew(script: CoordinatorScript, join: Callable[..., Application]) -> None:
@@ -349,7 +352,7 @@ def test_fenced_member_loses_everything_and_rejoins(
     """M80: removed by an administrator, the member declares its partitions lost and gets them back."""
     one = join()
     until(lambda: one.owns(6), one)
-    script.remove_member("group", one.port.view.member_id)
+    script.remove_member("group", one.line.view.member_id)
     until(lambda: "lose" in one.orders and one.owns(6), one)
     assert one.orders == ["assign 6", "lose", "assign 6"]
 
@@ -361,11 +364,11 @@ def test_coordinator_moves(script: CoordinatorScript, broker: ScriptedBroker, jo
     script.move(broker, 2, loading_s=0.3)
     seen = len(broker.requests(HEARTBEAT))
     until(lambda: any(r.node_id == 2 for r in broker.requests(HEARTBEAT)[seen:]), one)
-    beat = one.port.view.last_heartbeat_at
-    until(lambda: one.port.view.last_heartbeat_at != beat and one.owns(6), one)
+    beat = one.line.view.last_heartbeat_at
+    until(lambda: one.line.view.last_heartbeat_at != beat and one.owns(6), one)
     assert one.orders == ["assign 6"]
-    assert one.port.view.coordinator is not None
-    assert one.port.view.coordinator.node_id == 2
+    assert one.line.view.coordinator is not None
+    assert one.line.view.coordinator.node_id == 2
 
 
 def test_commit_without_an_answer_is_sent_again(
@@ -376,7 +379,7 @@ def test_commit_without_an_answer_is_sent_again(
     until(lambda: one.owns(6), one)
     script.once(OFFSET_COMMIT, lambda _: DISCONNECT)
     offsets = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5)}
-    one.port.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
+    one.line.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
     until(lambda: bool(one.commits), one)
     assert one.commits[0].errors == {TopicPartition(TOPIC, 0): None}
     assert len(broker.requests(OFFSET_COMMIT)) == 2
@@ -385,13 +388,13 @@ def test_commit_without_an_answer_is_sent_again(
 def committed(application: Application, timeout_s: float = PATIENCE_S) -> CommittedOffsets:
     """What the application is told that the group has committed of the first two partitions."""
     asked = frozenset(TopicPartition(TOPIC, number) for number in (0, 1))
-    return application.port.fetch_committed(asked, timeout_s).result(2 * PATIENCE_S)
+    return application.line.ask_committed(asked, timeout_s).result(2 * PATIENCE_S)
 
 
 def committed_5(application: Application) -> None:
     """Have the group commit something of the first partition."""
     offsets = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5)}
-    application.port.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
+    application.line.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
 
 
 FIVE = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5), TopicPartition(TOPIC, 1): None}
@@ -410,7 +413,7 @@ def test_application_asks_as_the_member_and_behind_its_commits(
     until(lambda: one.owns(6), one)
     committed_5(one)
     assert committed(one) == FIVE
-    assert askers(broker)[-1] == (one.port.view.member_id, one.port.view.member_epoch)
+    assert askers(broker)[-1] == (one.line.view.member_id, one.line.view.member_epoch)
     last = broker.requests(OFFSET_FETCH)[-1].connection
     assert {request.connection for request in broker.requests(OFFSET_COMMIT)} == {last}
 
@@ -488,10 +491,10 @@ def test_question_that_is_given_up_is_asked_no_more(
     """A Ctrl-C in a call that would wait for ever."""
     one = join(subscribes=False)
     script.faults.append(lambda request: DISCONNECT if request.api_key == OFFSET_FETCH else None)
-    answer = one.port.fetch_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
+    answer = one.line.ask_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
     broker.wait_for(OFFSET_FETCH)
     assert answer.cancel()
-    until(lambda: not one.port._tasks)
+    until(lambda: not one.thread._loop._tasks)
 
 
 def test_end_of_the_thread_is_the_end_of_its_questions(
@@ -500,9 +503,9 @@ def test_end_of_the_thread_is_the_end_of_its_questions(
     """Those that are under way, and those that come later."""
     one = join(subscribes=False)
     script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
-    answer = one.port.fetch_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
+    answer = one.line.ask_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
     broker.wait_for(OFFSET_FETCH)
-    one.port.stop(PATIENCE_S)
+    one.line.stop(PATIENCE_S)
     assert answer.cancelled()
     with pytest.raises(CancelledError):
         committed(one)
@@ -513,7 +516,7 @@ def test_leave_without_an_answer_ends_in_time(script: CoordinatorScript, join: C
     one = join()
     until(lambda: one.owns(6), one)
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
-    one.port.post(LeaveRequested())
+    one.line.post(LeaveRequested())
     until(lambda: one.is_gone, one)
     assert one.state is MemberState.UNSUBSCRIBED
 
@@ -521,17 +524,17 @@ def test_leave_without_an_answer_ends_in_time(script: CoordinatorScript, join: C
 def test_application_is_called_when_the_session_may_be_over(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No heartbeat is answered any more: the hot path goes the long way from then on, and finds no mail there."""
+    """No heartbeat is answered any more: the hot path goes the long way from then on, and finds no order there."""
     monkeypatch.setattr(lifecycle, "BEATS_OF_SESSION", 0.2)
     one = join()
-    until(lambda: one.owns(6) and one.port.view.lease_until is not None, one)
+    until(lambda: one.owns(6) and one.line.view.lease_until is not None, one)
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
-    one.mailbox.take()
-    until(lambda: one.mailbox.full)
-    assert one.mailbox.take() == ()
-    assert (one.port.view.lease_until or 0.0) < time.monotonic()
+    one.line.take_orders()
+    until(lambda: one.line.wake_up.is_set)
+    assert one.line.take_orders() == ()
+    assert (one.line.view.lease_until or 0.0) < time.monotonic()
     script.faults.clear()
-    until(lambda: (one.port.view.lease_until or 0.0) > time.monotonic(), one)
+    until(lambda: (one.line.view.lease_until or 0.0) > time.monotonic(), one)
 
 
 def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
@@ -540,12 +543,12 @@ def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[
     until(lambda: one.owns(6), one)
     for node_id in (1, 2):
         broker.stop_node(node_id)
-    until(lambda: one.port.view.waits_for == "the group's coordinator to be found", one)
-    until(lambda: one.port.view.last_error is not None, one)
+    until(lambda: one.line.view.waits_for == "the group's coordinator to be found", one)
+    until(lambda: one.line.view.last_error is not None, one)
     for node_id in (1, 2):
         broker.start_node(node_id)
-    beat = one.port.view.last_heartbeat_at
-    until(lambda: one.port.view.last_heartbeat_at != beat and one.owns(6), one)
+    beat = one.line.view.last_heartbeat_at
+    until(lambda: one.line.view.last_heartbeat_at != beat and one.owns(6), one)
     assert one.orders == ["assign 6"]
 
 
@@ -553,21 +556,18 @@ def test_silent_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the view's last error, while the attempt to connect goes on."""
     monkeypatch.setattr(transport, "SILENCE_S", 0.01)
     with listening() as server:
-        mailbox: Mailbox[ApplicationEffect] = Mailbox()
-        port = NetworkThread(
+        line = Line(lambda: (0, 0))
+        settings = ThreadSettings(
             member=MemberSettings(group_id="group"),
             protocols=CONSUMER_ONLY,
             connection=ConnectionSettings(bootstrap_servers=(("127.0.0.1", server),)),
             start=StartSettings(),
-            to_application=mailbox,
-            progress=lambda: (0, 0),
-            observer=LogObserver(),
         )
-        port.start()
-        port.post(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
-        until(lambda: port.view.last_error is not None)
-        error = port.view.last_error
-        port.stop(PATIENCE_S)
+        line.connect(NetworkThread(line, settings, observer=LogObserver()))
+        line.send(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
+        until(lambda: line.view.last_error is not None)
+        error = line.view.last_error
+        line.stop(PATIENCE_S)
     assert error is not None
     assert (error.name, error.message) == (
         "_TRANSPORT",

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer_membership.runtime.application.deliveries import Deliveries, Waiting
+from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer, Waiting
 from consumer_membership.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -24,59 +24,59 @@ def places(found: list[Message]) -> list[tuple[TopicPartition, int]]:
 
 def test_parked_records_come_back_before_newer_ones() -> None:
     """Parking takes one partition's records out and leaves the others in their order."""
-    deliveries = Deliveries()
-    deliveries.take_in(messages((A, 1), (B, 1), (A, 2), (B, 2)))
-    deliveries.park({A})
-    assert places(deliveries.hand_out(9)) == [(B, 1), (B, 2)]
-    deliveries.take_in(messages((A, 3)))
-    deliveries.unpark([A])
-    assert places(deliveries.hand_out(9)) == [(A, 1), (A, 2), (A, 3)]
+    buffer = PrefetchBuffer()
+    buffer.take_in(messages((A, 1), (B, 1), (A, 2), (B, 2)))
+    buffer.park({A})
+    assert places(buffer.hand_out(9)) == [(B, 1), (B, 2)]
+    buffer.take_in(messages((A, 3)))
+    buffer.unpark([A])
+    assert places(buffer.hand_out(9)) == [(A, 1), (A, 2), (A, 3)]
 
 
 def test_progress_counts_what_was_handed_out() -> None:
     """Records in the buffer, parked or dropped are not handed out; turns are signs of life."""
-    deliveries = Deliveries()
-    deliveries.take_in(messages((A, 1), (B, 1), (B, 2), (A, 2)))
-    deliveries.turns += 3
-    assert deliveries.progress() == (3, 0)
-    deliveries.park({A})
-    deliveries.drop({B})
-    assert deliveries.progress() == (3, 0)
-    deliveries.unpark([A])
-    deliveries.hand_out(1)
-    deliveries.pass_through(10)
-    assert deliveries.progress() == (14, 11)
+    buffer = PrefetchBuffer()
+    buffer.take_in(messages((A, 1), (B, 1), (B, 2), (A, 2)))
+    buffer.turns += 3
+    assert buffer.progress() == (3, 0)
+    buffer.park({A})
+    buffer.drop({B})
+    assert buffer.progress() == (3, 0)
+    buffer.unpark([A])
+    buffer.hand_out(1)
+    buffer.pass_through(10)
+    assert buffer.progress() == (14, 11)
 
 
 def test_waiting_counts_records_and_bytes_of_each_partition() -> None:
     """Parked ones, too; what has an error is no record."""
-    deliveries = Deliveries()
-    deliveries.take_in([Message(topic="t", partition=0, offset=n, key=b"k", value=b"value") for n in range(3)])
-    deliveries.take_in([Message(topic="t", partition=1, offset=1, error=KafkaError(KafkaError._PARTITION_EOF))])
-    deliveries.park({A})
-    deliveries.take_in(messages((B, 1)))
-    assert deliveries.waiting() == {A: Waiting(records=3, bytes=18), B: Waiting(records=1)}
+    buffer = PrefetchBuffer()
+    buffer.take_in([Message(topic="t", partition=0, offset=n, key=b"k", value=b"value") for n in range(3)])
+    buffer.take_in([Message(topic="t", partition=1, offset=1, error=KafkaError(KafkaError._PARTITION_EOF))])
+    buffer.park({A})
+    buffer.take_in(messages((B, 1)))
+    assert buffer.waiting() == {A: Waiting(records=3, bytes=18), B: Waiting(records=1)}
 
 
 def test_first_undelivered_looks_at_parked_records_first() -> None:
     """They are the older ones."""
-    deliveries = Deliveries()
-    deliveries.take_in(messages((A, 5), (B, 7)))
-    deliveries.park({A})
-    deliveries.take_in(messages((A, 6), (B, 8)))
-    found = deliveries.first_undelivered({A, B})
+    buffer = PrefetchBuffer()
+    buffer.take_in(messages((A, 5), (B, 7)))
+    buffer.park({A})
+    buffer.take_in(messages((A, 6), (B, 8)))
+    found = buffer.first_undelivered({A, B})
     assert {partition: message.offset() for partition, message in found.items()} == {A: 5, B: 7}
 
 
 def test_errors_without_partition_are_never_taken_out() -> None:
     """An error of the whole consumer belongs to no partition; one of a partition is no position."""
-    deliveries = Deliveries()
+    buffer = PrefetchBuffer()
     whole = Message(error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
     end = Message(topic="t", partition=0, offset=9, error=KafkaError(KafkaError._PARTITION_EOF))
-    deliveries.take_in([whole, end])
-    assert deliveries.first_undelivered({A}) == {}
-    deliveries.drop({A})
-    assert deliveries.hand_out(9) == [whole]
+    buffer.take_in([whole, end])
+    assert buffer.first_undelivered({A}) == {}
+    buffer.drop({A})
+    assert buffer.hand_out(9) == [whole]
 
 
 _ACTIONS = st.lists(
@@ -87,7 +87,7 @@ _ACTIONS = st.lists(
 @given(_ACTIONS)
 def test_each_partition_is_handed_out_completely_and_in_order(actions: list[str]) -> None:
     """Whatever is parked and unparked meanwhile, provided that parked partitions get nothing new."""
-    deliveries = Deliveries()
+    buffer = PrefetchBuffer()
     named = {"A": A, "B": B}
     made = {A: 0, B: 0}
     parked: set[TopicPartition] = set()
@@ -96,19 +96,19 @@ def test_each_partition_is_handed_out_completely_and_in_order(actions: list[str]
         word, _, name = action.partition(" ")
         partition = named.get(name, A)
         if word == "out":
-            out += places(deliveries.hand_out(2))
+            out += places(buffer.hand_out(2))
         elif word == "in" and partition not in parked:
             made[partition] += 1
-            deliveries.take_in(messages((partition, made[partition])))
+            buffer.take_in(messages((partition, made[partition])))
         elif word == "park":
             parked.add(partition)
-            deliveries.park({partition})
+            buffer.park({partition})
         elif word == "unpark":
             parked.discard(partition)
-            deliveries.unpark([partition])
-        assert not parked & {partition for partition, _ in places(list(deliveries.ready))}
-    deliveries.unpark([A, B])
-    out += places(deliveries.hand_out(100))
+            buffer.unpark([partition])
+        assert not parked & {partition for partition, _ in places(list(buffer.ready))}
+    buffer.unpark([A, B])
+    out += places(buffer.hand_out(100))
     for partition, count in made.items():
         assert [offset for place, offset in out if place == partition] == list(range(1, count + 1))
-    assert deliveries.progress() == (sum(made.values()), sum(made.values()))
+    assert buffer.progress() == (sum(made.values()), sum(made.values()))

@@ -7,58 +7,58 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_membership.runtime.application.call_lock import CallLock, caller, is_running
+from consumer_membership.runtime.application.locks import CallLock, caller, is_running
 
 PATIENCE_S = 20.0
 
 
-def test_one_call_at_a_time_has_the_duty() -> None:
+def test_one_call_at_a_time_has_the_lock() -> None:
     """Not even a call further in on the same thread gets it; given back it is free."""
-    duty = CallLock()
+    lock = CallLock()
 
     def further_in() -> bool:
-        return duty.take()
+        return lock.acquire()
 
-    assert duty.take()
-    assert duty.holder == threading.get_ident()
+    assert lock.acquire()
+    assert lock.owner == threading.get_ident()
     assert not further_in()
-    duty.give_back()
-    assert duty.holder is None
+    lock.release()
+    assert lock.owner is None
     assert further_in()
 
 
-def test_duty_of_a_call_that_was_interrupted_is_free() -> None:
-    """Ctrl-C between taking it and the `try` that gives it back: the call is gone, and with it its duty."""
-    duty = CallLock()
+def test_lock_of_a_call_that_was_interrupted_is_free() -> None:
+    """Ctrl-C between taking it and the `try` that gives it back: the call is gone, and with it its lock."""
+    lock = CallLock()
 
     def interrupted() -> None:
-        assert duty.take()
+        assert lock.acquire()
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert duty.holder is None
-    assert duty.take()
+    assert lock.owner is None
+    assert lock.acquire()
 
 
-def test_another_threads_duty_is_seen() -> None:
+def test_another_threads_lock_is_seen() -> None:
     """As long as its call runs."""
-    duty = CallLock()
+    lock = CallLock()
     taken, end = threading.Event(), threading.Event()
 
     def hold() -> None:
-        assert duty.take()
+        assert lock.acquire()
         taken.set()
         assert end.wait(PATIENCE_S)
 
     thread = threading.Thread(target=hold, daemon=True)
     thread.start()
     assert taken.wait(PATIENCE_S)
-    assert duty.holder == thread.ident
-    assert not duty.take()
+    assert lock.owner == thread.ident
+    assert not lock.acquire()
     end.set()
     thread.join(PATIENCE_S)
-    assert duty.take()
+    assert lock.acquire()
 
 
 class Calls:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from consumer_membership.runtime.application.handle_watch import (
+from consumer_membership.runtime.application.handle import (
     AGAIN_S,
     LONGEST_PATIENCE_S,
     PATIENCE_ALONE_S,

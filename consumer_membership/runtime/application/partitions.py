@@ -8,7 +8,7 @@ go on working, although only the difference arrives.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from math import inf
 from time import monotonic
@@ -17,14 +17,13 @@ from typing import TypeVar
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError
 from confluent_kafka import TopicPartition as Wanted
 
+from consumer_membership.errors import UseError
 from consumer_membership.membership.events import AssignedByHand
-from consumer_membership.runtime.application.fair_lock import FairLock
+from consumer_membership.runtime.application.commits import GRACE_S, Commits
 from consumer_membership.runtime.application.fetcher import Fetcher, in_slices, key_of
 from consumer_membership.runtime.application.lifetime import Lifetime
-from consumer_membership.runtime.application.offset_book import OffsetBook
-from consumer_membership.runtime.application.open_commits import GRACE_S
-from consumer_membership.runtime.application.steps import Steps
-from consumer_membership.runtime.refusals import StateError, UnansweredError
+from consumer_membership.runtime.application.performer import Steps
+from consumer_membership.runtime.line import Line, UnansweredError
 from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, Subscription, TopicPartition
 
 T = TypeVar("T")
@@ -34,29 +33,25 @@ WantedT = TypeVar("WantedT", bound=Wanted)
 REQUEST_SLICE_S = 1.0
 
 
-class DataPlane:
+class StateError(UseError):
+    """The call does not fit what is going on; `code` is librdkafka's."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Partitions:
     """The partitions of one session."""
 
-    def __init__(
-        self,
-        fetcher: Fetcher,
-        book: OffsetBook,
-        steps: Steps,
-        fair_lock: FairLock,
-        life: Lifetime,
-        *,
-        announce: Callable[[AssignedByHand], None],
-        commit_by_hand: Callable[[], None],
-        fetch_committed: Callable[[frozenset[TopicPartition], float], Future[CommittedOffsets]],
-    ) -> None:
+    def __init__(self, fetcher: Fetcher, commits: Commits, steps: Steps, line: Line, life: Lifetime) -> None:
         self._fetcher = fetcher
-        self._book = book
+        self._handle_lock = fetcher.lock
+        self._commits = commits
+        self._book = commits.book
         self._steps = steps
-        self._fair_lock = fair_lock
+        self._line = line
         self._life = life
-        self._announce = announce
-        self._commit_by_hand = commit_by_hand
-        self._fetch_committed = fetch_committed
         #: What the application asked for, so that partitions come from the group; empty: nothing.
         self._subscription = Subscription()
         #: Whether an earlier subscription was given up, and the group has not taken everything yet.
@@ -75,7 +70,7 @@ class DataPlane:
         What the group gave for an earlier subscription stays assigned until it takes it, and nothing more of it comes
         (KAFKA-19356): where that one was given up as a whole, nothing at all until the member has left.
         """
-        with self._fair_lock:
+        with self._handle_lock:
             self._fetcher.warm(subscription.topics)
             self._subscription = subscription
             self._is_leaving |= not subscription
@@ -83,7 +78,7 @@ class DataPlane:
 
     def left(self) -> None:
         """The member has left, and the group has taken everything: what it gives from now on is of a new membership."""
-        with self._fair_lock:
+        with self._handle_lock:
             self._is_leaving = False
             self._keep_to_subscription()
 
@@ -100,40 +95,40 @@ class DataPlane:
         """Assign exactly these; inside on_assign these of the arriving ones."""
         self._life.check()
         self._steps.settle_starts()
-        with self._fair_lock:
+        with self._handle_lock:
             if self._steps.arriving is not None:
                 self._take_arriving(partitions)
                 return
             self._refuse_if_grouped("Failed to set assignment")
-            self._commit_by_hand()
+            self._commits.begin_by_hand(self._fetcher.by_hand)
             self._fetcher.replace(partitions)
             self._book.forget([key_of(partition) for partition in partitions])
-            self._announce(AssignedByHand(holds=bool(partitions)))
+            self._announce(holds=bool(partitions))
 
     def unassign(self) -> None:
         """Assign nothing; inside on_revoke and on_lost give up what they are about."""
         self._life.check()
-        with self._fair_lock:
+        with self._handle_lock:
             if self._steps.leaving is not None:
                 self._fetcher.remove(self._steps.leaving)
                 return
             self._refuse_if_grouped("Failed to remove assignment")
-            self._commit_by_hand()
+            self._commits.begin_by_hand(self._fetcher.by_hand)
             self._book.forget(self._fetcher.assigned)
             self._fetcher.remove_all()
-            self._announce(AssignedByHand(holds=False))
+            self._announce(holds=False)
 
     def incremental_assign(self, partitions: list[Wanted]) -> None:
         """Assign these as well."""
         self._life.check()
         self._steps.settle_starts()
-        with self._fair_lock:
+        with self._handle_lock:
             if self._steps.arriving is not None:
                 self._take_arriving(partitions)
                 return
             self._fetcher.add(partitions)
             self._book.forget([key_of(partition) for partition in partitions])
-            self._announce(AssignedByHand(holds=bool(self._fetcher.by_hand)))
+            self._announce(holds=bool(self._fetcher.by_hand))
 
     def incremental_unassign(self, partitions: list[Wanted]) -> None:
         """Give up these; each must be assigned."""
@@ -146,7 +141,7 @@ class DataPlane:
                     f"Duplicate {partition.topic} [{partition.partition}] in input list; name each partition once",
                     KafkaError._INVALID_ARG,  # noqa: SLF001 - librdkafka's own codes begin with an underscore
                 )
-        with self._fair_lock:
+        with self._handle_lock:
             unknown = [partition for partition in keys if partition not in self._fetcher.assigned]
             if unknown:
                 raise StateError(
@@ -158,7 +153,7 @@ class DataPlane:
             if self._steps.leaving is None:
                 self._book.forget(keys)
                 if not self._fetcher.by_hand:
-                    self._announce(AssignedByHand(holds=False))
+                    self._announce(holds=False)
 
     def _take_arriving(self, partitions: list[Wanted]) -> None:
         """Inside on_assign: the application assigns itself; -1000 and -1001 mean where the group left off."""
@@ -174,6 +169,11 @@ class DataPlane:
         self._fetcher.show_as_stored(left_off)
         self._steps.is_handled = True
 
+    def _announce(self, *, holds: bool) -> None:
+        """Automatic commits are all that the member does for partitions that the application assigned itself."""
+        if self._book.settings.is_automatic:
+            self._line.send(AssignedByHand(holds=holds))
+
     def _refuse_if_grouped(self, what: str) -> None:
         if self.is_subscribed or self._fetcher.held:
             raise StateError(
@@ -186,7 +186,7 @@ class DataPlane:
     def assignment(self) -> list[Wanted]:
         """What is assigned now."""
         self._life.check()
-        with self._fair_lock:
+        with self._handle_lock:
             return self._fetcher.assignment()
 
     # ---- holding back and moving ----
@@ -194,25 +194,25 @@ class DataPlane:
     def pause(self, partitions: list[Wanted]) -> None:
         """Hold back these until they are resumed."""
         self._life.check()
-        with self._fair_lock:
+        with self._handle_lock:
             self._fetcher.pause([key_of(p) for p in partitions], arriving=self._steps.arriving or ())
 
     def resume(self, partitions: list[Wanted]) -> None:
         """Let these go on."""
         self._life.check()
-        with self._fair_lock:
+        with self._handle_lock:
             self._fetcher.resume([key_of(p) for p in partitions])
 
     def seek(self, partition: Wanted) -> None:
         """Go on from this offset."""
         self._life.check()
-        with self._fair_lock:
+        with self._handle_lock:
             self._fetcher.seek(partition)
 
     def position(self, partitions: list[Wanted]) -> list[Wanted]:
         """The next offset of each; -1001 where nothing was delivered since it was assigned or sought."""
         self._life.check()
-        with self._fair_lock:
+        with self._handle_lock:
             found = self._fetcher.positions({key_of(partition) for partition in partitions})
         return [placed(Wanted, key_of(partition), found.get(key_of(partition))) for partition in partitions]
 
@@ -223,12 +223,12 @@ class DataPlane:
             StateError: none of them could be stored; some that cannot are passed over, as in confluent-kafka.
         """
         self._life.check()
-        if self._book.stores_by_itself:
+        if self._book.settings.stores_by_itself:
             raise StateError(
                 "StoreOffsets failed: Local: Invalid argument or configuration (set enable.auto.offset.store=false)",
                 KafkaError._INVALID_ARG,  # noqa: SLF001
             )
-        with self._fair_lock:
+        with self._handle_lock:
             assigned = self._fetcher.assigned
             topics = {partition.topic for partition in assigned}
             # That nothing of a partition is consumed may be said of every one that librdkafka has heard of.
@@ -250,7 +250,7 @@ class DataPlane:
         self._life.check()
 
         def one_slice(left_s: float) -> T:
-            with self._fair_lock:
+            with self._handle_lock:
                 self._life.check()
                 return call(self._fetcher.handle, left_s)
 
@@ -269,7 +269,7 @@ class DataPlane:
         """
         self._life.check()
         limit_s = inf if timeout_s < 0 else timeout_s
-        answer = self._fetch_committed(frozenset(key_of(partition) for partition in partitions), limit_s)
+        answer = self._line.ask_committed(frozenset(key_of(partition) for partition in partitions), limit_s)
         deadline = monotonic() + limit_s + GRACE_S
         try:
             while monotonic() < deadline:

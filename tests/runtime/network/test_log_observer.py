@@ -13,7 +13,7 @@ from consumer_membership.membership.classic.member import AnyEvent
 from consumer_membership.membership.events import TimePassed
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.network.observer import LogObserver
+from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
 from tests.support.protocols import CLASSIC_ONLY
 

@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from consumer_membership.runtime.application.fair_lock import FairLock
+from consumer_membership.runtime.application.locks import FairLock
 
 PATIENCE_S = 20.0
 

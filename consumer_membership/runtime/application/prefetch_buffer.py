@@ -1,8 +1,8 @@
-"""Records between librdkafka's handle and the application.
+"""The prefetch buffer: records between librdkafka's handle and the application.
 
 One inner `poll()` call costs twice as much as a record of an inner batch, so `poll()` is served from a batch that waits
 in `ready`. The hot path takes from its left end without a lock; everything else here is done by the one thread that is
-inside the fair_lock. That is safe because a rebuild takes `ready` apart from its *right* end: a record which the hot
+inside the handle lock. That is safe because a rebuild takes `ready` apart from its *right* end: a record which the hot
 path takes meanwhile is the oldest one, so the order holds and no record is handed out twice.
 
 Records of partitions that are held back (paused by the user, or about to be revoked) are parked: the handle is already
@@ -36,7 +36,7 @@ class Waiting:
     bytes: int = 0
 
 
-class Deliveries:
+class PrefetchBuffer:
     """The records that the handle gave and the application has not got yet."""
 
     __slots__ = ("_parked", "_parked_count", "_taken_in", "ready", "turns")

@@ -1,0 +1,297 @@
+"""All that crosses between a consumer's application threads and its membership thread.
+
+There is one `Line` for each consumer. What crosses is immutable or copied, so that neither side needs a lock of the
+other's, and neither side imports the other.
+
+| what | given by | with | guarantee |
+|---|---|---|---|
+| events | application | `post`, `send` | taken in their order; they wait until the thread is started |
+| credentials | application | `set_credentials` | likewise; good for each authentication after them |
+| a question | application | `ask_committed` | likewise; answered, failed, or cancelled with the thread's end |
+| progress | application | `progress` | two growing counts that the network reads when it likes, without a lock |
+| orders | network | `order`, `show` | taken in their order; those of one call are seen all or none |
+| the view | network | `show` | a version each time; whoever has an order sees the view that it came with, or a later |
+| figures | network | `figures` | copied for statistics when the application asks |
+| the wake-up | either side | `wake_up.set` | the next `poll` looks at all of this before it hands out a record |
+
+Nothing blocks: a post rings the thread (`MemberThread.ring`), an order rings whoever waits for one (`listen`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
+
+from consumer_membership.config import ConnectionSettings, StartSettings
+from consumer_membership.errors import GroupError, TransportError
+from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.effects import ApplicationEffect
+from consumer_membership.membership.events import Event
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.log_lines import ConsumerLines
+from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, TopicPartition
+from consumer_membership.wire.traffic import TrafficSnapshot
+
+# ---- what the application gives -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedAsked:
+    """A question in which the core has no part: what the group has committed of these partitions.
+
+    `answer` fails with `RefusedError` or `UnansweredError`, the latter after `timeout_s`; to cancel it ends the
+    question.
+    """
+
+    partitions: frozenset[TopicPartition]
+    timeout_s: float
+    answer: Future[CommittedOffsets]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialsChanged:
+    """Later authentications are to say this; connections that stand are left as they are."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+Post: TypeAlias = Event | CommittedAsked | CredentialsChanged
+
+
+class RefusedError(GroupError):
+    """A broker refused what the application asked; `code` is Kafka's."""
+
+
+class UnansweredError(TransportError):
+    """Nobody answered what the application asked within its time; the text says why, as far as that is known."""
+
+
+# ---- what the network gives -----------------------------------------------------------------------------------------
+
+
+class Snapshot(NamedTuple):
+    """The member's latest view, and how many there were before it."""
+
+    version: int
+    view: MembershipView
+
+
+class Heard(NamedTuple):
+    """What the coordinator said is committed of a partition (None: nothing), and when (monotonic clock)."""
+
+    offset: OffsetAndMetadata | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTraffic:
+    """What went over the connections for one purpose to one broker; `is_of_group`: to it as the coordinator."""
+
+    is_of_group: bool
+    host: str
+    port: int
+    counts: TrafficSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFigures:
+    """What statistics tell of a member beside its view.
+
+    Attributes:
+        coordinator_since: When the present coordinator was found, or the former one lost (monotonic clock).
+        committed: What the member has heard of each partition: when it was assigned, and since then by its commits.
+        traffic: What went over its connections.
+    """
+
+    coordinator_since: float | None = None
+    committed: Mapping[TopicPartition, Heard] = field(default_factory=dict)
+    traffic: tuple[BrokerTraffic, ...] = ()
+
+
+# ---- the two ends ---------------------------------------------------------------------------------------------------
+
+
+class MemberThread(Protocol):
+    """The thread at the network's end, as the line knows it; each method may be called from any thread."""
+
+    def start(self) -> None:
+        """Start it if it does not run; nothing connects before a post needs it."""
+
+    def ring(self) -> None:
+        """Have it take what is posted, if it runs; returns at once."""
+
+    def figures(self) -> MemberFigures:
+        """What statistics tell beside the view, as it is now."""
+
+    def stop(self, timeout_s: float) -> None:
+        """End it and its connections; wait so long for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSettings:
+    """What a member's thread is made from; `lines` gets what it logs, beside Python's loggers."""
+
+    member: MemberSettings
+    protocols: ProtocolSettings
+    connection: ConnectionSettings
+    start: StartSettings
+    lines: ConsumerLines | None = None
+
+
+#: Makes a member's thread at the end of this line, with the first view shown, and does not start it.
+ThreadFactory: TypeAlias = Callable[["Line", ThreadSettings], MemberThread]
+
+
+class WakeUp:
+    """Sends the hot path of `poll` the long way, through the session, which looks at everything.
+
+    `is_set` is a plain attribute, so that the hot path reads it instead of calling.
+    """
+
+    __slots__ = ("is_set",)
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def set(self) -> None:
+        """Have the next `poll` go the long way; the long way clears this when it takes the orders."""
+        self.is_set = True
+
+    def clear(self) -> None:
+        """Let the hot path hand out records again."""
+        self.is_set = False
+
+
+def _nothing() -> None: ...
+
+
+class Line:
+    """The line of one consumer.
+
+    `progress` is called on the membership thread: signs that the application polls, and records handed to it.
+    """
+
+    def __init__(self, progress: Callable[[], tuple[int, int]]) -> None:
+        self.progress = progress
+        self.wake_up = WakeUp()
+        #: The latest view; the network shows one before anybody reads it.
+        self.snapshot: Snapshot
+        #: Whether the application sent something that is worth connecting for.
+        self.has_sent = False
+        self._thread: MemberThread
+        # Re-entrant: a signal handler may interrupt its own thread in here.
+        self._lock = threading.RLock()
+        self._posts: deque[Post] = deque()
+        self._is_hung_up = False
+        self._versions = itertools.count()
+        self._orders: deque[ApplicationEffect] = deque()
+        self._on_order: Callable[[], None] = _nothing
+
+    # ---- the application's end ----
+
+    def connect(self, thread: MemberThread) -> None:
+        """Have this thread at the other end, for the line's whole life."""
+        self._thread = thread
+
+    def listen(self, on_order: Callable[[], None]) -> None:
+        """Have this called after each order, on the membership thread."""
+        self._on_order = on_order
+
+    @property
+    def view(self) -> MembershipView:
+        """The member's latest view."""
+        return self.snapshot.view
+
+    def post(self, *events: Event) -> None:
+        """Give the member these events; they wait until the thread is started."""
+        self._post(events)
+
+    def send(self, *events: Event) -> None:
+        """Give the member these events, which are worth connecting for: the thread is started."""
+        if not self.has_sent:
+            self.has_sent = True
+            self._thread.start()
+        self._post(events)
+
+    def ask_committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> Future[CommittedOffsets]:
+        """Ask what the group has committed of these partitions; starts the thread (`CommittedAsked`).
+
+        The answer is cancelled where the thread ends first, or has ended.
+        """
+        asked = CommittedAsked(partitions=partitions, timeout_s=timeout_s, answer=Future())
+        self._thread.start()
+        if not self._post((asked,)):
+            asked.answer.cancel()
+        return asked.answer
+
+    def set_credentials(self, username: str, password: str) -> None:
+        """Have later authentications say this."""
+        self._post((CredentialsChanged(username=username, password=password),))
+
+    def take_orders(self) -> tuple[ApplicationEffect, ...]:
+        """Everything that is ordered of the application, in order; the wake-up is cleared."""
+        with self._lock:
+            orders = tuple(self._orders)
+            self._orders.clear()
+            self.wake_up.clear()
+        return orders
+
+    def figures(self) -> MemberFigures:
+        """What statistics tell beside the view, as it is now."""
+        return self._thread.figures()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread; what the member had not said yet stays unsaid."""
+        self._thread.stop(timeout_s)
+
+    def _post(self, posts: tuple[Post, ...]) -> bool:
+        with self._lock:
+            if self._is_hung_up:
+                return False
+            self._posts.extend(posts)
+        self._thread.ring()
+        return True
+
+    # ---- the network's end ----
+
+    def take_posts(self) -> tuple[Post, ...]:
+        """Everything that the application posted, in order."""
+        with self._lock:
+            posts = tuple(self._posts)
+            self._posts.clear()
+        return posts
+
+    def order(self, *orders: ApplicationEffect) -> None:
+        """Order this of the application."""
+        with self._lock:
+            self.wake_up.set()
+            self._orders.extend(orders)
+        self._on_order()
+
+    def show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
+        """Show the member as it is now, and order with it what the application must not learn without this view.
+
+        Whoever sees the view and looks for orders then finds these; whoever has them sees the view.
+        """
+        with self._lock:
+            if orders:
+                self.wake_up.set()
+            self.snapshot = Snapshot(next(self._versions), view)
+            self._orders.extend(orders)
+        if orders:
+            self._on_order()
+
+    def hang_up(self) -> None:
+        """Take no post any more: the thread ends; whoever waits for an answer learns so."""
+        with self._lock:
+            self._is_hung_up = True
+        for post in self.take_posts():
+            if isinstance(post, CommittedAsked):
+                post.answer.cancel()

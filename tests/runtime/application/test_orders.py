@@ -1,0 +1,119 @@
+"""The member's orders: sorted by whoever comes first, for everybody who waits."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from consumer_membership.membership.effects import (
+    CommitCompleted,
+    LeaveCompleted,
+    LosePartitions,
+    PausePartitions,
+    RevokePartitions,
+)
+from consumer_membership.runtime.application import orders as rooms
+from consumer_membership.runtime.application.orders import SHORTEST_SLICE_S, SLICE_S, OrderQueue
+from consumer_membership.runtime.line import Line
+
+PATIENCE_S = 20.0
+
+
+def commit(number: int) -> CommitCompleted:
+    """A completed commit."""
+    return CommitCompleted(commit_id=number, offsets={}, errors={})
+
+
+@pytest.fixture
+def line() -> Line:
+    """The line that they come over."""
+    return Line(lambda: (0, 0))
+
+
+def test_commits_go_to_those_who_wait_and_the_rest_keeps_its_order(line: Line) -> None:
+    """A commit that nobody waits for is performed in its place: on_commit is called there."""
+    awaited: list[int] = []
+
+    def take(completed: CommitCompleted) -> bool:
+        if completed.commit_id == 1:
+            awaited.append(1)
+            return True
+        return False
+
+    orders = OrderQueue(line)
+    orders.completed_commits_go_to(take)
+    pause = PausePartitions(attempt=1, partitions=None)
+    line.order(commit(1), pause, commit(2), LeaveCompleted())
+    assert [orders.next() for _ in range(4)] == [pause, commit(2), LeaveCompleted(), None]
+    assert awaited == [1]
+
+
+def test_steps_of_an_older_attempt_are_dropped(line: Line) -> None:
+    """Everything on the line is looked at before a step is performed."""
+    orders = OrderQueue(line)
+    line.order(PausePartitions(attempt=1, partitions=None), RevokePartitions(attempt=1, partitions=None))
+    lose = LosePartitions(attempt=2)
+    line.order(lose)
+    assert [orders.next(), orders.next()] == [lose, None]
+
+
+def test_polls_look_for_orders_more_often_after_a_step(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no step, an automatic commit every few seconds, changes nothing."""
+    now = 1_000.0
+    monkeypatch.setattr(rooms, "monotonic", lambda: now)
+    orders = OrderQueue(line)
+    line.order(commit(1))
+    orders.sort()
+    assert orders.slice_s == SLICE_S
+    line.order(PausePartitions(attempt=1, partitions=None))
+    orders.sort()
+    assert orders.slice_s == SHORTEST_SLICE_S
+    now += 0.1
+    assert SHORTEST_SLICE_S < orders.slice_s < SLICE_S
+    now += 1
+    assert orders.slice_s == SLICE_S
+
+
+def test_hot_path_goes_the_long_way_as_long_as_something_waits(line: Line) -> None:
+    """The wake-up is what the hot path of poll reads."""
+    orders = OrderQueue(line)
+    line.order(LeaveCompleted(), LeaveCompleted())
+    orders.next()
+    assert not line.wake_up.is_set
+    orders.keep_awake()
+    assert line.wake_up.is_set
+    assert orders.next() == LeaveCompleted()
+    orders.keep_awake()
+    assert not line.wake_up.is_set
+    assert not orders.has_waiting
+
+
+def test_everybody_who_waits_is_woken_by_what_one_of_them_took(line: Line) -> None:
+    """One thread sorts, and the other's commit is in it."""
+    answered: set[int] = set()
+
+    def take(completed: CommitCompleted) -> bool:
+        answered.add(completed.commit_id)
+        return True
+
+    orders = OrderQueue(line)
+    orders.completed_commits_go_to(take)
+    threads = [
+        threading.Thread(target=lambda n=n: orders.wait(lambda: n in answered, PATIENCE_S), daemon=True)  # type: ignore[misc]
+        for n in (1, 2, 3)
+    ]
+    for thread in threads:
+        thread.start()
+    for number in (3, 1, 2):
+        line.order(commit(number))
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_wait_ends_when_the_time_is_over(line: Line) -> None:
+    """And says that it did not come true."""
+    orders = OrderQueue(line)
+    assert orders.wait(lambda: False, 0.01) is False
+    assert orders.wait(lambda: True, 0) is True

@@ -1,0 +1,32 @@
+"""A member's view as tests need one: out of its group and quiet, but for what is said."""
+
+from __future__ import annotations
+
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.types import GroupProtocol
+
+
+def view_of(state: MemberState, *, group_id: str = "g", member_id: str = "m", epoch: int = 0) -> MembershipView:
+    """The view of a member of the consumer protocol in this state; `dataclasses.replace` changes the rest."""
+    return MembershipView(
+        state=state,
+        protocol=GroupProtocol.CONSUMER,
+        group_id=group_id,
+        member_id=member_id,
+        instance_id=None,
+        member_epoch=epoch,
+        owned={},
+        target=frozenset(),
+        unresolved=0,
+        pending_revocation=frozenset(),
+        waits_for=None,
+        waits_since=None,
+        waits_until=None,
+        coordinator=None,
+        heartbeat_interval_s=None,
+        session_timeout_s=None,
+        last_heartbeat_at=None,
+        last_error=None,
+        transitions=(),
+    )
