@@ -274,7 +274,7 @@ class Consumer:
         given = None if offsets is None else arguments.offset_list(offsets)
         commit_id, wanted = session.begin_commit(domain_offsets(given))
         asked = session.partitions.assignment() if given is None else given
-        return PendingCommit(session, commit_id, wanted, asked)
+        return PendingCommit(session.commits, commit_id, wanted, asked)
 
     @at_the_door
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:

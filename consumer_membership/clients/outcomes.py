@@ -10,11 +10,10 @@ from consumer_membership.clients.arguments import OnCommit
 from consumer_membership.clients.faults import CommitFailedError, at_the_door
 from consumer_membership.errors import CommitError
 from consumer_membership.membership.effects import CommitCompleted
-from consumer_membership.runtime.application.commits import NO_OFFSET_CODE
+from consumer_membership.runtime.application.commits import NO_OFFSET_CODE, Commits
 from consumer_membership.runtime.application.fetcher import key_of
 from consumer_membership.runtime.application.notices import kafka_error
 from consumer_membership.runtime.application.partitions import domain_offset, placed
-from consumer_membership.runtime.application.session import Session
 from consumer_membership.types import TIMED_OUT_CODE, BrokerError, CommittedOffsets, OffsetAndMetadata, Offsets
 from consumer_membership.types import TopicPartition as Partition
 
@@ -107,8 +106,8 @@ def domain_offsets(offsets: list[TopicPartition] | None) -> Offsets | None:
 class PendingCommit:
     """What `Consumer.begin_commit` returns; for one thread."""
 
-    def __init__(self, session: Session, commit_id: int, wanted: Offsets, asked: list[TopicPartition]) -> None:
-        self._session = session
+    def __init__(self, commits: Commits, commit_id: int, wanted: Offsets, asked: list[TopicPartition]) -> None:
+        self._commits = commits
         self._commit_id = commit_id
         self._wanted = wanted
         self._asked = asked
@@ -136,7 +135,7 @@ class PendingCommit:
         return self._outcome
 
     def _end(self) -> list[TopicPartition]:
-        errors = self._session.end_commit(self._commit_id)
+        errors = self._commits.end(self._commit_id)
         failure = overall_error(errors)
         if failure is not None:
             words = str(failure) if failure.message else kafka_error(failure).str()

@@ -269,29 +269,21 @@ class Fetcher:
 
     def pause(self, partitions: Collection[TopicPartition], arriving: Collection[TopicPartition] = ()) -> None:
         """Hold back these until they are resumed; what is neither assigned nor `arriving` is passed over."""
-        new = set(partitions) & (self.assigned | set(arriving)) - self.paused
-        self.paused |= new
-        self._hold_back(new & self.assigned - self.frozen - self.given_up)
+        self._add_to(self.paused, set(partitions) & (self.assigned | set(arriving)))
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Let these go on, with what was kept of them first."""
-        again = set(partitions) & self.paused
-        self.paused -= again
-        self._let_go(again & self.assigned - self.frozen - self.given_up)
+        self._take_from(self.paused, partitions)
 
     def freeze(self, partitions: Collection[TopicPartition]) -> None:
         """Hold back exactly these for their revocation; what was frozen for an earlier one goes on."""
         new = set(partitions) & self.held
         self.thaw(self.frozen - new)
-        added = new - self.frozen
-        self.frozen |= added
-        self._hold_back(added - self.paused - self.given_up)
+        self._add_to(self.frozen, new)
 
     def thaw(self, partitions: Collection[TopicPartition]) -> None:
         """Let these go on: their revocation does not take place."""
-        again = set(partitions) & self.frozen
-        self.frozen -= again
-        self._let_go(again - self.paused - self.given_up)
+        self._take_from(self.frozen, partitions)
 
     def keep_to(self, topics: frozenset[str] | None) -> None:
         """Hand out nothing of what the group gave, or still gives, but for partitions of these topics (None: all).
@@ -300,10 +292,20 @@ class Fetcher:
         """
         self._topics = topics
         unwanted = self._unwanted(self.held)
-        again, new = self.given_up - unwanted, unwanted - self.given_up
-        self.given_up = unwanted
-        self._hold_back(new - self.paused - self.frozen)
-        self._let_go(again - self.paused - self.frozen)
+        self._add_to(self.given_up, unwanted)
+        self._take_from(self.given_up, self.given_up - unwanted)
+
+    def _add_to(self, held_back: set[TopicPartition], partitions: Collection[TopicPartition]) -> None:
+        """Hold these back for one reason more; the handle is told of those that had none."""
+        new = (set(partitions) & self.assigned) - self._held_back
+        held_back |= set(partitions)
+        self._hold_back(new)
+
+    def _take_from(self, held_back: set[TopicPartition], partitions: Collection[TopicPartition]) -> None:
+        """Hold these back for one reason less; those that have none any more go on."""
+        again = held_back & set(partitions)
+        held_back -= again
+        self._let_go((again & self.assigned) - self._held_back)
 
     def _unwanted(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         if self._topics is None:

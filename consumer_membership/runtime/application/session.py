@@ -10,8 +10,7 @@ one thread at a time run steps and callbacks, and that one does not hold the han
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
 
@@ -38,12 +37,10 @@ from consumer_membership.runtime.log_lines import RoomLog, lines_of
 from consumer_membership.types import (
     ASSIGNMENT_LOST_CODE,
     JOIN_EPOCH,
-    BrokerError,
     GroupProtocol,
     LeaveOption,
     Offsets,
     Subscription,
-    TopicPartition,
 )
 
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
@@ -99,9 +96,9 @@ class Session:
             timeout_s=connection.socket_timeout_s,
         )
         self._book = OffsetBook(self._fetcher, commit_settings)
-        self._commits = Commits(self._book, self._orders, self.line, self.life)
-        self._steps = Steps(self._fetcher, self._commits, self.line)
-        self.partitions = Partitions(self._fetcher, self._commits, self._steps, self.line, self.life)
+        self.commits = Commits(self._book, self._orders, self.line, self.life)
+        self._steps = Steps(self._fetcher, self.commits, self.line)
+        self.partitions = Partitions(self._fetcher, self.commits, self._steps, self.line, self.life)
         self._performer = Performer(self._orders, self._steps, on_commit=on_commit, on_left=self.partitions.left)
         self._notices = self._performer.notices
         #: The version of the view in which the member was last told that the application polls.
@@ -174,25 +171,8 @@ class Session:
 
         An error that ended the membership is told at once, and again once a second.
         """
-        self.life.check()
-        try:
-            deadline = float("inf") if timeout_s < 0 else monotonic() + timeout_s
-            while True:
-                lease_until = self._serve().lease_until
-                if self._notices.messages:
-                    return self._notices.messages.popleft()
-                left = deadline - monotonic()
-                self._gather(1, min(self._orders.slice_s, max(left, 0.0)))
-                self._handles.reports.tell()
-                if self._may_serve and left > 0:
-                    continue  # what was ordered meanwhile comes first: it may be about this very record
-                if lease_until is None or monotonic() < lease_until or not self._waits_for_word(left):
-                    with suppress(IndexError):
-                        return self.buffer.ready.popleft()
-                if left <= 0 or self.life.is_ending:
-                    return None
-        finally:
-            self._close_if_asked()
+        batch = self.consume(1, timeout_s)
+        return batch[0] if batch else None
 
     def consume(self, limit: int, timeout_s: float) -> list[Message]:
         """Gather until there are so many records or the time is over (negative: never).
@@ -213,11 +193,15 @@ class Session:
                     return batch
                 self._handles.reports.tell()
                 if self._may_serve and left > 0:
-                    continue
+                    continue  # what was ordered meanwhile comes first: it may be about this very record
                 is_over = left <= 0 or self.life.is_ending
-                is_held = lease_until is not None and monotonic() > lease_until and self._waits_for_word(left)
-                if is_over or (not is_held and len(self.buffer.ready) >= limit):
-                    return [] if is_held else self.buffer.hand_out(limit)
+                if lease_until is not None and monotonic() > lease_until and self._waits_for_word(left):
+                    if is_over:
+                        return []
+                elif is_over or len(self.buffer.ready) >= limit:
+                    batch = self.buffer.hand_out(limit)
+                    if batch or is_over or not limit:  # another thread may have been quicker
+                        return batch
         finally:
             self._close_if_asked()
 
@@ -336,12 +320,12 @@ class Session:
         """
         wanted = self._to_commit(offsets)
         if wanted:
-            self._commits.begin(wanted, is_awaited=False)
+            self.commits.begin(wanted, is_awaited=False)
         else:
             self._orders.add(CommitCompleted(commit_id=0, offsets={}, errors={}))
 
     def begin_commit(self, offsets: Offsets | None) -> tuple[int, Offsets]:
-        """The same with an outcome that `end_commit` waits for: the commit's number, and what it commits.
+        """The same with an outcome that `commits.end` waits for: the commit's number, and what it commits.
 
         Raises:
             CommitError, FatalGroupError: as `commit`; and there is nothing to commit.
@@ -349,15 +333,7 @@ class Session:
         wanted = self._to_commit(offsets)
         if not wanted:
             raise CommitError("Commit failed: Local: No offset stored", NO_OFFSET_CODE)
-        return self._commits.begin(wanted, is_awaited=True), wanted
-
-    def end_commit(self, commit_id: int) -> Mapping[TopicPartition, BrokerError | None]:
-        """Wait for the answer to a commit that was begun; each partition's error. Once for each commit.
-
-        Raises:
-            CommitError: no answer in time.
-        """
-        return self._commits.end(commit_id)
+        return self.commits.begin(wanted, is_awaited=True), wanted
 
     def _to_commit(self, offsets: Offsets | None) -> Offsets:
         self.life.check()
@@ -435,10 +411,10 @@ class Session:
     def _settle(self, errors: list[Exception]) -> None:
         """Commit, then leave: every order of the member is performed here, callbacks included."""
         with self._handle_lock:
-            self._commits.begin_by_hand(self._fetcher.by_hand)
+            self.commits.begin_by_hand(self._fetcher.by_hand)
         # A leave would overtake commits on their way, and the coordinator refuses those of a member that is gone.
         if self._has_servers:
-            self._perform_until(lambda: not self._commits.has_outstanding, errors, self._settings.leave_timeout_s / 2)
+            self._perform_until(lambda: not self.commits.has_outstanding, errors, self._settings.leave_timeout_s / 2)
         leaves = self._performer.leaves
         self.line.post(LeaveRequested(option=self._leave_option))
         if not self._perform_until(lambda: self._performer.leaves > leaves, errors, self._patience_s):
@@ -481,5 +457,5 @@ class Session:
             )
 
 
-#: The calls inside which a close has to wait for their end.
-POLLS = frozenset({Session.poll.__code__, Session.consume.__code__})
+#: The call inside which a close has to wait for its end.
+POLLS = frozenset({Session.consume.__code__})
