@@ -22,11 +22,10 @@ from consumer_membership.config import SubscriptionSettings
 from consumer_membership.membership.patterns import NotPosixError, as_written, translate
 from consumer_membership.runtime.application.handle import HandleCallbacks
 from consumer_membership.runtime.application.performer import RebalanceCallback, RebalanceListener
+from consumer_membership.runtime.application.session_errors import INVALID_ARG_CODE
 from consumer_membership.text import LONGEST_STRING, LONGEST_TOPIC, excerpt, problem_of
 from consumer_membership.types import LeaveOption, Subscription, TopicPattern
 from consumer_membership.types import TopicPartition as Partition
-
-_INVALID_ARG = KafkaError._INVALID_ARG  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
 #: librdkafka's number for "no partition" (RD_KAFKA_PARTITION_UA).
 PARTITION_UA = -1
@@ -143,7 +142,7 @@ def one_partition(given: object) -> TopicPartition:
 def _refuse_text(name: str, text: str, longest: int) -> None:
     problem = problem_of(text, longest)
     if problem is not None:
-        raise InvalidCallError(f"{name}={excerpt(text)!a}: {problem}", _INVALID_ARG)
+        raise InvalidCallError(f"{name}={excerpt(text)!a}: {problem}", INVALID_ARG_CODE)
 
 
 def offset_after(message: object, what: str) -> TopicPartition:
@@ -152,10 +151,10 @@ def offset_after(message: object, what: str) -> TopicPartition:
         raise TypeError("expected confluent_kafka.cimpl.Message")
     error = message.error()
     if error is not None:
-        raise InvalidCallError(f"Cannot {what} offsets for message with error: '{error.str()}'", _INVALID_ARG)
+        raise InvalidCallError(f"Cannot {what} offsets for message with error: '{error.str()}'", INVALID_ARG_CODE)
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None and offset is not None:
-        raise InvalidCallError(f"Cannot {what} offsets for a message without topic", _INVALID_ARG)
+        raise InvalidCallError(f"Cannot {what} offsets for a message without topic", INVALID_ARG_CODE)
     # What a program made itself may lack them; confluent-kafka reads nothing to store or to commit out of that.
     where = (topic or "", PARTITION_UA if partition is None else partition)
     at = OFFSET_STORED if offset is None else offset + 1
@@ -186,7 +185,7 @@ def subscription_of(topics: object, settings: SubscriptionSettings) -> Subscript
         _check_text(subscription.pattern or "", LONGEST_STRING)
     except ValueError as problem:
         words = f"Failed to set subscription: Local: Invalid argument or configuration ({problem})"
-        raise InvalidCallError(words, _INVALID_ARG) from problem
+        raise InvalidCallError(words, INVALID_ARG_CODE) from problem
     return subscription
 
 

@@ -23,17 +23,18 @@ from consumer_membership.errors import (
     TransportError,
     UseError,
 )
-from consumer_membership.runtime.application.lifetime import ClosedError, ForkedError
-from consumer_membership.runtime.application.partitions import StateError
+from consumer_membership.runtime.application.session_errors import (
+    INVALID_ARG_CODE,
+    ClosedError,
+    ForkedError,
+    StateError,
+)
 from consumer_membership.runtime.line import RefusedError, UnansweredError
 from consumer_membership.text import speakable
+from consumer_membership.types import FATAL_CODE, TIMED_OUT_CODE
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_INVALID_ARG = KafkaError._INVALID_ARG  # noqa: SLF001 - librdkafka's own codes begin with an underscore
-_FATAL = KafkaError._FATAL  # noqa: SLF001
-_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
 
 
 def _error(code: int, message: str, *, fatal: bool = False) -> KafkaError:
@@ -46,7 +47,7 @@ class ConfigurationRefusedError(ConfigurationError, KafkaException):
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
         super().__init__(key, value, remedy)
-        self.args = (_error(_INVALID_ARG, str(self.args[0])),)
+        self.args = (_error(INVALID_ARG_CODE, str(self.args[0])),)
 
 
 class GroupIdMissingError(ConfigurationError, ValueError):
@@ -114,13 +115,13 @@ class RequestTimedOutError(TransportError, KafkaException):
     """A question that nobody answered in time; `args[0]` is a KafkaError with _TIMED_OUT."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(_error(_TIMED_OUT, message))
+        super().__init__(_error(TIMED_OUT_CODE, message))
 
 
 class FatalMemberError(FatalGroupError, KafkaException):
     """A call of a member that was refused for good; `args[0]` is a fatal KafkaError whose text names the cause."""
 
-    def __init__(self, message: str, code: int = _FATAL) -> None:
+    def __init__(self, message: str, code: int = FATAL_CODE) -> None:
         super().__init__(message, code)
         self.args = (_error(code, message, fatal=True),)
 

@@ -10,10 +10,11 @@ from consumer_membership.clients.arguments import OnCommit
 from consumer_membership.clients.faults import CommitFailedError, at_the_door
 from consumer_membership.errors import CommitError
 from consumer_membership.membership.effects import CommitCompleted
-from consumer_membership.runtime.application.commits import NO_OFFSET_CODE, Commits
+from consumer_membership.runtime.application.commits import Commits
 from consumer_membership.runtime.application.fetcher import key_of
 from consumer_membership.runtime.application.notices import kafka_error
 from consumer_membership.runtime.application.partitions import domain_offset, placed
+from consumer_membership.runtime.application.session_errors import NO_OFFSET_CODE
 from consumer_membership.types import TIMED_OUT_CODE, BrokerError, CommittedOffsets, OffsetAndMetadata, Offsets
 from consumer_membership.types import TopicPartition as Partition
 

@@ -21,8 +21,6 @@ from consumer_membership.runtime.application.orders import OrderQueue
 from consumer_membership.runtime.line import Line
 from consumer_membership.types import TIMED_OUT_CODE, BrokerError, OffsetAndMetadata, Offsets, TopicPartition
 
-#: librdkafka's "nothing to commit".
-NO_OFFSET_CODE = -168
 #: How much longer than the member tries a commit its caller waits for the member's word on it.
 GRACE_S = 5.0
 

@@ -15,13 +15,14 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership.runtime.application.handle import HandleWatch
 from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
-from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from consumer_membership.runtime.application.session_errors import CONFLICT_CODE
+from consumer_membership.types import TRANSPORT_CODE, OffsetAndMetadata, TopicPartition
 
 _LOG = logging.getLogger("consumer_membership.fetcher")
 
@@ -207,7 +208,7 @@ class Fetcher:
         try:
             self.handle.incremental_assign(starts)
         except KafkaException as refused:
-            if refused.args[0].code() != KafkaError._CONFLICT:  # noqa: SLF001 - librdkafka's own codes
+            if refused.args[0].code() != CONFLICT_CODE:
                 raise
             taken = {key_of(one) for one in self.handle.assignment()} & {key_of(start) for start in starts}
             self.handle.incremental_unassign(wanted(taken))
@@ -372,7 +373,7 @@ class Fetcher:
         try:
             self.handle.list_topics(topic, 0)
         except KafkaException as refused:
-            return bool(refused.args[0].code() != KafkaError._TRANSPORT)  # noqa: SLF001 - librdkafka's own codes
+            return bool(refused.args[0].code() != TRANSPORT_CODE)
         return True
 
     def renew(self) -> None:

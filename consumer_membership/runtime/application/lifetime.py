@@ -16,9 +16,9 @@ from weakref import WeakSet, WeakValueDictionary
 
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.config.environment import is_from_environment, variable_of
-from consumer_membership.errors import UseError
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.runtime.application.fetcher import Fetcher
+from consumer_membership.runtime.application.session_errors import ClosedError, ForkedError
 from consumer_membership.runtime.line import WakeUp
 
 
@@ -83,14 +83,6 @@ class Registry:
 THIS_PROCESS = Registry()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=THIS_PROCESS.survive_fork)
-
-
-class ClosedError(UseError):
-    """The consumer is closed."""
-
-
-class ForkedError(UseError):
-    """The consumer was made in another process."""
 
 
 class Lifetime:

@@ -14,15 +14,20 @@ from math import inf
 from time import monotonic
 from typing import TypeVar
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer
 from confluent_kafka import TopicPartition as Wanted
 
-from consumer_membership.errors import UseError
 from consumer_membership.membership.events import AssignedByHand
 from consumer_membership.runtime.application.commits import GRACE_S, Commits
 from consumer_membership.runtime.application.fetcher import Fetcher, in_slices, key_of
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.application.performer import Steps
+from consumer_membership.runtime.application.session_errors import (
+    INVALID_ARG_CODE,
+    STATE_CODE,
+    UNKNOWN_PARTITION_CODE,
+    StateError,
+)
 from consumer_membership.runtime.line import Line, UnansweredError
 from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, Subscription, TopicPartition
 
@@ -31,14 +36,6 @@ WantedT = TypeVar("WantedT", bound=Wanted)
 
 #: The first slice of a request that librdkafka answers from the network; Ctrl-C gets in between slices.
 REQUEST_SLICE_S = 1.0
-
-
-class StateError(UseError):
-    """The call does not fit what is going on; `code` is librdkafka's."""
-
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class Partitions:
@@ -139,7 +136,7 @@ class Partitions:
                 # librdkafka ends the process here (an assertion), so it never gets to see such a list.
                 raise StateError(
                     f"Duplicate {partition.topic} [{partition.partition}] in input list; name each partition once",
-                    KafkaError._INVALID_ARG,  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+                    INVALID_ARG_CODE,
                 )
         with self._handle_lock:
             unknown = [partition for partition in keys if partition not in self._fetcher.assigned]
@@ -147,7 +144,7 @@ class Partitions:
                 raise StateError(
                     f"{unknown[0].topic} [{unknown[0].partition}] can't be unassigned since it is not in the "
                     "current assignment",
-                    KafkaError._INVALID_ARG,  # noqa: SLF001
+                    INVALID_ARG_CODE,
                 )
             self._fetcher.remove(keys)
             if self._steps.leaving is None:
@@ -180,7 +177,7 @@ class Partitions:
                 f"{what}: Local: Erroneous state (the group assigns the partitions of a subscribed consumer; to start "
                 "elsewhere use seek(), or assign() inside on_assign; to read others as well incremental_assign(); to "
                 "read without the group call unsubscribe() and poll() first)",
-                KafkaError._STATE,  # noqa: SLF001
+                STATE_CODE,
             )
 
     def assignment(self) -> list[Wanted]:
@@ -226,7 +223,7 @@ class Partitions:
         if self._book.settings.stores_by_itself:
             raise StateError(
                 "StoreOffsets failed: Local: Invalid argument or configuration (set enable.auto.offset.store=false)",
-                KafkaError._INVALID_ARG,  # noqa: SLF001
+                INVALID_ARG_CODE,
             )
         with self._handle_lock:
             assigned = self._fetcher.assigned
@@ -235,10 +232,10 @@ class Partitions:
             good = [one for one in offsets if key_of(one) in assigned or (one.offset < 0 and one.topic in topics)]
             if offsets and not good:
                 if any(offset.topic in topics for offset in offsets):
-                    raise StateError("StoreOffsets failed: Local: Erroneous state", KafkaError._STATE)  # noqa: SLF001
+                    raise StateError("StoreOffsets failed: Local: Erroneous state", STATE_CODE)
                 raise StateError(
                     "StoreOffsets failed: Local: Unknown partition",
-                    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+                    UNKNOWN_PARTITION_CODE,
                 )
             for offset in good:
                 self._book.store(key_of(offset), domain_offset(offset))

@@ -22,7 +22,7 @@ from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.application.commits import GRACE_S, NO_OFFSET_CODE, Commits, CommitSettings, OffsetBook
+from consumer_membership.runtime.application.commits import GRACE_S, Commits, CommitSettings, OffsetBook
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.handle import HandleCallbacks, Handles
 from consumer_membership.runtime.application.lifetime import THIS_PROCESS, Lifetime, Registry, place_of
@@ -31,6 +31,7 @@ from consumer_membership.runtime.application.orders import OrderQueue
 from consumer_membership.runtime.application.partitions import Partitions
 from consumer_membership.runtime.application.performer import CommitCallback, Performer, RebalanceListener, Steps
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
+from consumer_membership.runtime.application.session_errors import NO_OFFSET_CODE
 from consumer_membership.runtime.application.statistics import Progress, rewritten
 from consumer_membership.runtime.line import Line, Snapshot, ThreadFactory, ThreadSettings
 from consumer_membership.runtime.log_lines import RoomLog, lines_of

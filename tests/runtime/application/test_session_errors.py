@@ -1,0 +1,16 @@
+"""librdkafka's own codes, by the names that confluent-kafka keeps to itself."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+from consumer_membership import types
+from consumer_membership.runtime.application import session_errors
+
+
+def test_codes_are_librdkafkas() -> None:
+    """Each is the number of the name without `_CODE`."""
+    codes = {name: code for name, code in vars(session_errors).items() if name.endswith("_CODE")}
+    codes |= {f"{name}_CODE": getattr(types, f"{name}_CODE") for name in ("FATAL", "TIMED_OUT", "TRANSPORT")}
+    assert codes == {name: getattr(KafkaError, f"_{name.removesuffix('_CODE')}") for name in codes}
+    assert len(codes) == 8
