@@ -16,7 +16,7 @@
     │   └── AuthenticationError  the broker does not believe who this client is, or the other way round
     └── InternalError            our bug; please report it with its text
 
-The drop-in raises subclasses of these that are `confluent_kafka.KafkaException` too (`clients/faults.py`), so that
+The drop-in raises subclasses of these that are `confluent_kafka.KafkaException` too (`clients/exceptions.py`), so that
 programs written for confluent-kafka go on catching what they caught.
 """
 

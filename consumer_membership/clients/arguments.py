@@ -11,7 +11,7 @@ from typing import TypeGuard, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, Message, TopicPartition
 
-from consumer_membership.clients.faults import (
+from consumer_membership.clients.exceptions import (
     CallbackTypeError,
     CallbackValueError,
     ConfigurationRefusedError,

@@ -18,9 +18,9 @@ from confluent_kafka import Message, TopicPartition
 
 from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
-from consumer_membership.clients.faults import PicklingError, at_the_door
+from consumer_membership.clients.exceptions import PicklingError, raises_as_confluent
 from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
-from consumer_membership.clients.outcomes import PendingCommit, domain_offsets, found, tell
+from consumer_membership.clients.outcomes import PendingCommit, call_on_commit, domain_offsets, with_committed
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.environment import naming_variables
 from consumer_membership.membership.view import MembershipView
@@ -56,7 +56,7 @@ class Consumer:
 
     _session: Session | None = None
 
-    @at_the_door
+    @raises_as_confluent
     def __init__(self, *args: object, **kwargs: object) -> None:
         self._open(args, kwargs, member_thread)
 
@@ -71,7 +71,7 @@ class Consumer:
             session = Session(
                 config,
                 callbacks=given.callbacks,
-                on_commit=None if on_commit is None else lambda completed: tell(on_commit, completed),
+                on_commit=None if on_commit is None else lambda completed: call_on_commit(on_commit, completed),
                 make_thread=make_thread,
             )
         self._session = session
@@ -105,11 +105,11 @@ class Consumer:
             pass
         return self._poll(timeout)
 
-    @at_the_door
+    @raises_as_confluent
     def _poll(self, timeout: float) -> Message | None:
         return self._use().poll(arguments.seconds(timeout))
 
-    @at_the_door
+    @raises_as_confluent
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Gather records and errors until there are `num_messages` or `timeout` seconds are over.
 
@@ -127,7 +127,7 @@ class Consumer:
 
     # ---- the group ----
 
-    @at_the_door
+    @raises_as_confluent
     def subscribe(
         self,
         topics: list[str],
@@ -148,7 +148,7 @@ class Consumer:
         listener = arguments.listener_of(self, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         session.subscribe(arguments.subscription_of(topics, session.subscriptions), listener)
 
-    @at_the_door
+    @raises_as_confluent
     def unsubscribe(self, *, membership: Membership = "default") -> None:
         """Leave the group, as `close` does: nothing more comes of what was subscribed.
 
@@ -156,7 +156,7 @@ class Consumer:
         """
         self._use().unsubscribe(arguments.leave_option(membership))
 
-    @at_the_door
+    @raises_as_confluent
     def close(self, *, membership: Membership = "default") -> None:
         """Commit (if that is automatic), call on_revoke, leave the group, let everything go; a second close is nothing.
 
@@ -173,7 +173,7 @@ class Consumer:
 
     # ---- assignment ----
 
-    @at_the_door
+    @raises_as_confluent
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Fetch exactly these, without the group; inside on_assign: take these of the arriving partitions.
 
@@ -182,49 +182,49 @@ class Consumer:
         """
         self._use().partitions.assign(arguments.partition_list(partitions))
 
-    @at_the_door
+    @raises_as_confluent
     def unassign(self) -> None:
         """Fetch nothing; inside on_revoke and on_lost: give up the partitions that these are about."""
         self._use().partitions.unassign()
 
-    @at_the_door
+    @raises_as_confluent
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Fetch these as well."""
         self._use().partitions.incremental_assign(arguments.partition_list(partitions))
 
-    @at_the_door
+    @raises_as_confluent
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching these; a partition that is named twice is refused (librdkafka would end the process)."""
         self._use().partitions.incremental_unassign(arguments.partition_list(partitions))
 
-    @at_the_door
+    @raises_as_confluent
     def assignment(self) -> list[TopicPartition]:
         """What is assigned; `.offset` is -1000, or the offset that the application assigned it with."""
         return self._use().partitions.assignment()
 
-    @at_the_door
+    @raises_as_confluent
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Hold back these until they are resumed or revoked; nothing of them is lost."""
         self._use().partitions.pause(arguments.partition_list(partitions))
 
-    @at_the_door
+    @raises_as_confluent
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Let these go on."""
         self._use().partitions.resume(arguments.partition_list(partitions))
 
-    @at_the_door
+    @raises_as_confluent
     def seek(self, partition: TopicPartition) -> None:
         """Go on from this offset of an assigned partition."""
         self._use().partitions.seek(arguments.one_partition(partition))
 
-    @at_the_door
+    @raises_as_confluent
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The offset after the last delivered record of each; -1001 where none was since it was assigned or sought."""
         return self._use().partitions.position(arguments.partition_list(partitions))
 
     # ---- offsets ----
 
-    @at_the_door
+    @raises_as_confluent
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """Say what is consumed, for the commits to come (`enable.auto.offset.store=false`)."""
         session = self._use()
@@ -233,7 +233,7 @@ class Consumer:
             raise ValueError("expected either message or offsets")
         session.partitions.store(given)
 
-    @at_the_door
+    @raises_as_confluent
     def commit(
         self,
         message: Message | None = None,
@@ -260,7 +260,7 @@ class Consumer:
         session.commit(domain_offsets(given))
         return None
 
-    @at_the_door
+    @raises_as_confluent
     def begin_commit(self, offsets: list[TopicPartition] | None = None) -> PendingCommit:
         """Commit these `offsets`, or what is consumed; `result()` of what is returned waits for the answer.
 
@@ -276,19 +276,19 @@ class Consumer:
         asked = session.partitions.assignment() if given is None else given
         return PendingCommit(session.commits, commit_id, wanted, asked)
 
-    @at_the_door
+    @raises_as_confluent
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """The group's committed offsets of these partitions (-1001: none), as its coordinator tells this member."""
         given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
-        return found(self._use().partitions.committed(given, left), given)
+        return with_committed(self._use().partitions.committed(given, left), given)
 
-    @at_the_door
+    @raises_as_confluent
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """The first offsets at or after the timestamps that stand in `.offset`."""
         given, left = arguments.partition_list(partitions), arguments.seconds(timeout)
         return self._use().partitions.ask(lambda handle, s: handle.offsets_for_times(given, s), left)
 
-    @at_the_door
+    @raises_as_confluent
     def get_watermark_offsets(
         self,
         partition: TopicPartition,
@@ -303,7 +303,7 @@ class Consumer:
 
     # ---- the cluster ----
 
-    @at_the_door
+    @raises_as_confluent
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """The cluster's metadata."""
         left = arguments.seconds(timeout)
@@ -318,12 +318,12 @@ class Consumer:
 
         return self._use_handle().partitions.ask(ask, left)
 
-    @at_the_door
+    @raises_as_confluent
     def cluster_id(self, timeout: float = -1) -> str:
         """The cluster's id."""
         return self._use_handle().partitions.ask(lambda handle, s: handle.cluster_id(s), arguments.seconds(timeout))
 
-    @at_the_door
+    @raises_as_confluent
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Set the credentials with which connections to come authenticate, and sessions are renewed (KIP-368)."""
         session = self._use_handle()
@@ -339,7 +339,7 @@ class Consumer:
 
     # ---- the member ----
 
-    @at_the_door
+    @raises_as_confluent
     def memberid(self) -> str | None:
         """The member id: with `group.protocol=consumer` 22 characters that this client made (KIP-1082), for good.
 
@@ -348,7 +348,7 @@ class Consumer:
         """
         return self._in_use().member_id
 
-    @at_the_door
+    @raises_as_confluent
     def consumer_group_metadata(self) -> bytes:
         """What `Producer.send_offsets_to_transaction` wants; fetch it right before use, the epoch in it moves.
 
@@ -362,7 +362,7 @@ class Consumer:
             self._is_layout_checked = True
         return pack_group_metadata(view.group_id, self.generation(), view.member_id, view.instance_id)
 
-    @at_the_door
+    @raises_as_confluent
     def membership(self) -> MembershipView:
         """The member as it is now: state, epoch, what it owns, what it waits for and since when. Never waits.
 
@@ -372,7 +372,7 @@ class Consumer:
         session.life.check_process()
         return session.view
 
-    @at_the_door
+    @raises_as_confluent
     def generation(self) -> int:
         """The member epoch (classic: the generation), -1 when not a member: what to tag writes with. Never waits.
 
@@ -382,7 +382,7 @@ class Consumer:
         epoch = self.membership().member_epoch
         return epoch if epoch > JOIN_EPOCH else NO_EPOCH
 
-    @at_the_door
+    @raises_as_confluent
     def owned_since(self, partition: TopicPartition) -> int | None:
         """The member epoch at which this partition was taken; None: it is not owned. Never waits."""
         return self.membership().owned.get(key_of(arguments.one_partition(partition)))

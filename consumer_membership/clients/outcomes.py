@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import KafkaError, TopicPartition
 
 from consumer_membership.clients.arguments import OnCommit
-from consumer_membership.clients.faults import CommitFailedError, at_the_door
+from consumer_membership.clients.exceptions import CommitFailedError, raises_as_confluent
 from consumer_membership.errors import CommitError
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.runtime.application.commits import Commits
@@ -66,7 +66,7 @@ def overall_error(errors: Errors) -> BrokerError | None:
     return found[-1] if found and None not in found else None
 
 
-def outcome(offsets: Offsets, errors: Errors, asked: Iterable[TopicPartition]) -> list[TopicPartition]:
+def with_errors(offsets: Offsets, errors: Errors, asked: Iterable[TopicPartition]) -> list[TopicPartition]:
     """The partitions that were asked for, with their errors; offset -1001 where there was nothing to commit."""
     return [_one(key_of(partition), offsets, errors) for partition in asked]
 
@@ -80,14 +80,14 @@ def _one(partition: Partition, offsets: Offsets, errors: Errors) -> TopicPartiti
     return failed
 
 
-def found(committed: CommittedOffsets, asked: Iterable[TopicPartition]) -> list[TopicPartition]:
+def with_committed(committed: CommittedOffsets, asked: Iterable[TopicPartition]) -> list[TopicPartition]:
     """The partitions that were asked for with what is committed of them, or their errors; offset -1001 for nothing."""
     errors = {partition: at for partition, at in committed.items() if isinstance(at, BrokerError)}
     offsets = {partition: at for partition, at in committed.items() if isinstance(at, OffsetAndMetadata)}
-    return outcome(offsets, errors, asked)
+    return with_errors(offsets, errors, asked)
 
 
-def tell(on_commit: OnCommit, completed: CommitCompleted) -> None:
+def call_on_commit(on_commit: OnCommit, completed: CommitCompleted) -> None:
     """Call a user's on_commit with the error of the whole, or None, and the partitions."""
     if not completed.offsets:
         on_commit(KafkaError(NO_OFFSET_CODE), [])
@@ -114,7 +114,7 @@ class PendingCommit:
         self._asked = asked
         self._outcome: list[TopicPartition] | CommitError | None = None
 
-    @at_the_door
+    @raises_as_confluent
     def result(self) -> list[TopicPartition]:
         """Wait for the coordinator's answer: the partitions with their errors, as of a synchronous commit.
 
@@ -141,4 +141,4 @@ class PendingCommit:
         if failure is not None:
             words = str(failure) if failure.message else kafka_error(failure).str()
             raise CommitFailedError(f"Commit failed: {words}", failure.code)
-        return outcome(self._wanted, errors, self._asked)
+        return with_errors(self._wanted, errors, self._asked)

@@ -7,6 +7,11 @@ from consumer_membership.runtime.log_lines import RoomLog
 logger = RoomLog("consumer_membership.network", "BROKER")
 
 
+def is_told(count: int) -> bool:
+    """Whether something that came so many times in a row is written again: the 1st, 10th, 100th, ... time."""
+    return str(count).strip("0") == "1"
+
+
 class FailureLog:
     """The log of one thing that is tried until it works.
 
@@ -30,7 +35,7 @@ class FailureLog:
         self._count += 1
         if self._count == 1:
             logger.warning("%s: failed (%s)", self._what, reason)
-        elif self._count == 10 ** (len(str(self._count)) - 1):
+        elif is_told(self._count):
             logger.warning("%s: still fails, %d times by now (%s)", self._what, self._count, reason)
         else:
             logger.debug("%s: failed %d times (%s)", self._what, self._count, reason)

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership import ConfigurationError, Consumer, MembershipError, UseError
-from consumer_membership.clients.faults import InvalidArgumentError
+from consumer_membership.clients.exceptions import InvalidArgumentError
 from tests.clients.scripted import PATIENCE_S
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "enable.auto.offset.store": False}

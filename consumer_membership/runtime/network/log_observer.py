@@ -37,6 +37,7 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.failures import is_told
 from consumer_membership.runtime.log_lines import RoomLog
 from consumer_membership.types import TopicPartition
 
@@ -73,7 +74,7 @@ _FACILITIES: Mapping[type[AnyEvent | GroupEffect], str] = MappingProxyType(
 
 
 class Observer(Protocol):
-    """Sees each event with what it led to, and the member's picture afterwards."""
+    """Sees each event with what it led to, and the member's view afterwards."""
 
     def observed(self, event: AnyEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         """Take note of it."""
@@ -214,7 +215,7 @@ class LogObserver:
         self._repeated = (text, count)
         if count == 1:
             self._log.warning("%s", text)
-        elif str(count).strip("0") == "1":
+        elif is_told(count):
             self._log.warning("%s (%d times in a row)", text, count)
 
 

@@ -2,13 +2,14 @@
 
 A program written for confluent-kafka catches `KafkaException` and looks at the `KafkaError` in `args[0]`, or catches
 `RuntimeError("Consumer closed")`; it goes on doing so. A program written for this package catches `MembershipError`.
-The session below raises this package's plain errors; `at_the_door` makes faults of them.
+The session below raises this package's plain errors; `raises_as_confluent` translates them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
+from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -126,37 +127,42 @@ class FatalMemberError(FatalGroupError, KafkaException):
         self.args = (_error(code, message, fatal=True),)
 
 
-def fault_of(error: MembershipError) -> MembershipError:
+#: The drop-in's exception for each of the session's that carries a code, and that carries none.
+_WITH_CODE: Mapping[type[MembershipError], Callable[[str, int], MembershipError]] = MappingProxyType(
+    {
+        StateError: InvalidCallError,
+        RefusedError: RequestRefusedError,
+        FatalGroupError: FatalMemberError,
+        CommitError: CommitFailedError,
+    }
+)
+_WITHOUT_CODE: Mapping[type[MembershipError], Callable[[str], MembershipError]] = MappingProxyType(
+    {
+        ClosedError: ClosedConsumerError,
+        ForkedError: ForkedConsumerError,
+        UnansweredError: RequestTimedOutError,
+        AuthenticationError: AuthenticationRefusedError,
+    }
+)
+
+
+def exception_of(error: MembershipError) -> MembershipError:
     """The drop-in's exception for one of the session's."""
     match error:
-        case ConfigurationError(key="group.id", value=None | ""):
-            return GroupIdMissingError(error.key, error.value, error.remedy)
         case ConfigurationError():
-            return ConfigurationRefusedError(error.key, error.value, error.remedy)
-        case ClosedError() | ForkedError():
-            kind = ClosedConsumerError if isinstance(error, ClosedError) else ForkedConsumerError
-            return kind(*error.args)
-        case StateError():
-            return InvalidCallError(str(error), error.code)
-        case RefusedError() | UnansweredError() | AuthenticationError():
-            return _fault_of_broker(error)
-        case FatalGroupError():
-            return FatalMemberError(str(error), error.code)
-        case CommitError():
-            return CommitFailedError(str(error), error.code)
+            is_group_id = error.key == "group.id" and error.value in (None, "")
+            return (GroupIdMissingError if is_group_id else ConfigurationRefusedError)(
+                error.key, error.value, error.remedy
+            )
+        case StateError() | RefusedError() | FatalGroupError() | CommitError():
+            return _WITH_CODE[type(error)](str(error), error.code)
+        case ClosedError() | ForkedError() | UnansweredError() | AuthenticationError():
+            return _WITHOUT_CODE[type(error)](str(error))
         case _:
             return error
 
 
-def _fault_of_broker(error: RefusedError | UnansweredError | AuthenticationError) -> MembershipError:
-    if isinstance(error, AuthenticationError):
-        return AuthenticationRefusedError(str(error))
-    if isinstance(error, RefusedError):
-        return RequestRefusedError(str(error), error.code)
-    return RequestTimedOutError(str(error))
-
-
-def at_the_door(method: Callable[P, R]) -> Callable[P, R]:
+def raises_as_confluent(method: Callable[P, R]) -> Callable[P, R]:
     """The same method, raising the drop-in's exceptions."""
 
     @wraps(method)
@@ -165,7 +171,7 @@ def at_the_door(method: Callable[P, R]) -> Callable[P, R]:
             return method(*args, **kwargs)
         except MembershipError as error:
             if isinstance(error, (KafkaException, RuntimeError, ValueError, TypeError)):
-                raise  # a fault already: from an inner call, or from a user's callback
-            raise fault_of(error) from error
+                raise  # translated already: from an inner call, or from a user's callback
+            raise exception_of(error) from error
 
     return guarded
