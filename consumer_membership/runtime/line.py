@@ -216,8 +216,8 @@ class Line:
     def send(self, *events: Event) -> None:
         """Give the member these events, which are worth connecting for: the thread is started."""
         if not self.has_sent:
-            self.has_sent = True
             self._thread.start()
+            self.has_sent = True
         self._post(events)
 
     def ask_committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> Future[CommittedOffsets]:
