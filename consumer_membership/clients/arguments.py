@@ -19,6 +19,7 @@ from consumer_membership.clients.exceptions import (
     InvalidCallError,
 )
 from consumer_membership.config import SubscriptionSettings
+from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.patterns import NotPosixError, as_written, translate
 from consumer_membership.runtime.application.handle import HandleCallbacks
 from consumer_membership.runtime.application.performer import RebalanceCallback, RebalanceListener
@@ -33,6 +34,9 @@ PARTITION_UA = -1
 _SURELY_SHORT = LONGEST_TOPIC // 4
 #: A commit's text goes out with C's terminating zero.
 _LONGEST_METADATA = LONGEST_STRING - 1
+
+#: confluent-kafka's words for a callback that cannot be called.
+_EXPECTED = "expected {} property as a callable function"
 
 T = TypeVar("T")
 ConsumerT = TypeVar("ConsumerT")
@@ -62,41 +66,25 @@ def sort_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Co
         remedy = "expected a dict; it is deprecated, put its keys beside the others"
         raise CallbackTypeError("default.topic.config", topic_config, remedy)
     config.update(topic_config)
-    on_commit = _on_commit(config)
+    on_commit = _callback(config, "on_commit", ConfigurationRefusedError, "on_commit requires a callable object")
     if "oauth_cb" in config:
         # It stays in the configuration: librdkafka and the membership ask it for tokens.
-        config["oauth_cb"] = _callback(config, "oauth_cb", CallbackTypeError)
-    return ConstructorArguments(callbacks=_callbacks(config), on_commit=on_commit, config=config)
-
-
-def _on_commit(config: dict[str, object]) -> OnCommit | None:
-    if "on_commit" not in config:
-        return None
-    given = config.pop("on_commit")
-    if not callable(given):
-        raise ConfigurationRefusedError(
-            "on_commit", given, "on_commit requires a callable object; leave it out for none"
-        )
-    return given
-
-
-def _callbacks(config: dict[str, object]) -> HandleCallbacks:
-    return HandleCallbacks(
-        error_cb=_callback(config, "error_cb", CallbackTypeError),
-        stats_cb=_callback(config, "stats_cb", CallbackTypeError),
-        throttle_cb=_callback(config, "throttle_cb", CallbackValueError),
-        logger=_logger(config),
-    )
+        config["oauth_cb"] = _callback(config, "oauth_cb", CallbackTypeError, _EXPECTED.format("oauth_cb"))
+    refusals = {"error_cb": CallbackTypeError, "stats_cb": CallbackTypeError, "throttle_cb": CallbackValueError}
+    given_callbacks = {key: _callback(config, key, kind, _EXPECTED.format(key)) for key, kind in refusals.items()}
+    callbacks = HandleCallbacks(**given_callbacks, logger=_logger(config))
+    return ConstructorArguments(callbacks=callbacks, on_commit=on_commit, config=config)
 
 
 def _callback(
-    config: dict[str, object], key: str, fault: type[CallbackTypeError | CallbackValueError]
+    config: dict[str, object], key: str, refusal: type[ConfigurationError], words: str
 ) -> Callable[..., object] | None:
+    """Take a callable out of the configuration; None where there is none, but not where None is given."""
     if key not in config:
         return None
     given = config.pop(key)
     if not callable(given):
-        raise fault(key, given, f"expected {key} property as a callable function; leave it out for none")
+        raise refusal(key, given, f"{words}; leave it out for none")
     return given
 
 

@@ -150,6 +150,6 @@ nobody = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
     ids=["group.id", "key", "subscribe", "topic"],
 )
 def test_confluent_kafka_does_not_survive_what_is_refused_here(call: str) -> None:
-    """Why the door asks first; tests/clients/test_doors.py has the same calls of ours."""
+    """Why the door asks first; tests/clients/test_arguments.py has the same calls of ours."""
     ran = subprocess.run([sys.executable, "-c", _RAW + call], check=False, capture_output=True, timeout=60)
     assert ran.returncode < 0

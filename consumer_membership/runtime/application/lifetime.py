@@ -136,6 +136,10 @@ class Lifetime:
         self.is_ending = True
         self._wake_up.set()
 
+    def close(self) -> None:
+        """Note that the session is closed: every call from now on is refused."""
+        self.is_closed = True
+
     def survive_fork(self) -> None:
         """In the child: take the records from the hot path, and keep the handle from ever being destroyed."""
         self._wake_up.set()

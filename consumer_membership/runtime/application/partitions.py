@@ -164,7 +164,7 @@ class Partitions:
             starts.append(Wanted(key.topic, key.partition, offset))
         self._fetcher.add(starts, arriving)
         self._fetcher.show_as_stored(left_off)
-        self._steps.is_handled = True
+        self._steps.leave_to_application()
 
     def _announce(self, *, holds: bool) -> None:
         """Automatic commits are all that the member does for partitions that the application assigned itself."""

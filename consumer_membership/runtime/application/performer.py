@@ -76,8 +76,8 @@ class Steps:
         self.leaving: frozenset[TopicPartition] | None = None
         #: Whether the running callback is on_lost: another member may own the partitions already.
         self.is_losing = False
-        #: Whether the running callback assigned or unassigned by itself.
-        self.is_handled = False
+        #: Whether the running on_assign assigned by itself.
+        self._is_handled = False
         #: How many assignments, revocations and losses there were.
         self.rebalances = 0
         #: When the last of them began (monotonic clock).
@@ -164,10 +164,10 @@ class Steps:
             # Committed by whom, and when: what was fetched for this very assignment knows better.
             self._book.forget(arriving - self._fetcher.assigned)
         starts = dict(step.offsets)
-        self.arriving, self.is_handled = starts, False
+        self.arriving, self._is_handled = starts, False
         try:
             self._call(self.listener.on_assign, arriving)
-            if not self.is_handled:
+            if not self._is_handled:
                 self.settle_starts()
         except BaseException:
             self._unassign(arriving)
@@ -176,7 +176,7 @@ class Steps:
             self.arriving = None
         with self._handle_lock:
             self._fetcher.thaw(frozenset(self._fetcher.frozen))
-            if not self.is_handled:
+            if not self._is_handled:
                 self._fetcher.add_for_group(starts)
         return {}
 
@@ -190,8 +190,13 @@ class Steps:
         confluent-kafka starts them there: it fetches the committed offsets after the callback, and not before it.
         Nobody else can commit them meanwhile, the coordinator refuses it. Not to be called with the handle lock.
         """
-        if self.arriving:
-            self.arriving.update(self._commits.settle(self.arriving.keys()))
+        arriving = self.arriving  # the callback may end while another thread waits here
+        if arriving:
+            arriving.update(self._commits.settle(arriving.keys()))
+
+    def leave_to_application(self) -> None:
+        """Take what the running on_assign assigned by itself for the assignment."""
+        self._is_handled = True
 
     def report_positions(self, order: CollectPositions) -> None:
         """Tell the member what is consumed and not committed yet."""

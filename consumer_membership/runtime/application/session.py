@@ -398,7 +398,7 @@ class Session:
             if self.line.has_sent:
                 self._settle(errors)
         finally:
-            self.life.is_closed = True
+            self.life.close()
             self.line.stop(STOP_S)
             with self._handle_lock:
                 self.buffer.ready.clear()
@@ -434,7 +434,7 @@ class Session:
         """Stop without a word to the group, as the destruction of an unclosed consumer does in confluent-kafka."""
         if self.life.is_ours and not self.life.is_closed:
             self.life.end()
-            self.life.is_closed = True
+            self.life.close()
             self.line.stop(0)
 
     def _rewrite(self, statistics: str) -> str:
