@@ -164,13 +164,6 @@ class WakeUp:
         """Have the next `poll` go the long way; the long way clears this when it takes the orders."""
         self.is_set = True
 
-    def clear(self) -> None:
-        """Let the hot path hand out records again."""
-        self.is_set = False
-
-
-def _nothing() -> None: ...
-
 
 class Line:
     """The line of one consumer.
@@ -192,7 +185,7 @@ class Line:
         self._is_hung_up = False
         self._versions = itertools.count()
         self._orders: deque[ApplicationEffect] = deque()
-        self._on_order: Callable[[], None] = _nothing
+        self._on_order: Callable[[], None] = lambda: None
 
     # ---- the application's end ----
 
@@ -240,7 +233,7 @@ class Line:
         with self._lock:
             orders = tuple(self._orders)
             self._orders.clear()
-            self.wake_up.clear()
+            self.wake_up.is_set = False
         return orders
 
     def figures(self) -> MemberFigures:
