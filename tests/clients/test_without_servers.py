@@ -66,6 +66,25 @@ def test_close_does_not_wait_for_commits_that_nobody_takes() -> None:
     assert time.monotonic() - begun < 25
 
 
+class OwnLogger:
+    """What `logger=` takes: anything that has a `log` method."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, _: int, text: str, *args: object) -> None:
+        self.lines.append(text % args)
+
+
+def test_application_s_own_logger_is_warned() -> None:
+    """Like every line of this consumer it goes where `logger=` says."""
+    own = OwnLogger()
+    with Consumer({"group.id": "g"}, logger=own) as consumer:
+        polled_until_it_knows(consumer)
+        consumer.poll(0)
+    assert sum("bootstrap.servers is not set: this consumer waits" in line for line in own.lines) == 1, own.lines
+
+
 def test_log_warns_once_and_at_the_first_use(consumer: Consumer, caplog: pytest.LogCaptureFixture) -> None:
     """A consumer that is only made, as in programs' own unit tests, is nothing to warn of."""
 

@@ -78,8 +78,6 @@ class NetworkThread:
         with self._starting:
             if self._loop is not None:
                 return
-            if not self._settings.connection.bootstrap_servers:
-                _LOG.warning("bootstrap.servers is not set: this consumer waits for brokers that nobody names")
             loop = MemberLoop(self._line, self._member, self._settings, self._observer, self._security)
             name = f"membership {self._settings.member.group_id}"
             self._thread = threading.Thread(target=loop.run, name=name, daemon=True)
@@ -122,6 +120,7 @@ class MemberLoop:
         self._line = line
         self._member = member
         self._lines = settings.lines
+        self._has_servers = bool(settings.connection.bootstrap_servers)
         self._observer = observer
         self._security = security
         self._loop = asyncio.new_event_loop()
@@ -160,6 +159,8 @@ class MemberLoop:
         asyncio.set_event_loop(loop)
         if self._lines is not None:
             self._lines.belong_to_this_thread()
+        if not self._has_servers:
+            _LOG.warning("bootstrap.servers is not set: this consumer waits for brokers that nobody names")
         try:
             loop.call_soon(self.take_posts)
             loop.call_later(SAMPLE_S, self._sample)
