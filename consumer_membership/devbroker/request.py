@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from consumer_membership.devbroker.security import Security
 
-SUPPORTED_VERSIONS = ("4.0.0", "4.1.1", "4.2.1", "4.3.1")
-"""The last patch of each minor line whose server and tools are both complete on Maven Central."""
+SUPPORTED_VERSIONS = ("4.0.0", "4.1.1", "4.2.1", "4.3.1", "4.4.0")
+"""The last patch of each minor line, oldest first."""
 
 CLASSIC_VERSIONS = ("3.9.1",)
 """Of the last minor line that serves classic groups alone unless it is told otherwise; by name only, and not offered to
 users, since half of what this package is for is not there."""
 
-DEFAULT_VERSION = "4.3.1"
+DEFAULT_VERSION = SUPPORTED_VERSIONS[-1]
 
 RESERVED_PROPERTIES = frozenset(
     {

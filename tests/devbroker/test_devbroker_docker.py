@@ -16,6 +16,7 @@ from consumer_membership.devbroker.broker import Broker
 from consumer_membership.devbroker.ports import draw_ports
 from consumer_membership.devbroker.readiness import await_ready
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.versions import NEWEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +49,8 @@ def networks() -> set[str]:
 def test_container_is_on_loopback_only_and_gone_after_stop() -> None:
     """No other machine sees a broker without authentication, and nothing is left behind."""
     before = (containers(), networks())
-    with start("4.3.1", way=Way.DOCKER) as broker:
-        assert (broker.way, broker.version) == (Way.DOCKER, "4.3.1")
+    with start(NEWEST, way=Way.DOCKER) as broker:
+        assert (broker.way, broker.version) == (Way.DOCKER, NEWEST)
         host, _, port = broker.bootstrap_servers.partition(":")
         assert host == "127.0.0.1"
         (container,) = containers() - before[0]
@@ -94,7 +95,7 @@ def test_container_of_a_dead_owner_is_removed_by_the_next_start(kafka_broker: Br
     owners = {"dead": f"{host}:{dead.pid}", "alive": f"{host}:{os.getpid()}", "elsewhere": f"other-{host}:{dead.pid}"}
     label = "consumer-membership.devbroker.owner"
     made = {
-        name: docker("create", "--label", f"{label}={owner}", "apache/kafka:4.3.1", "bash")
+        name: docker("create", "--label", f"{label}={owner}", f"apache/kafka:{NEWEST}", "bash")
         for name, owner in owners.items()
     }
     try:
@@ -135,4 +136,4 @@ def test_compose_file_listens_on_9092_by_default() -> None:
     """The address that the documentation names."""
     text = COMPOSE_FILE.read_text()
     assert '"127.0.0.1:${KAFKA_PORT:-9092}:9092"' in text
-    assert "image: apache/kafka:4.3.1" in text
+    assert f"image: apache/kafka:{NEWEST}" in text

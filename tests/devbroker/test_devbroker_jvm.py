@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.devbroker.ports import draw_ports
 from consumer_membership.devbroker.probe import minor_line
 from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.versions import NEWEST
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory
@@ -169,8 +171,8 @@ def test_existing_broker_is_taken_as_it_is(kafka_broker: BrokerFactory, monkeypa
     running.wait_ready(timeout_s=PATIENCE_S)
     with start("4.1.1", 1) as broker:
         assert broker.way is Way.EXISTING
-    with pytest.raises(BrokerUnavailableError, match=r"Kafka 4\.3\.1.* its version is 4\.1"):
-        start("4.3.1")
+    with pytest.raises(BrokerUnavailableError, match=rf"Kafka {re.escape(NEWEST)}.* its version is 4\.1"):
+        start(NEWEST)
     with pytest.raises(BrokerUnavailableError, match="3 nodes: it has 1 node"):
         start(nodes=3)
 
@@ -253,9 +255,9 @@ def test_foreground_runs_until_a_signal_and_stops_cleanly(number: signal.Signals
         "import sys\n"
         "from consumer_membership.devbroker import Way\n"
         "from consumer_membership.devbroker.foreground import run_foreground\n"
-        "sys.exit(run_foreground('4.3.1', 1, {'group.max.size': '5'}, sys.stdout, way=Way.JVM))\n"
+        f"sys.exit(run_foreground({NEWEST!r}, 1, {{'group.max.size': '5'}}, sys.stdout, way=Way.JVM))\n"
     )
-    assert owner.line() == "Kafka 4.3.1 is ready: jvm, 1 node"
+    assert owner.line() == f"Kafka {NEWEST} is ready: jvm, 1 node"
     name, _, servers = owner.line().partition("=")
     assert name == "bootstrap.servers"
     assert "__consumer_offsets" in topics(servers)
@@ -281,5 +283,5 @@ def test_foreground_reports_a_broker_that_died() -> None:
     (java,) = [child for child in psutil.Process(owner.process.pid).children(recursive=True) if child.name() == "java"]
     java.kill()
     assert owner.process.wait(20) == 1
-    assert owner.line().startswith("node 1 of Kafka 4.3.1")
+    assert owner.line().startswith(f"node 1 of Kafka {NEWEST}")
     owner.close()

@@ -100,7 +100,7 @@ def test_group_is_described_by_its_error_code(code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "line"), [(21, "3.9"), (25, "4.0"), (27, "4.1"), (29, "4.2"), (30, "4.3"), (99, "unknown")]
+    ("level", "line"), [(21, "3.9"), (25, "4.0"), (27, "4.1"), (29, "4.2"), (30, "4.3"), (33, "4.4"), (99, "unknown")]
 )
 def test_metadata_version_tells_the_minor_line(level: int, line: str) -> None:
     """A line that the table does not have is unknown and not the nearest one."""

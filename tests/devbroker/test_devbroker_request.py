@@ -16,6 +16,7 @@ from consumer_membership.devbroker.properties import (
     properties_file,
 )
 from consumer_membership.devbroker.request import CLASSIC_VERSIONS, BrokerRequest
+from tests.support.versions import NEWEST
 
 LISTENERS = Listeners(
     broker="PLAINTEXT://127.0.0.1:1000",
@@ -84,7 +85,7 @@ def test_properties_that_place_the_nodes_are_refused() -> None:
 def test_what_was_not_asked_for_has_a_default_and_stays_unasked() -> None:
     """An existing broker may be of another version unless one was asked for."""
     request = BrokerRequest()
-    assert (request.version, request.kafka_version) == (None, "4.3.1")
+    assert (request.version, request.kafka_version) == (None, NEWEST)
     assert (request.nodes, request.node_count) == (None, 1)
 
 

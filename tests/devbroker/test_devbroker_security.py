@@ -22,6 +22,7 @@ from consumer_membership.devbroker.security import MUTUAL, SASL, SASL_TLS, SECUR
 from consumer_membership.devbroker.ways import first_of
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.secured import USERS, Materials, materials, unsecured_token
+from tests.support.versions import NEWEST, OLDEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ def test_secrets_are_not_shown() -> None:
     request = BrokerRequest(security=SECURITY)
     shown = f"{SECURITY!r} {request!r} {request}"
     assert not any(secret in shown for secret in ("the key", "the word"))
-    assert str(request) == "Kafka 4.3.1, 1 node, secured listeners"
+    assert str(request) == f"Kafka {NEWEST}, 1 node, secured listeners"
 
 
 def test_equal_securities_are_one_key() -> None:
@@ -123,7 +124,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Materials:
     return materials(tmp_path_factory.mktemp("secured"))
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "4.0.0"])
+@pytest.fixture(scope="module", params=[NEWEST, OLDEST])
 def broker(request: pytest.FixtureRequest, broker_pool: BrokerPool, made: Materials) -> Broker:
     """A secured broker of the newest and of the oldest version."""
     return broker_pool.shared(request.param, way=Way.JVM, security=made.security)

@@ -15,6 +15,7 @@ from consumer_membership.devbroker import Broker, BrokerUnavailableError, Way, W
 from consumer_membership.devbroker.java import java_for
 from consumer_membership.devbroker.request import BrokerRequest
 from consumer_membership.devbroker.ways import first_of
+from tests.support.versions import NEWEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,7 +147,7 @@ def test_old_java_is_refused_with_its_version(bare_machine: Path) -> None:
     """Kafka 4 needs 17; an older one would fail with a class file version."""
     script(bare_machine, "java", """echo 'openjdk version "11.0.2" 2019-01-15' >&2""")
     with pytest.raises(WayMissingError, match=r'version "11\.0\.2".*needs Java 17'):
-        java_for("4.3.1")
+        java_for(NEWEST)
 
 
 def test_java_home_wins_over_the_path(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,15 +159,15 @@ def test_java_home_wins_over_the_path(bare_machine: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("JAVA_HOME", str(home))
     # Recent enough, so that the next thing missing is reported.
     with pytest.raises(WayMissingError, match="mvn"):
-        java_for("4.3.1")
+        java_for(NEWEST)
 
 
 def test_missing_maven_is_reported_with_the_folder_of_the_jars(bare_machine: Path) -> None:
     """Whoever has no Maven may put the jars there."""
     script(bare_machine, "java", """echo 'openjdk version "17.0.9"' >&2""")
-    folder = os.path.join(os.environ["XDG_CACHE_HOME"], "consumer-membership", "kafka-4.3.1")  # noqa: PTH118 - a text
+    folder = os.path.join(os.environ["XDG_CACHE_HOME"], "consumer-membership", f"kafka-{NEWEST}")  # noqa: PTH118 - a text
     with pytest.raises(WayMissingError, match=folder):
-        java_for("4.3.1")
+        java_for(NEWEST)
 
 
 @pytest.mark.usefixtures("bare_machine")
