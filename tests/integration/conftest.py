@@ -15,6 +15,7 @@ from consumer_membership.devbroker import Broker, start
 from consumer_membership.devbroker.pool import BrokerPool
 from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, unique
+from tests.support.versions import NEWEST, OLDEST
 
 #: Sessions that end within a test, and groups that never change their type while they have members (a broker more would
 #: cost more than this does); the other group settings are Kafka's own.
@@ -29,9 +30,6 @@ SHORT_SESSIONS = {
 
 #: A broker that has the consumer protocol switched off.
 CLASSIC_ONLY = {"group.coordinator.rebalance.protocols": "classic"}
-
-#: The oldest and the newest broker.
-OLDEST, NEWEST = "4.0.0", "4.3.1"
 
 #: The ways to be a member, as the settings of a `Worker`. Nothing at all is group.protocol=auto: the consumer protocol.
 CONSUMER: Mapping[str, object] = MappingProxyType({})
@@ -79,10 +77,11 @@ class Ground:
         return Worker(self.bootstrap_servers, group, topics, on_call, handle, **{**self.mode, **config})
 
 
+_VERSIONS = {"oldest": OLDEST, "newest": NEWEST}
 _MODES = {"consumer": CONSUMER, "eager": EAGER, "cooperative": COOPERATIVE}
 #: Each protocol on both brokers, each strategy on one.
-SOME = ("4.3.1-consumer", "4.0.0-consumer", "4.3.1-cooperative", "4.0.0-eager")
-EVERY = (*SOME, "4.3.1-eager", "4.0.0-cooperative")
+SOME = ("newest-consumer", "oldest-consumer", "newest-cooperative", "oldest-eager")
+EVERY = (*SOME, "newest-eager", "oldest-cooperative")
 CLASSIC = tuple(one for one in EVERY if not one.endswith("consumer"))
 
 
@@ -90,7 +89,7 @@ CLASSIC = tuple(one for one in EVERY if not one.endswith("consumer"))
 def ground(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Ground:
     """Brokers and ways to be a member; a test that needs others names them (`on`)."""
     version, _, mode = str(request.param).partition("-")
-    return Ground(broker=broker_pool.shared(version), mode=_MODES[mode])
+    return Ground(broker=broker_pool.shared(_VERSIONS[version]), mode=_MODES[mode])
 
 
 def on(*grounds: str) -> pytest.MarkDecorator:

@@ -29,6 +29,7 @@ from consumer_membership.types import GroupProtocol
 from tests.integration.test_refusals import AUTHORIZER, forbid
 from tests.integration.worker import PATIENCE_S, Worker
 from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -276,7 +277,7 @@ def refusal_of(ask: Callable[[], object]) -> str:
 
 def test_missing_rights_are_named() -> None:
     """Describing needs DESCRIBE on group and topics, removing READ on the group; each refusal says which."""
-    with start("4.3.1", properties=AUTHORIZER) as broker:
+    with start(NEWEST, properties=AUTHORIZER) as broker:
         bootstrap = broker.bootstrap_servers
         topic, hidden = create_topic(bootstrap, unique("topic"), 2), create_topic(bootstrap, unique("hidden"), 2)
         names = no_describe, no_read, no_topic = unique("undescribed"), unique("unread"), unique("untold")

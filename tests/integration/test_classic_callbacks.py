@@ -207,7 +207,7 @@ def test_callback_longer_than_a_session(broker_pool: BrokerPool, mode: Mapping[s
         assert (first.notes.named("lost"), first.notes.errors, second.notes.named("lost")) == ([], [], [])
 
 
-@on("4.3.1-cooperative", "4.0.0-eager")
+@on("newest-cooperative", "oldest-eager")
 def test_rebalance_that_waits_for_a_poll(ground: Ground) -> None:
     """C04: the owner does not poll for a while, within its limit; its next poll gives up what moves."""
     topic, group = ground.topic(4), unique("group")
@@ -250,7 +250,7 @@ def test_pause_is_kept_with_what_is_kept(ground: Ground) -> None:
         first.wait(lambda w: len(w.notes.records) == 40, "the rest")
 
 
-@on("4.3.1-consumer", *CLASSIC)
+@on("newest-consumer", *CLASSIC)
 def test_unsubscribe_commits_what_close_would(ground: Ground) -> None:
     """C08: automatic commits happen before everything is given up, on unsubscribe as on close."""
     topic, group = ground.topic(4), unique("group")
@@ -262,7 +262,7 @@ def test_unsubscribe_commits_what_close_would(ground: Ground) -> None:
         assert sum(committed(ground.broker, group, topic, 4).values()) == 40
 
 
-@on("4.3.1-cooperative", "4.0.0-eager")
+@on("newest-cooperative", "oldest-eager")
 def test_unsubscribed_member_assigns_by_hand(ground: Ground) -> None:
     """C12: after unsubscribe the partitions of one's own choice are read, and the group has no member."""
     topic, group = ground.topic(4), unique("group")

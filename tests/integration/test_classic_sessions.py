@@ -81,7 +81,7 @@ def test_stopped_member_loses_its_partitions_and_comes_back(quick: Ground, tmp_p
             assert victim.account.errors == []
 
 
-@pytest.mark.parametrize("ground", ["4.3.1-cooperative", "4.0.0-eager"], indirect=True)
+@pytest.mark.parametrize("ground", ["newest-cooperative", "oldest-eager"], indirect=True)
 def test_static_member_that_missed_a_generation_keeps_its_id(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
     """ILLEGAL_GENERATION: the group went on without it and kept its place: what it had is lost, its id is not."""
     caplog.set_level(logging.INFO, logger="consumer_membership.membership")
@@ -111,7 +111,7 @@ def test_static_member_that_missed_a_generation_keeps_its_id(ground: Ground, cap
     assert any("ILLEGAL_GENERATION" in record.getMessage() for record in caplog.records)
 
 
-@on("4.3.1-cooperative")
+@on("newest-cooperative")
 def test_close_without_a_coordinator_is_bounded(ground: Ground) -> None:
     """C17: the network is cut before the leave; close ends all the same, and the place is free after the session."""
     topic, group = ground.topic(2), unique("group")
@@ -175,7 +175,7 @@ def test_leader_that_returns_disturbs_nobody(ground: Ground) -> None:
                 assert again.consumer.membership().member_epoch == generation or not ground.is_eager
 
 
-@on("4.3.1-cooperative", "4.0.0-eager")
+@on("newest-cooperative", "oldest-eager")
 def test_static_member_that_crashed_returns_to_its_partitions(ground: Ground, tmp_path: Path) -> None:
     """Killed and started again within its session, as the leader and as a follower: the others notice nothing."""
     topic, group = ground.topic(6), unique("group")

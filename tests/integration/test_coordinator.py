@@ -11,6 +11,7 @@ from consumer_membership.devbroker import Broker, start
 from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -74,7 +75,7 @@ def group_in(number: int) -> str:
 
 def test_coordinator_moves_to_another_node() -> None:
     """S01: three nodes; the coordinator's node is stopped, another one takes over, the groups do not notice."""
-    with start("4.3.1", nodes=3) as broker, ExitStack() as stack:
+    with start(NEWEST, nodes=3) as broker, ExitStack() as stack:
         bootstrap = broker.bootstrap_servers
         topic = create_topic(bootstrap, unique("topic"), 6, replication_factor=3)
         grounds = [Ground(broker=broker, mode=mode) for mode in MODES]

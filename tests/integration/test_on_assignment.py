@@ -57,7 +57,7 @@ class Failing(Ranking):
         raise KeyError(assignment.user_data, generation)
 
 
-@on("4.3.1-eager", "4.0.0-eager")
+@on("newest-eager", "oldest-eager")
 def test_each_member_s_assignor_hears_its_assignment_and_the_leader_s_words(ground: Ground) -> None:
     """Before on_assign, with the generation; a member whose assignor lacks the method is in the same group."""
     group, topic = unique("group"), ground.topic(6)
@@ -92,7 +92,7 @@ def test_each_member_s_assignor_hears_its_assignment_and_the_leader_s_words(grou
     assert all(before)
 
 
-@on("4.3.1-eager")
+@on("newest-eager")
 def test_assignor_that_fails_ends_its_member_and_the_others_go_on(ground: Ground) -> None:
     """Its application is told, and its share goes to the others."""
     group, topic = unique("group"), ground.topic(6)
@@ -105,7 +105,7 @@ def test_assignor_that_fails_ends_its_member_and_the_others_go_on(ground: Ground
             other.settled(6)
 
 
-@on("4.3.1-eager")
+@on("newest-eager")
 def test_group_with_librdkafka_is_as_before(ground: Ground) -> None:
     """It votes for a built-in assignor, which tells nobody anything; whoever leads."""
     group, topic = unique("group"), ground.topic(6)

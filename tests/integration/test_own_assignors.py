@@ -44,7 +44,7 @@ def group_of(ground: Ground, *strategies: object) -> Iterator[list[Worker]]:
         yield workers
 
 
-@on("4.3.1-eager", "4.0.0-eager")
+@on("newest-eager", "oldest-eager")
 def test_own_assignor_in_a_group_of_three(ground: Ground) -> None:
     """By import path, as an object and as a class; whoever leads, each partition goes where it says."""
     with group_of(ground, OWN, [Alphabetical()], [Alphabetical]) as workers:
@@ -53,7 +53,7 @@ def test_own_assignor_in_a_group_of_three(ground: Ground) -> None:
             assert (worker.notes.errors, worker.notes.raised, worker.notes.named("lost")) == ([], [], [])
 
 
-@on("4.3.1-eager")
+@on("newest-eager")
 @pytest.mark.parametrize(
     ("strategies", "shares"),
     [
@@ -69,7 +69,7 @@ def test_group_votes_for_an_assignor(ground: Ground, strategies: tuple[str, ...]
         workers[0].wait(lambda _: by_rank(workers) == shares, "the shares of the assignor that was voted for")
 
 
-@on("4.3.1-eager", "4.0.0-eager")
+@on("newest-eager", "oldest-eager")
 def test_group_changes_its_assignor_member_by_member(ground: Ground) -> None:
     """S30: range -> [roundrobin, range] -> roundrobin by two rolling restarts; nothing is refused, no record missed."""
     group, topic = unique("group"), ground.topic(12)
@@ -106,8 +106,8 @@ def is_told(worker: Worker) -> bool:
 @pytest.mark.parametrize(
     ("ground", "broken", "words"),
     [
-        ("4.3.1-eager", Raising, "KeyError: 'the lag of a partition'"),
-        ("4.0.0-eager", Incomplete, "topic-"),
+        ("newest-eager", Raising, "KeyError: 'the lag of a partition'"),
+        ("oldest-eager", Incomplete, "topic-"),
     ],
     indirect=["ground"],
 )

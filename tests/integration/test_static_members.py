@@ -24,26 +24,25 @@ from confluent_kafka.admin import (
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Membership
-from consumer_membership.devbroker import Broker, start
+from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker, start
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
 from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, SHORT_SESSIONS, Ground
 from tests.integration.test_refusals import AUTHORIZER, allow, forbid
 from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.versions import NEWEST, OLDEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-FOUR_VERSIONS = ["4.3.1", "4.2.1", "4.1.1", "4.0.0"]
 
-
-@pytest.fixture(scope="module", params=FOUR_VERSIONS)
+@pytest.fixture(scope="module", params=reversed(SUPPORTED_VERSIONS))
 def any_broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
     """One broker of each version that the package is for, with Kafka's own group settings: sessions of 45 s."""
     return broker_pool.shared(request.param)
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "4.0.0"])
+@pytest.fixture(scope="module", params=[NEWEST, OLDEST])
 def quick_broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
     """A broker whose sessions end after 6 s."""
     return broker_pool.shared(request.param, properties=SHORT_SESSIONS)
@@ -139,7 +138,7 @@ def test_of_newcomers_at_the_same_time_one_wins(any_broker: Broker) -> None:
 
 def test_takeover_where_the_group_cannot_be_described(broker_pool: BrokerPool) -> None:
     """A member's topic that the asker may not see refuses the description: the coordinator's words name the holder."""
-    broker = broker_pool.shared("4.3.1", properties=AUTHORIZER)
+    broker = broker_pool.shared(NEWEST, properties=AUTHORIZER)
     topic, secret = (create_topic(broker.bootstrap_servers, unique(name), 3) for name in ("topic", "secret"))
     group = unique("group")
     with Worker(broker.bootstrap_servers, group, [secret]) as other, static(broker, group, topic) as former:
@@ -384,7 +383,7 @@ def test_view_tells_the_session_timeout(any_broker: Broker) -> None:
 
 def test_session_timeout_that_may_not_be_read_is_none(broker_pool: BrokerPool) -> None:
     """Without DESCRIBE_CONFIGS on the group the view has no number, and nothing else suffers."""
-    broker = broker_pool.shared("4.3.1", properties=AUTHORIZER)
+    broker = broker_pool.shared(NEWEST, properties=AUTHORIZER)
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
     allow(broker.bootstrap_servers, ResourceType.GROUP, group, AclOperation.READ)
     with static(broker, group, topic) as member:
@@ -412,7 +411,7 @@ def test_session_timeout_follows_the_group_s_configuration(quick_broker: Broker)
         assert member.consumer.membership().heartbeat_interval_s == 0.4
 
 
-@pytest.mark.parametrize("version", ["4.3.1", "4.0.0"])
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
 def test_full_group_has_room_for_who_returns(version: str) -> None:
     """KIP-389: who left for a while, or crashed, finds its place; a stranger is refused, and nobody is disturbed."""
     with start(version, properties={"group.consumer.max.size": "2"}) as broker:

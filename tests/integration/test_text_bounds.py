@@ -40,7 +40,7 @@ def filled(name: str, size: int) -> str:
     return unique(name).ljust(size, "x")
 
 
-@on("4.3.1-consumer", "4.0.0-consumer", "4.3.1-eager", "4.0.0-cooperative")
+@on("newest-consumer", "oldest-consumer", "newest-eager", "oldest-cooperative")
 def test_member_with_the_longest_texts_joins_and_commits(ground: Ground) -> None:
     """All of them at their bounds, in one member: nothing that can work is refused."""
     topic = ground.topic(1)
@@ -61,7 +61,7 @@ def test_member_with_the_longest_texts_joins_and_commits(ground: Ground) -> None
     assert (worker.notes.errors, worker.notes.raised) == ([], [])
 
 
-@on("4.3.1-eager")
+@on("newest-eager")
 @pytest.mark.parametrize("key", ["client.id", "group.instance.id"])
 def test_one_byte_more_is_no_member_id(ground: Ground, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Why these two have less room than the others: the coordinator cannot write the id that it makes of them."""
@@ -72,7 +72,7 @@ def test_one_byte_more_is_no_member_id(ground: Ground, key: str, monkeypatch: py
         assert worker.notes.errors[0].code() == KafkaError.UNKNOWN
 
 
-@on("4.3.1-consumer")
+@on("newest-consumer")
 def test_metadata_beyond_the_protocol_is_refused_at_once_in_both_clients(ground: Ground) -> None:
     """There the broker closes the connection (`_TRANSPORT`); here it is named, and nothing was sent."""
     topic = ground.topic(1)
@@ -115,7 +115,7 @@ class Odd:
 
 
 @pytest.mark.usefixtures("no_log")
-@on("4.3.1-eager")
+@on("newest-eager")
 @pytest.mark.parametrize(
     ("result", "words"),
     [

@@ -22,11 +22,11 @@ from tests.integration.victim import Victim
 from tests.integration.worker import Worker
 from tests.integration.world import DEPTH, NEVER_MS, PARTITIONS, VICTIM, World, a_world, partitions_of
 from tests.support.proxy import FIND_COORDINATOR, HEARTBEAT, OFFSET_COMMIT, Proxy
+from tests.support.versions import NEWEST, OLDEST
 from tests.support.victim import Order
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-NEWEST, OLDEST = "4.3.1", "4.0.0"
 #: For those whose session is to end.
 POLL_INTERVAL_MS = 4500
 
@@ -147,8 +147,8 @@ def test_stopped_holder_ends_when_it_goes_on_after_a_takeover(world: World) -> N
 @pytest.mark.parametrize(
     ("version", "max_poll_interval_ms"),
     [
-        pytest.param(NEWEST, NEVER_MS, id="polls-4.3.1"),
-        pytest.param(OLDEST, POLL_INTERVAL_MS, id="poll-timeout-4.0.0"),
+        pytest.param(NEWEST, NEVER_MS, id="polls-newest"),
+        pytest.param(OLDEST, POLL_INTERVAL_MS, id="poll-timeout-oldest"),
     ],
 )
 def test_stopped_holder_ends_when_its_session_was_over_and_a_replacement_came(
@@ -172,10 +172,10 @@ def test_stopped_holder_ends_when_its_session_was_over_and_a_replacement_came(
 @pytest.mark.parametrize(
     ("version", "max_poll_interval_ms", "instance_id"),
     [
-        pytest.param(NEWEST, NEVER_MS, VICTIM, id="static-polls-4.3.1"),
-        pytest.param(NEWEST, POLL_INTERVAL_MS, VICTIM, id="static-poll-timeout-4.3.1"),
-        pytest.param(NEWEST, NEVER_MS, None, id="dynamic-polls-4.3.1"),
-        pytest.param(OLDEST, NEVER_MS, VICTIM, id="static-polls-4.0.0"),
+        pytest.param(NEWEST, NEVER_MS, VICTIM, id="static-polls-newest"),
+        pytest.param(NEWEST, POLL_INTERVAL_MS, VICTIM, id="static-poll-timeout-newest"),
+        pytest.param(NEWEST, NEVER_MS, None, id="dynamic-polls-newest"),
+        pytest.param(OLDEST, NEVER_MS, VICTIM, id="static-polls-oldest"),
     ],
 )
 def test_stopped_member_comes_back_after_its_session(

@@ -13,6 +13,7 @@ from consumer_membership.spark.assignment_interval import KEY, AssigningAtOnce
 from consumer_membership.spark.plan import MemberPlan, Wishes, planned
 from tests.integration.test_refusals import AUTHORIZER, forbid
 from tests.support.kafka import unique
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -40,7 +41,7 @@ def test_broker_that_does_not_know_it_assigns_at_once_anyway(broker_pool: Broker
 
 def test_missing_right_is_named() -> None:
     """The key that was asked for, and what to grant."""
-    with start("4.3.1", properties=AUTHORIZER) as broker:
+    with start(NEWEST, properties=AUTHORIZER) as broker:
         plan = plan_for(broker.bootstrap_servers)
         forbid(broker.bootstrap_servers, ResourceType.GROUP, plan.group, AclOperation.ALTER_CONFIGS)
 

@@ -30,6 +30,7 @@ from consumer_membership.types import OffsetAndMetadata
 from tests.integration.conftest import SHORT_SESSIONS
 from tests.spark.recorders import Recorder, Refuser
 from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -309,7 +310,7 @@ def test_superseded_attempt_writes_nothing_more(scene: Scene, recorder: Recorder
 
 def test_slow_sink_keeps_its_partitions(broker_pool: BrokerPool, recorder: Recorder) -> None:
     """Heartbeats go on while it works, for longer than a session; nobody else gets what it holds."""
-    broker = broker_pool.shared("4.3.1", properties=SHORT_SESSIONS)
+    broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     with a_scene(broker) as scene:
         # The broker's 3 s are over when a busy machine stands still for a moment.
         set_session(scene, SESSION_S)

@@ -14,6 +14,7 @@ from consumer_membership.devbroker.pool import BrokerPool
 from tests.integration.conftest import SHORT_SESSIONS
 from tests.spark.sleepers import Course, slept
 from tests.support.postgres import postgres
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -31,7 +32,7 @@ def test_task_that_stood_still_for_sessions_goes_on(
     spark: SparkSession, broker_pool: BrokerPool, tmp_path: Path, course: Course
 ) -> None:
     """Its partitions went to the other one of its run, or to nobody: 0 lost, 0 twice, and no attempt has failed."""
-    broker = broker_pool.shared("4.3.1", properties=SHORT_SESSIONS)
+    broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     if course.sink != "postgres":
         assert slept(spark, broker, "", tmp_path, course) == ""
         return

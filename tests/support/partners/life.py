@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Self
 
+from tests.support.versions import NEWEST
+
 
 class Client(StrEnum):
     """Whose consumer it is."""
@@ -70,7 +72,7 @@ class Lifetime:
     instance_id: str | None = None
     session_timeout_ms: int = 10_000
     heartbeat_interval_ms: int = 200
-    kafka_version: str = "4.3.1"
+    kafka_version: str = NEWEST
 
     def __post_init__(self) -> None:
         known = STRATEGIES[self.client]
