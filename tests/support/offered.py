@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-#: What Apache Kafka 4.3.1 offers (rules 6.5; ListOffsets seen on the wire).
-KAFKA_4_3 = {2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (2, 9), 12: (0, 4), 13: (0, 5)}
-KAFKA_4_3 |= {14: (0, 5), 15: (0, 6), 18: (0, 4), 32: (1, 4), 68: (0, 1), 69: (0, 1)}
+#: What Apache Kafka 4.0 to 4.4 offer (tests/integration/test_broker_differences.py asks them).
+KAFKA_4_0 = {2: (1, 10), 3: (0, 13), 8: (2, 9), 9: (1, 9), 10: (0, 6), 11: (2, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5)}
+KAFKA_4_0 |= {15: (0, 6), 17: (0, 1), 18: (0, 4), 32: (1, 4), 36: (0, 2), 68: (0, 1), 69: (0, 1)}
+KAFKA_4_1 = KAFKA_4_0 | {11: (0, 9)}
+KAFKA_4_2 = KAFKA_4_1 | {2: (1, 11), 8: (2, 10), 9: (1, 10)}
+KAFKA_4_3 = KAFKA_4_2
+KAFKA_4_4 = KAFKA_4_3 | {18: (0, 5)}
+#: By minor line.
+KAFKA_4 = {"4.0": KAFKA_4_0, "4.1": KAFKA_4_1, "4.2": KAFKA_4_2, "4.3": KAFKA_4_3, "4.4": KAFKA_4_4}
 #: What librdkafka 2.16's mock cluster offers.
 MOCK = {2: (0, 7), 3: (0, 12), 8: (0, 9), 9: (0, 6), 10: (0, 3), 11: (0, 6), 12: (0, 5), 13: (0, 4), 14: (0, 4)}
 MOCK |= {18: (0, 2), 68: (1, 1)}

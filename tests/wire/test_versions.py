@@ -12,7 +12,7 @@ from consumer_membership.wire.versions import (
     VersionRange,
     negotiate,
 )
-from tests.support.offered import KAFKA_2_4, KAFKA_2_8, KAFKA_3_9, KAFKA_4_3, MOCK, REDPANDA
+from tests.support.offered import KAFKA_2_4, KAFKA_2_8, KAFKA_3_9, KAFKA_4_3, KAFKA_4_4, MOCK, REDPANDA
 
 
 def chosen(offered: dict[int, tuple[int, int]]) -> dict[str, int]:
@@ -21,9 +21,10 @@ def chosen(offered: dict[int, tuple[int, int]]) -> dict[str, int]:
     return {api.title: versions.of(api) for api in Api if api.value in offered}
 
 
-def test_newest_common_version_with_a_4_3_broker() -> None:
-    """With a current broker every API is spoken in the newest version that this package knows."""
-    assert chosen(KAFKA_4_3) == {
+@pytest.mark.parametrize("offered", [KAFKA_4_3, KAFKA_4_4], ids=["Kafka 4.3", "Kafka 4.4"])
+def test_newest_common_version_with_a_current_broker(offered: dict[int, tuple[int, int]]) -> None:
+    """Every API is spoken in the newest version that this package knows; what 4.4 has beyond it is not needed."""
+    assert chosen(offered) == {
         "ListOffsets": 7,
         "Metadata": 13,
         "OffsetCommit": 9,
@@ -34,8 +35,10 @@ def test_newest_common_version_with_a_4_3_broker() -> None:
         "LeaveGroup": 5,
         "SyncGroup": 5,
         "DescribeGroups": 6,
+        "SaslHandshake": 1,
         "ApiVersions": 3,
         "DescribeConfigs": 4,
+        "SaslAuthenticate": 2,
         "ConsumerGroupHeartbeat": 1,
         "ConsumerGroupDescribe": 1,
     }

@@ -1,0 +1,129 @@
+"""What section 7.1 of docs/protocol.md says of brokers, asked of them without the package."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import uuid
+from datetime import timedelta
+from io import BytesIO
+from typing import TypeVar
+
+import pytest
+from kio.schema.api_versions.v3.request import ApiVersionsRequest
+from kio.schema.api_versions.v3.response import ApiVersionsResponse
+from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
+from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import GroupId
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i16, i32, i32Timedelta
+from kio.static.protocol import RequestPayload, ResponsePayload
+
+from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker
+from consumer_membership.devbroker.pool import BrokerPool
+from tests.support.kafka import create_topic, unique
+from tests.support.offered import KAFKA_4
+
+AnswerT = TypeVar("AnswerT", bound=ResponsePayload)
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+#: Two members fill a group, and the assignor of 4.3 and 4.4 runs once a quarter of a minute.
+LIMITS = {"group.consumer.max.size": "2", "group.consumer.assignment.interval.ms": "15000"}
+
+
+@pytest.fixture(scope="module", params=list(reversed(SUPPORTED_VERSIONS)))
+def broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+    """A broker of each version, with small groups that are rarely assigned."""
+    return broker_pool.shared(request.param, properties=LIMITS)
+
+
+def asked(broker: Broker, request: RequestPayload, answer: type[AnswerT]) -> AnswerT:
+    """One request of one connection, and its answer."""
+    host, _, port = broker.bootstrap_servers.partition(":")
+    body = BytesIO()
+    entity_writer(type(request))(body, request)
+    # No client id, no tags.
+    frame = struct.pack(">hhihb", request.__api_key__, request.__version__, 1, -1, 0) + body.getvalue()
+    with socket.create_connection((host, int(port)), timeout=20) as connection, connection.makefile("rb") as replies:
+        connection.sendall(struct.pack(">i", len(frame)) + frame)
+        reply = replies.read(int.from_bytes(replies.read(4), "big"))
+    # The correlation id, and tags where the answer's header is flexible, which that of ApiVersions never is.
+    return entity_reader(answer)(reply, 4 if answer is ApiVersionsResponse else 5)[0]
+
+
+class Member:
+    """A member that says what it is told to."""
+
+    def __init__(self, broker: Broker, group: str, topic: str, instance_id: str | None = None) -> None:
+        self._broker = broker
+        self._group, self._topic, self._instance_id = group, topic, instance_id
+        self._member_id = str(uuid.uuid4())
+
+    def beat(self, epoch: int) -> ConsumerGroupHeartbeatResponse:
+        """One complete heartbeat."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=GroupId(self._group),
+            member_id=self._member_id,
+            member_epoch=i32(epoch),
+            instance_id=self._instance_id,
+            rack_id=None,
+            rebalance_timeout=i32Timedelta.parse(timedelta(minutes=5)),
+            subscribed_topic_names=(self._topic,),  # type: ignore[arg-type]  # kio's own kind of text
+            subscribed_topic_regex=None,
+            server_assignor=None,
+            topic_partitions=(),
+        )
+        return asked(self._broker, request, ConsumerGroupHeartbeatResponse)
+
+
+def partitions(answer: ConsumerGroupHeartbeatResponse) -> int:
+    """How many this answer assigns."""
+    assert answer.error_code is ErrorCode.none, answer.error_message
+    return sum(len(topic.partitions) for topic in answer.assignment.topic_partitions) if answer.assignment else 0
+
+
+def first_member(broker: Broker, topic: str, instance_id: str | None = None) -> tuple[str, Member]:
+    """A new group and its first member, at a coordinator that has heard of the new topic by now."""
+    for _ in range(1000):
+        member = Member(broker, group := unique("group"), topic, instance_id)
+        if partitions(member.beat(0)) == 2:
+            return group, member
+    raise AssertionError("no first member was assigned the topic")
+
+
+def since(broker: Broker, release: str) -> bool:
+    """Whether the broker is of this release or of a later one."""
+    return tuple(map(int, broker.version.split("."))) >= tuple(map(int, release.split(".")))
+
+
+def test_offered_versions(broker: Broker) -> None:
+    """6.5: of the APIs that this package calls; tests/support/offered.py has them."""
+    request = ApiVersionsRequest(client_software_name="tests", client_software_version="1")
+    offered = {
+        key.api_key: (key.min_version, key.max_version) for key in asked(broker, request, ApiVersionsResponse).api_keys
+    }
+    line = broker.version.rpartition(".")[0]
+    expected = KAFKA_4[line]
+    assert {key: offered[i16(key)] for key in expected} == expected
+
+
+def test_returning_instance_in_a_full_group(broker: Broker) -> None:
+    """KAFKA-20601: let in since 4.4; before, its new member id makes it one more."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
+    group, former = first_member(broker, topic, "a")
+    assert Member(broker, group, topic, "b").beat(0).error_code is ErrorCode.none
+    assert Member(broker, group, topic, "c").beat(0).error_code is ErrorCode.group_max_size_reached
+    assert former.beat(-2).error_code is ErrorCode.none
+    code = Member(broker, group, topic, "a").beat(0).error_code
+    assert code is (ErrorCode.none if since(broker, "4.4") else ErrorCode.group_max_size_reached)
+
+
+def test_emptied_group_is_assigned_at_once(broker: Broker) -> None:
+    """Where the assignor waits for its interval, 4.3 has the first member after the last one wait, too."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
+    group, last = first_member(broker, topic)
+    assert last.beat(-1).error_code is ErrorCode.none
+    waits = since(broker, "4.3") and not since(broker, "4.4")
+    assert partitions(Member(broker, group, topic).beat(0)) == (0 if waits else 2)
