@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-#: Spark's processes live for seconds here; Java's second compiler takes more of those than it gives back.
+#: Brokers and Spark's processes live for seconds here; Java's second compiler takes more of those than it gives back.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-for of_process in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS"):
+for of_process in ("KAFKA_JVM_PERFORMANCE_OPTS", "SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(of_process, QUICK_JAVA)
 
 _FLAGS = {

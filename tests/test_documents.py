@@ -28,7 +28,7 @@ from consumer_membership.config.keys import KEYS
 from consumer_membership.config.model import FETCHER_DEFAULTS, ConsumerConfig
 from consumer_membership.config.security import HONOURED_BY_TLS
 from consumer_membership.config.strategies import DEFAULT
-from consumer_membership.devbroker.existing import VARIABLE
+from consumer_membership.devbroker.ways import VARIABLE
 from consumer_membership.membership.classic.assignors.checked import assign_checked
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
 from consumer_membership.types import GroupProtocol

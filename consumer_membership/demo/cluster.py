@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from consumer_membership.demo.mock import MockRequest, mock_cluster
 from consumer_membership.devbroker import BrokerUnavailableError, Way, WayMissingError, start
-from consumer_membership.devbroker.existing import VARIABLE
+from consumer_membership.devbroker.ways import VARIABLE
 
 #: The way of the mock cluster, beside those of devbroker.
 MOCK = "mock"

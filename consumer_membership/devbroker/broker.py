@@ -5,18 +5,20 @@ The same for all ways. What a way can do with one node is behind `Node`; an exis
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from consumer_membership.devbroker.errors import BrokerUnavailableError
 from consumer_membership.devbroker.readiness import await_ready
+from consumer_membership.devbroker.request import BrokerUnavailableError
+from consumer_membership.devbroker.tcp_ports import retry_taken_ports, taken_port_told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
-    from consumer_membership.devbroker.request import Way
+    from consumer_membership.devbroker.request import BrokerRequest, Way
 
 READY_TIMEOUT_S = 60.0
 """Ten times what a start takes on two idle cores."""
@@ -54,6 +56,9 @@ class Node(Protocol):
     def kill(self) -> None:
         """End it as a crash would and wait for the end; nothing where it is not running."""
 
+    def remove(self) -> None:
+        """End it by force and throw away what it has, running or not."""
+
     def log_tail(self) -> str:
         """The last lines that it logged."""
 
@@ -61,7 +66,8 @@ class Node(Protocol):
 class Broker:
     """A running Kafka, one node or several; a context manager that stops it.
 
-    Not thread safe: one thread controls a broker, any number may use it.
+    Not thread safe: one thread controls a broker, any number may use it. A method that takes a node's id raises a
+    BrokerUnavailableError where no such node is under our control.
 
     Args:
         way: How it was come by.
@@ -122,21 +128,13 @@ class Broker:
             self._release()
 
     def stop_node(self, node_id: int) -> None:
-        """End one node as an operator does (SIGTERM) and wait for its end; it hands its partitions over first.
-
-        Raises:
-            BrokerUnavailableError: There is no such node under our control.
-        """
+        """End one node as an operator does (SIGTERM) and wait for its end; it hands its partitions over first."""
         node = self._node(node_id)
         self._expected_running.discard(node_id)
         node.stop()
 
     def kill_node(self, node_id: int) -> None:
-        """End one node as a crash does (SIGKILL) and wait for its end.
-
-        Raises:
-            BrokerUnavailableError: There is no such node under our control.
-        """
+        """End one node as a crash does (SIGKILL) and wait for its end."""
         node = self._node(node_id)
         self._expected_running.discard(node_id)
         node.kill()
@@ -145,9 +143,6 @@ class Broker:
         """Start a node again, on its port and with its storage; `wait_ready` tells when it answers.
 
         Nothing happens where it is running.
-
-        Raises:
-            BrokerUnavailableError: There is no such node under our control.
         """
         node = self._node(node_id)
         self._expected_running.add(node_id)
@@ -155,11 +150,7 @@ class Broker:
             node.start()
 
     def node_pid(self, node_id: int) -> int | None:
-        """The process id of a node on this machine, to freeze or to measure it; None where it is not running.
-
-        Raises:
-            BrokerUnavailableError: There is no such node under our control.
-        """
+        """The process id of a node on this machine, to freeze or to measure it; None where it is not running."""
         return self._node(node_id).pid
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
@@ -204,6 +195,44 @@ class Broker:
         else:
             reason = "an existing broker is not ours to control; start one with way=Way.JVM or way=Way.DOCKER"
         raise BrokerUnavailableError(f"node {node_id} of {self!r} cannot be controlled: {reason}")
+
+
+def start_nodes(
+    request: BrokerRequest,
+    way: Way,
+    prepare: Callable[[ExitStack], Sequence[Node]],
+    settle: Callable[[Broker], None] = lambda _: None,
+) -> Broker:
+    """A ready broker of nodes of ours; all anew, a few times, where it loses the race for a port.
+
+    Args:
+        request: What was asked for.
+        way: How the nodes run.
+        prepare: Makes the nodes on fresh ports, and leaves with the stack how to undo the rest that it made.
+        settle: What is left to do on the ready broker.
+    """
+
+    def attempt() -> Broker:
+        held = ExitStack()
+        with ExitStack() as on_failure, taken_port_told_apart():
+            on_failure.callback(held.close)
+            nodes = prepare(held)
+            for node in nodes:
+                held.callback(node.remove)
+                node.start()
+            broker = Broker(
+                way=way,
+                version=request.kafka_version,
+                bootstrap_servers=",".join(node.address for node in nodes),
+                nodes=nodes,
+                release=held.close,
+            )
+            broker.wait_ready()
+            settle(broker)
+            on_failure.pop_all()
+        return broker
+
+    return retry_taken_ports(attempt)
 
 
 def _joined(of_nodes: Sequence[Mapping[str, str]]) -> Mapping[str, str]:

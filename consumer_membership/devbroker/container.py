@@ -18,17 +18,10 @@ from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from consumer_membership.devbroker.broker import Broker
-from consumer_membership.devbroker.errors import BrokerUnavailableError, WayMissingError
-from consumer_membership.devbroker.ports import LOOPBACK, node_ports, retry_taken_ports, taken_port_told_apart
-from consumer_membership.devbroker.properties import (
-    Listeners,
-    cluster_id,
-    container_environment,
-    controller_ids,
-    node_properties,
-)
-from consumer_membership.devbroker.request import Way
+from consumer_membership.devbroker.broker import Broker, start_nodes
+from consumer_membership.devbroker.properties import cluster_id, container_environment, controller_ids, node_properties
+from consumer_membership.devbroker.request import BrokerUnavailableError, Way, WayMissingError
+from consumer_membership.devbroker.tcp_ports import LOOPBACK, node_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,8 +43,8 @@ _CLIENT_PORT, _CONTROLLER_PORT, _INTERNAL_PORT = 9092, 9093, 9094
 _LOG_DIR = "/var/lib/kafka/data"  # the image's own, writable by its user
 
 
-class ContainerNode:
-    """One Kafka node in a container."""
+class _ContainerNode:
+    """A `Node` in a container."""
 
     secured: Mapping[str, str] = MappingProxyType({})
 
@@ -63,15 +56,13 @@ class ContainerNode:
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id, where containers run on this machine's own kernel."""
         if sys.platform != "linux" or not self.is_running:
-            return None
+            return None  # containers run on another kernel than this machine's, but for Linux
         pid: int = self._container.get_wrapped_container().attrs["State"]["Pid"]
         return pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the container runs; the broker in it may still be starting up."""
         if not self._is_created:
             return False
         with _translated(f"looking at node {self.node_id}"):
@@ -80,7 +71,6 @@ class ContainerNode:
             return bool(wrapped.status == "running")
 
     def start(self) -> None:
-        """Create the container, or start the one that was stopped."""
         with _translated(f"starting node {self.node_id}"):
             if self._is_created:
                 self._container.get_wrapped_container().start()
@@ -90,13 +80,11 @@ class ContainerNode:
                 self._is_created = True
 
     def stop(self) -> None:
-        """End the broker as an operator does (SIGTERM), by force where it does not end."""
         if self.is_running:
             with _translated(f"stopping node {self.node_id}"):
                 self._container.get_wrapped_container().stop(timeout=_STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        """End the broker as a crash does (SIGKILL)."""
         if self.is_running:
             with _translated(f"killing node {self.node_id}"):
                 wrapped = self._container.get_wrapped_container()
@@ -104,12 +92,10 @@ class ContainerNode:
                 wrapped.wait()
 
     def remove(self) -> None:
-        """Throw the container and its storage away, running or not."""
         with _translated(f"removing node {self.node_id}"):
             self._container.stop()
 
     def log_tail(self) -> str:
-        """The last lines of the container's output."""
         with _translated(f"reading the log of node {self.node_id}"):
             log: bytes = self._container.get_wrapped_container().logs(tail=_TAIL_LINES)
         return log.decode(errors="replace")
@@ -131,7 +117,7 @@ def start_container(request: BrokerRequest) -> Broker:
         _remove_orphans(engine)
     finally:
         engine.client.close()
-    return retry_taken_ports(lambda: _start_cluster(request, image))
+    return start_nodes(request, Way.DOCKER, lambda held: _prepare(request, image, held))
 
 
 def _engine() -> DockerClient:
@@ -162,50 +148,29 @@ def _require_image(engine: DockerClient, image: str) -> None:
         engine.client.images.pull(image)
 
 
-def _start_cluster(request: BrokerRequest, image: str) -> Broker:
+def _prepare(request: BrokerRequest, image: str, held: ExitStack) -> list[_ContainerNode]:
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
     from testcontainers.core.network import Network  # noqa: PLC0415 - an extra
 
-    held = ExitStack()
-    with ExitStack() as on_failure:
-        on_failure.callback(held.close)
-        network = Network(docker_network_kw={"labels": {_OWNER_LABEL: _owner()}})
-        with _translated("making a network"):
-            network.create()
-        held.callback(_remove_network, network)
-        nodes = _prepare(request, image, network)
-        for node in nodes:
-            held.callback(node.remove)
-            with taken_port_told_apart():
-                node.start()
-        broker = Broker(
-            way=Way.DOCKER,
-            version=request.kafka_version,
-            bootstrap_servers=",".join(node.address for node in nodes),
-            nodes=nodes,
-            release=held.close,
-        )
-        broker.wait_ready()
-        on_failure.pop_all()
-    return broker
-
-
-def _prepare(request: BrokerRequest, image: str, network: Network) -> list[ContainerNode]:
-    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
-
+    network = Network(docker_network_kw={"labels": {_OWNER_LABEL: _owner()}})
+    with _translated("making a network"):
+        network.create()
+    held.callback(_remove_network, network)
     count = request.node_count
     cluster = cluster_id()
+    ports = {"PLAINTEXT": _CLIENT_PORT, "INTERNAL": _INTERNAL_PORT, "CONTROLLER": _CONTROLLER_PORT}
+    bound = {name: f":{port}" for name, port in ports.items()}
     nodes = []
     for node_id, port in enumerate(node_ports(count, request.port), start=1):
         name = f"kafka-{node_id}"
-        listeners = Listeners(
-            broker=f"PLAINTEXT://:{_CLIENT_PORT},INTERNAL://:{_INTERNAL_PORT}",
-            controller=f"CONTROLLER://:{_CONTROLLER_PORT}",
-            advertised=f"PLAINTEXT://{LOOPBACK}:{port},INTERNAL://{name}:{_INTERNAL_PORT}",
-            inter_broker="INTERNAL",
-            voters=",".join(f"{voter}@kafka-{voter}:{_CONTROLLER_PORT}" for voter in controller_ids(count)),
-        )
         properties = node_properties(
-            node_id=node_id, nodes=count, log_dir=_LOG_DIR, listeners=listeners, extra=request.properties
+            node_id=node_id,
+            nodes=count,
+            log_dir=_LOG_DIR,
+            bound=bound,
+            advertised={"PLAINTEXT": f"{LOOPBACK}:{port}", "INTERNAL": f"{name}:{_INTERNAL_PORT}"},
+            voters={voter: f"kafka-{voter}:{_CONTROLLER_PORT}" for voter in controller_ids(count)},
+            extra=request.properties,
         )
         environment = container_environment(properties) | {"CLUSTER_ID": cluster, "KAFKA_HEAP_OPTS": "-Xmx1g"}
         container = DockerContainer(image, docker_client_kw={"timeout": _REQUEST_TIMEOUT_S}, env=environment)
@@ -213,7 +178,7 @@ def _prepare(request: BrokerRequest, image: str, network: Network) -> list[Conta
         container.ports[f"{_CLIENT_PORT}/tcp"] = (LOOPBACK, port)  # type: ignore[assignment]  # docker takes a pair
         container.with_network(network).with_network_aliases(name)
         container.with_kwargs(labels={_OWNER_LABEL: _owner()})
-        nodes.append(ContainerNode(node_id=node_id, address=f"{LOOPBACK}:{port}", container=container))
+        nodes.append(_ContainerNode(node_id=node_id, address=f"{LOOPBACK}:{port}", container=container))
     return nodes
 
 

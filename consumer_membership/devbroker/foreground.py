@@ -7,8 +7,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from consumer_membership.devbroker.errors import BrokerUnavailableError
-from consumer_membership.devbroker.request import Way
+from consumer_membership.devbroker.request import BrokerUnavailableError, Way
 from consumer_membership.devbroker.ways import start
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from consumer_membership.devbroker.broker import Broker
+    from consumer_membership.devbroker.listeners import Security
     from consumer_membership.devbroker.request import Way
-    from consumer_membership.devbroker.security import Security
 
 
 class BrokerPool:

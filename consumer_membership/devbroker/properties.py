@@ -11,15 +11,14 @@ from __future__ import annotations
 import base64
 import secrets
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from consumer_membership.devbroker.security import SECURED_LISTENERS, secured_properties
+from consumer_membership.devbroker.listeners import SECURED_LISTENERS, secured_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from consumer_membership.devbroker.security import Security
+    from consumer_membership.devbroker.listeners import Security
 
 _MOST_CONTROLLERS = 3
 _REPLICAS = 3  # Kafka's own default for the internal topics
@@ -29,25 +28,6 @@ restarted one loads them. Groups are still spread over several coordinator shard
 brokers."""
 
 _PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "INTERNAL": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **SECURED_LISTENERS}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listeners:
-    """Where one node listens and what it tells others; the part of its properties in which the ways differ.
-
-    Attributes:
-        broker: `listeners` of the broker role, name://host:port, comma separated.
-        controller: The listener of the controller role, where the node has it.
-        advertised: `advertised.listeners`.
-        inter_broker: The name of the listener that brokers use among themselves.
-        voters: `controller.quorum.voters`: id@host:port, comma separated.
-    """
-
-    broker: str
-    controller: str
-    advertised: str
-    inter_broker: str
-    voters: str
 
 
 def cluster_id() -> str:
@@ -68,22 +48,36 @@ def node_properties(
     node_id: int,
     nodes: int,
     log_dir: str,
-    listeners: Listeners,
+    bound: Mapping[str, str],
+    advertised: Mapping[str, str],
+    voters: Mapping[int, str],
     security: Security | None = None,
     extra: Mapping[str, str],
 ) -> dict[str, str]:
-    """All properties of one node; `extra` wins over the rest."""
+    """All properties of one node; `extra` wins over the rest.
+
+    Args:
+        node_id: From 1 to `nodes`.
+        nodes: How many there are.
+        log_dir: Its storage.
+        bound: host:port of each of its listeners, by name; CONTROLLER counts where the node is one.
+        advertised: host:port of each listener, CONTROLLER apart, as others are told it.
+        voters: host:port of each controller, by node id.
+        security: Of its secured listeners.
+        extra: Properties of the caller's.
+    """
     is_controller = node_id in controller_ids(nodes)
+    mine = {name: address for name, address in bound.items() if is_controller or name != "CONTROLLER"}
     replicas = str(min(nodes, _REPLICAS))
     return {
         "node.id": str(node_id),
         "process.roles": "broker,controller" if is_controller else "broker",
-        "listeners": f"{listeners.broker},{listeners.controller}" if is_controller else listeners.broker,
-        "advertised.listeners": listeners.advertised,
+        "listeners": _joined("://", mine),
+        "advertised.listeners": _joined("://", advertised),
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": listeners.voters,
-        "inter.broker.listener.name": listeners.inter_broker,
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in _PROTOCOLS.items()),
+        "controller.quorum.voters": _joined("@", voters),
+        "inter.broker.listener.name": "INTERNAL" if "INTERNAL" in bound else "PLAINTEXT",
+        "listener.security.protocol.map": _joined(":", _PROTOCOLS),
         "log.dirs": log_dir,
         "auto.create.topics.enable": "false",
         "delete.topic.enable": "true",
@@ -101,6 +95,10 @@ def node_properties(
         **(secured_properties(security) if security is not None else {}),
         **extra,
     }
+
+
+def _joined(sign: str, pairs: Mapping[str, str] | Mapping[int, str]) -> str:
+    return ",".join(f"{key}{sign}{value}" for key, value in pairs.items())
 
 
 def properties_file(properties: Mapping[str, str]) -> str:

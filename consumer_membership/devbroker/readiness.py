@@ -3,30 +3,45 @@
 An open port is not enough. On a fresh broker the topic __consumer_offsets does not exist; the first FindCoordinator
 makes the broker create it, and until its partitions are led and loaded every group request is answered
 NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS. Whoever waits here never meets that, since each partition of the topic
-is the coordinator of some groups, and all of them are asked.
+is the coordinator of some groups, and all of them are asked to describe groups that do not exist, which creates none.
 
-The question is to describe groups that do not exist, which creates none.
+The questions to coordinators are written out by hand, because this room may not know the package's wire, and
+librdkafka's admin client aborts the whole process on them (an assertion in librdkafka 2.16) when the topic of the
+offsets is not there yet or the coordinator's node goes away, which is just when readiness is asked for.
 """
 
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 from collections import defaultdict
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from consumer_membership.devbroker.errors import BrokerUnavailableError
-from consumer_membership.devbroker.probe import Probe, ProbeError
+from consumer_membership.devbroker.request import BrokerUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
 
     from confluent_kafka.admin._metadata import ClusterMetadata
+
+_Answer = TypeVar("_Answer")
+
+MINOR_LINES: Mapping[int, str] = MappingProxyType({21: "3.9", 25: "4.0", 27: "4.1", 29: "4.2", 30: "4.3", 33: "4.4"})
+"""The highest metadata.version of each minor line (MetadataVersion.java)."""
+
+_FIND_COORDINATOR, _DESCRIBE_GROUPS, _API_VERSIONS = 10, 15, 18
+_SUPPORTED_FEATURES_TAG = 0
+_VARINT_MORE = 0x80
+_NO_TAGS = b"\0"
 
 _PORT_POLL_S = 0.02
 _REQUEST_POLL_S = 0.05
@@ -49,7 +64,8 @@ def admin_client(bootstrap_servers: str, login: Mapping[str, str] = MappingProxy
 
     `login` holds the properties of a listener that is not plaintext.
     """
-    return AdminClient({**_config(bootstrap_servers), **login}, logger=_silent)
+    patience = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 50, "log_level": 0}
+    return AdminClient({"bootstrap.servers": bootstrap_servers, **patience, **login}, logger=_silent)
 
 
 def await_ready(
@@ -98,29 +114,16 @@ def count_brokers(bootstrap_servers: str, timeout_s: float) -> int:
         raise BrokerUnavailableError(f"no broker answers at {bootstrap_servers}: {error}") from error
 
 
-def _config(bootstrap_servers: str) -> dict[str, str | int | float | bool]:
-    return {
-        "bootstrap.servers": bootstrap_servers,
-        "log_level": 0,
-        "reconnect.backoff.ms": 20,
-        "reconnect.backoff.max.ms": 200,
-        "retry.backoff.ms": 50,
-    }
-
-
 def _persist(act: Callable[[], None], *, check: Callable[[], None], every_s: float, timeout_s: float) -> None:
-    def attempt() -> None:
-        check()
-        act()
-
     retrying = Retrying(
         retry=retry_if_exception_type(_NotReadyError),
         wait=wait_fixed(every_s),
         stop=stop_after_delay(timeout_s),
+        before=lambda _: check(),
         reraise=True,
     )
     try:
-        retrying(attempt)
+        retrying(act)
     except _NotReadyError as error:
         raise BrokerUnavailableError(f"the broker was not ready after {timeout_s:.0f} s: {error}") from error
 
@@ -156,8 +159,13 @@ def probe_groups(coordinators: int) -> list[str]:
 
 
 def _coordinated(bootstrap_servers: str, coordinators: int) -> None:
+    groups_at = defaultdict[str, list[str]](list)
     try:
-        groups_at = _coordinator_addresses(bootstrap_servers, probe_groups(coordinators))
+        with _first_probe(bootstrap_servers) as probe:
+            for group_id in probe_groups(coordinators):
+                code, address = probe.find_coordinator(group_id)
+                _require_answer(f"looking for the coordinator of group {group_id}", code)
+                groups_at[address].append(group_id)
         for address, group_ids in groups_at.items():
             with Probe(address, _REQUEST_TIMEOUT_S) as probe:
                 for group_id in group_ids:
@@ -166,18 +174,8 @@ def _coordinated(bootstrap_servers: str, coordinators: int) -> None:
         raise _NotReadyError(str(error)) from error
 
 
-def _coordinator_addresses(bootstrap_servers: str, group_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The groups of each coordinator, as the first bootstrap server that listens tells it."""
-    groups_at = defaultdict[str, list[str]](list)
-    with _first_probe(bootstrap_servers) as probe:
-        for group_id in group_ids:
-            code, address = probe.find_coordinator(group_id)
-            _require_answer(f"looking for the coordinator of group {group_id}", code)
-            groups_at[address].append(group_id)
-    return groups_at
-
-
 def _first_probe(bootstrap_servers: str) -> Probe:
+    """To the first of them that listens."""
     refused: list[str] = []
     for address in bootstrap_servers.split(","):
         try:
@@ -198,3 +196,169 @@ def _coordinators(admin: AdminClient) -> int:
     if topic.error is not None or any(partition.leader < 0 for partition in topic.partitions.values()):
         raise _NotReadyError(f"{_OFFSETS_TOPIC} has partitions without a leader")
     return len(topic.partitions)
+
+
+class ProbeError(Exception):
+    """The other side does not answer, or not as a Kafka broker does."""
+
+
+class Probe:
+    """One plaintext connection to the broker at host:port; a context manager that closes it.
+
+    Raises:
+        ProbeError: Nobody listens there.
+    """
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        host, _, port = address.rpartition(":")
+        self._address = address
+        try:
+            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
+        except (OSError, ValueError) as error:
+            raise ProbeError(f"{address} accepts no connection: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def supported_features(self) -> dict[str, int]:
+        """The highest level of each feature that the broker's code supports (KIP-584).
+
+        Raises:
+            ProbeError: It does not answer so.
+        """
+        # Version 3 is the first with features. The request is flexible, the answer's header never is.
+        software = b"".join(bytes([len(text) + 1]) + text for text in (b"devbroker", b"1"))
+        return self._ask(_API_VERSIONS, 3, _NO_TAGS + software + _NO_TAGS, _read_features)
+
+    def find_coordinator(self, group_id: str) -> tuple[int, str]:
+        """The error code (0 is none) and the host:port of a group's coordinator; creates the offsets topic if need be.
+
+        Raises:
+            ProbeError: It does not answer so.
+        """
+        group_type = b"\0"
+        return self._ask(_FIND_COORDINATOR, 2, _string(group_id) + group_type, _read_coordinator)
+
+    def describe_group(self, group_id: str) -> int:
+        """The error code with which the coordinator describes a group: 0 also for one that does not exist.
+
+        Nothing is created by it.
+
+        Raises:
+            ProbeError: It does not answer so.
+        """
+        return self._ask(_DESCRIBE_GROUPS, 0, struct.pack(">i", 1) + _string(group_id), _read_description)
+
+    def _ask(self, api_key: int, version: int, body: bytes, read: Callable[[_Reader], _Answer]) -> _Answer:
+        no_client_id = -1
+        frame = struct.pack(">hhih", api_key, version, 1, no_client_id) + body
+        try:
+            self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+            reader = _Reader(self._receive(_Reader(self._receive(4)).number(4)))
+            reader.take(4)  # correlation id
+            return read(reader)
+        except (OSError, ValueError) as error:
+            raise ProbeError(f"{self._address} does not answer as a Kafka broker does: {error}") from error
+
+    def _receive(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            chunk = self._socket.recv(size - len(received))
+            if not chunk:
+                raise ValueError("the connection was closed in the middle of the answer")
+            received += chunk
+        return bytes(received)
+
+
+class _Reader:
+    """Reads Kafka's encoding from the front of some bytes; a ValueError where they end too soon."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or self._at + size > len(self._data):
+            raise ValueError(f"the answer ends before byte {self._at + size}")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big", signed=True)
+
+    def varint(self) -> int:
+        """An unsigned number of seven bits a byte."""
+        value, shift = 0, 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & ~_VARINT_MORE) << shift
+            shift += 7
+            if not byte & _VARINT_MORE:
+                return value
+
+    def string(self) -> str:
+        """A text with its length in two bytes; empty for null."""
+        return self.take(max(0, self.number(2))).decode()
+
+    def tags(self) -> Iterator[tuple[int, _Reader]]:
+        """Each tagged field: its tag, and what it holds."""
+        for _ in range(self.varint()):
+            yield self.varint(), _Reader(self.take(self.varint()))
+
+
+def minor_line(address: str, timeout_s: float) -> str:
+    """The minor line of the broker at host:port, such as "4.3", or "unknown".
+
+    Kafka has no request for its version, but each minor line brought a metadata.version of its own.
+
+    Raises:
+        BrokerUnavailableError: It does not answer, or not as a Kafka broker does.
+    """
+    try:
+        with Probe(address, timeout_s) as probe:
+            level = probe.supported_features().get("metadata.version", 0)
+    except ProbeError as error:
+        raise BrokerUnavailableError(str(error)) from error
+    return MINOR_LINES.get(level, "unknown")
+
+
+def _read_features(reader: _Reader) -> dict[str, int]:
+    """The features in an ApiVersions answer of version 3."""
+    code = reader.number(2)
+    if code != 0:
+        raise ValueError(f"ApiVersions error code {code}")
+    for _ in range(reader.varint() - 1):
+        reader.take(6)  # key, lowest and highest version
+        list(reader.tags())
+    reader.take(4)  # throttle time
+    features: dict[str, int] = {}
+    for tag, field in reader.tags():
+        for _ in range(field.varint() - 1 if tag == _SUPPORTED_FEATURES_TAG else 0):
+            name = field.take(field.varint() - 1).decode()
+            field.take(2)  # lowest level
+            features[name] = field.number(2)
+            list(field.tags())
+    return features
+
+
+def _read_coordinator(reader: _Reader) -> tuple[int, str]:
+    reader.take(4)  # throttle time
+    code = reader.number(2)
+    reader.string()  # the error in words
+    reader.take(4)  # node id
+    host = reader.string()
+    return code, f"{host}:{reader.number(4)}"
+
+
+def _read_description(reader: _Reader) -> int:
+    reader.take(4)  # the number of groups, which is 1
+    return reader.number(2)
+
+
+def _string(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()

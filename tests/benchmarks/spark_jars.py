@@ -8,7 +8,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from consumer_membership.devbroker.jars import cache_folder
+from consumer_membership.devbroker.java import cache_folder
 from tests.benchmarks.processes import WorkerFailedError
 
 CONNECTOR_VERSION = "4.0.0"

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from consumer_membership.devbroker import Way, start
 from consumer_membership.devbroker.broker import Broker
-from consumer_membership.devbroker.ports import draw_ports
 from consumer_membership.devbroker.readiness import await_ready
+from consumer_membership.devbroker.tcp_ports import draw_ports
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.versions import NEWEST
 

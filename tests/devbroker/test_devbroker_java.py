@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from consumer_membership.devbroker import BrokerUnavailableError
-from consumer_membership.devbroker.jars import classpath, version_folder
-from consumer_membership.devbroker.java import Java
+from consumer_membership.devbroker.java import Java, classpath, version_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,3 +84,54 @@ def test_run_that_makes_the_archive_does_not_use_one(tmp_path: Path) -> None:
     java.archive.touch()
     command = java.command("kafka.Kafka", log=tmp_path / "l", archive_to=tmp_path / "new.jsa")
     assert [word for word in command if "Archive" in word] == [f"-XX:ArchiveClassesAtExit={tmp_path}/new.jsa"]
+
+
+def test_archive_is_made_once(tmp_path: Path) -> None:
+    """Of several that start at once one makes it, and nobody finds half of it."""
+    java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
+    made: list[str] = []
+
+    def make(target: Path) -> None:
+        assert not java.archive.exists()
+        target.write_text("half")
+        target.write_text("whole")
+        made.append(target.name)
+
+    threads = [threading.Thread(target=java.make_archive, args=(make,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert (len(made), java.archive.read_text()) == (1, "whole")
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailableError("no broker"), OSError("disk full")])
+def test_archive_that_cannot_be_made_is_done_without(tmp_path: Path, error: Exception) -> None:
+    """A broker starts without one, too; what was written of it is gone."""
+    java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
+
+    def fail(target: Path) -> None:
+        target.write_text("half")
+        raise error
+
+    java.make_archive(fail)
+    assert [path.name for path in tmp_path.iterdir()] == ["classes.lock"]
+
+
+def test_archive_where_nothing_can_be_written_is_not_tried(tmp_path: Path) -> None:
+    """A cache that somebody else filled, say."""
+    java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "absent" / "classes.jsa")
+    java.make_archive(lambda _: pytest.fail("nobody could keep it"))
+
+
+@pytest.mark.parametrize(("variable", "flag"), [(None, "-XX:+UseSerialGC"), ("-XX:+UseZGC -Xa='b c'", "-Xa=b c")])
+def test_performance_options_are_kafkas_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, flag: str
+) -> None:
+    """As in Kafka's own scripts they replace the default: two collectors would be one too many for Java."""
+    monkeypatch.delenv("KAFKA_JVM_PERFORMANCE_OPTS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("KAFKA_JVM_PERFORMANCE_OPTS", variable)
+    command = Java(executable="/java", classpath="a.jar", archive=tmp_path / "a").command("kafka.Kafka", log=tmp_path)
+    assert flag in command
+    assert ("-XX:+UseSerialGC" in command) is (variable is None)

@@ -18,8 +18,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker, BrokerUnavailableError, Way, start
 from consumer_membership.devbroker.pool import BrokerPool
-from consumer_membership.devbroker.ports import draw_ports
-from consumer_membership.devbroker.probe import minor_line
+from consumer_membership.devbroker.readiness import minor_line
+from consumer_membership.devbroker.tcp_ports import draw_ports
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.versions import NEWEST
 

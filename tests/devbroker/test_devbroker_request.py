@@ -8,7 +8,6 @@ import pytest
 
 from consumer_membership.devbroker import SUPPORTED_VERSIONS, BrokerUnavailableError, Security
 from consumer_membership.devbroker.properties import (
-    Listeners,
     cluster_id,
     container_environment,
     controller_ids,
@@ -18,13 +17,7 @@ from consumer_membership.devbroker.properties import (
 from consumer_membership.devbroker.request import CLASSIC_VERSIONS, BrokerRequest
 from tests.support.versions import NEWEST
 
-LISTENERS = Listeners(
-    broker="PLAINTEXT://127.0.0.1:1000",
-    controller="CONTROLLER://127.0.0.1:2000",
-    advertised="PLAINTEXT://127.0.0.1:1000",
-    inter_broker="PLAINTEXT",
-    voters="1@127.0.0.1:2000",
-)
+BOUND = {"PLAINTEXT": "127.0.0.1:1000", "CONTROLLER": "127.0.0.1:2000"}
 
 
 SECURITY = Security(
@@ -37,7 +30,14 @@ def properties(
 ) -> dict[str, str]:
     """One node's properties."""
     return node_properties(
-        node_id=node_id, nodes=nodes, log_dir="/data", listeners=LISTENERS, security=security, extra=extra or {}
+        node_id=node_id,
+        nodes=nodes,
+        log_dir="/data",
+        bound=BOUND,
+        advertised={"PLAINTEXT": "127.0.0.1:1000"},
+        voters={1: "127.0.0.1:2000"},
+        security=security,
+        extra=extra or {},
     )
 
 
@@ -122,7 +122,16 @@ def test_node_without_controller_role_does_not_listen_as_one() -> None:
     """Kafka refuses to start a broker that has the controllers' listener among its own."""
     made = properties(node_id=2, nodes=2)
     assert made["process.roles"] == "broker"
-    assert made["listeners"] == LISTENERS.broker
+    assert made["listeners"] == "PLAINTEXT://127.0.0.1:1000"
+
+
+def test_listeners_are_told_as_they_are_bound_and_advertised() -> None:
+    """Brokers talk to each other over the listener of their own, where there is one."""
+    made = properties()
+    assert made["listeners"] == "PLAINTEXT://127.0.0.1:1000,CONTROLLER://127.0.0.1:2000"
+    assert made["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1000"
+    assert made["controller.quorum.voters"] == "1@127.0.0.1:2000"
+    assert made["inter.broker.listener.name"] == "PLAINTEXT"
 
 
 def test_broker_without_security_has_none_of_its_properties() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from consumer_membership.devbroker.jars import classpath
+from consumer_membership.devbroker.java import classpath
 from consumer_membership.devbroker.request import DEFAULT_VERSION
 from consumer_membership.membership.patterns import NotPosixError, as_written, compiled, translate
 from consumer_membership.types import Subscription, TopicPattern

@@ -19,7 +19,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.ports import draw_ports
+from consumer_membership.devbroker.tcp_ports import draw_ports
 from consumer_membership.spark import DrainResult, RunHandle, RunResult, drain, member_task, run
 from consumer_membership.spark.link import MemberProgress
 from consumer_membership.types import OffsetAndMetadata

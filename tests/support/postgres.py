@@ -25,8 +25,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from consumer_membership.devbroker.jars import cache_folder
-from consumer_membership.devbroker.ports import LOOPBACK, draw_ports
+from consumer_membership.devbroker.java import cache_folder
+from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
 
 PASSWORD = "never-to-be-printed"  # noqa: S105 - of a server that lives as long as the tests
 _NEEDS = (

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from consumer_membership.devbroker import Broker, Security
-from consumer_membership.devbroker.security import SASL
+from consumer_membership.devbroker.listeners import SASL
 
 #: Bob's password has what JAAS, properties files, SCRAM and UTF-8 each treat in a way of their own.
 USERS: Mapping[str, str] = MappingProxyType({"alice": "alice-secret", "bob": 'b=o,b "quoted" \\ ; ü'})

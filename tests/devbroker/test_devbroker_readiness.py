@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from consumer_membership.devbroker import BrokerUnavailableError
-from consumer_membership.devbroker.probe import Probe, Reader, minor_line, read_features
+from consumer_membership.devbroker.readiness import Probe, ProbeError, minor_line
 
 
 def answer(features: dict[str, int], *, code: int = 0) -> bytes:
@@ -43,26 +43,31 @@ def serve(reply: bytes) -> tuple[str, queue.Queue[bytes]]:
     return f"127.0.0.1:{server.getsockname()[1]}", requests
 
 
+def features(reply: bytes) -> dict[str, int]:
+    """What is read from this answer."""
+    address, _ = serve(framed(reply))
+    with Probe(address, 5) as probe:
+        return probe.supported_features()
+
+
 def test_features_are_read_between_other_tags() -> None:
     """Tags and APIs of later versions do not get in the way."""
-    assert read_features(Reader(answer({"group.version": 1, "metadata.version": 30}))) == {
-        "group.version": 1,
-        "metadata.version": 30,
-    }
+    wanted = {"group.version": 1, "metadata.version": 30}
+    assert features(answer(wanted)) == wanted
 
 
 def test_answer_with_an_error_code_is_refused() -> None:
     """An error leaves the rest of the answer without meaning."""
-    with pytest.raises(ValueError, match="error code 35"):
-        read_features(Reader(answer({}, code=35)))
+    with pytest.raises(ProbeError, match="error code 35"):
+        features(answer({}, code=35))
 
 
 def test_every_cut_answer_is_refused() -> None:
     """A half answer is never half a truth."""
     whole = answer({"metadata.version": 30})
     for size in range(len(whole)):
-        with pytest.raises(ValueError, match="the answer ends"):
-            read_features(Reader(whole[:size]))
+        with pytest.raises(ProbeError, match="the answer ends"):
+            features(whole[:size])
 
 
 def test_features_are_asked_for_in_one_frame() -> None:

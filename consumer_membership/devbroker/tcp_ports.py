@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from consumer_membership.devbroker.errors import BrokerUnavailableError
+from consumer_membership.devbroker.request import BrokerUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -1,9 +1,8 @@
-"""What a secured broker is given, and the properties of its listeners for TLS and SASL.
+"""The secured listeners of a broker: what they show, trust and accept, and their users' credentials.
 
-Every listener of a test's interest is there at once, so that one broker serves all of them: encrypted, encrypted with
-the client's certificate, authenticated in plain text, and both. PLAINTEXT stays beside them for the brokers among
-themselves, for readiness and for a test's own errands. Keys and passwords are the properties' values; no file is
-needed. Nothing here is started or reached: the users' SCRAM credentials are `credentials`' task.
+Every secured listener of a test's interest is there at once, so that one broker serves all of them: encrypted,
+encrypted with the client's certificate, authenticated in plain text, and both. PLAINTEXT stays beside them for the
+brokers among themselves, for readiness and for a test's own errands. Keys and passwords are the properties' values.
 """
 
 from __future__ import annotations
@@ -12,10 +11,21 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from consumer_membership.devbroker.errors import BrokerUnavailableError
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
+
+from consumer_membership.devbroker.readiness import admin_client
+from consumer_membership.devbroker.request import BrokerUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
+
+    from confluent_kafka.admin import AdminClient
 
 TLS, MUTUAL, SASL, SASL_TLS = "TLS", "MUTUAL", "SASL", "SASL_TLS"
 
@@ -35,6 +45,12 @@ _LOGIN_MODULES: Mapping[str, str] = MappingProxyType(
         "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
     }
 )
+
+_ITERATIONS = 4096  # the fewest that Kafka takes (ScramMechanism.java)
+_SCRAM: Mapping[str, ScramMechanism] = MappingProxyType(
+    {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+)
+_TIMEOUT_S = 30.0  # a bound against hanging: it is a matter of hundredths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,3 +124,54 @@ def enabled_mechanisms(listener: str, extra: Mapping[str, str]) -> frozenset[str
 def _quoted(text: str) -> str:
     """A word as java.io.StreamTokenizer reads it back, which Kafka's JaasConfig.java uses."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def create_credentials(
+    security: Security, bootstrap_servers: str, *, sasl_addresses: Iterable[str], mechanisms: Collection[str]
+) -> None:
+    """Give every user both SCRAM credentials, and return when each of these brokers takes them.
+
+    The controller's answer is too early to go by: it has stored the credentials, and each broker takes them over a
+    moment later. A client that comes in between is refused as if its password were wrong, which most hold for final.
+
+    The addresses are those of each node's SASL listener, the mechanisms those that it has enabled: nobody could log in
+    by another one.
+
+    Raises:
+        BrokerUnavailableError: A credential was refused, or a broker did not take one in time.
+    """
+    admin = admin_client(bootstrap_servers)
+    for mechanism in _SCRAM.values():
+        _store(admin, mechanism, security.users)
+    for address in sasl_addresses:
+        for user, password in security.users.items():
+            for name in _SCRAM.keys() & mechanisms:
+                _await_login(address, name, user, password)
+
+
+def _store(admin: AdminClient, mechanism: ScramMechanism, users: Mapping[str, str]) -> None:
+    """In a request per mechanism: Kafka takes each user once in a request (ScramControlManager.java)."""
+    wanted: list[UserScramCredentialAlteration] = [
+        UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, _ITERATIONS), password.encode())
+        for user, password in users.items()
+    ]
+    if not wanted:  # which confluent_kafka refuses
+        return
+    for user, stored in admin.alter_user_scram_credentials(wanted, request_timeout=_TIMEOUT_S).items():
+        try:
+            stored.result()
+        except KafkaException as error:
+            raise BrokerUnavailableError(f"the SCRAM credentials of user {user!r} were refused: {error}") from error
+
+
+def _await_login(address: str, mechanism_name: str, user: str, password: str) -> None:
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism_name}
+    client = admin_client(address, login | {"sasl.username": user, "sasl.password": password})
+    try:
+        # librdkafka itself tries again where it was refused.
+        client.list_topics(timeout=_TIMEOUT_S)
+    except KafkaException as error:
+        raise BrokerUnavailableError(
+            f"user {user!r} was made and cannot log in by {mechanism_name} at {address}"
+            f" after {_TIMEOUT_S:.0f} s: {error}"
+        ) from error

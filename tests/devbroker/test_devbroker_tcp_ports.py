@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from consumer_membership.devbroker import BrokerUnavailableError
-from consumer_membership.devbroker.ports import (
+from consumer_membership.devbroker.tcp_ports import (
     LOOPBACK,
     PortTakenError,
     draw_ports,

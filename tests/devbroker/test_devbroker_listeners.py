@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from consumer_membership.devbroker import Broker, BrokerUnavailableError, Security, Way, WayMissingError, start
 from consumer_membership.devbroker.container import start_container
+from consumer_membership.devbroker.listeners import MUTUAL, SASL, SASL_TLS, SECURED_LISTENERS, TLS, enabled_mechanisms
 from consumer_membership.devbroker.request import BrokerRequest
-from consumer_membership.devbroker.security import MUTUAL, SASL, SASL_TLS, SECURED_LISTENERS, TLS, enabled_mechanisms
 from consumer_membership.devbroker.ways import first_of
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.secured import USERS, Materials, materials, unsecured_token
