@@ -19,7 +19,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,22 +90,31 @@ class Java:
         return [self.executable, *flags, "-cp", self.classpath, main_class, *arguments]
 
     def make_archive(self, run: Callable[[Path], None]) -> None:
-        """Have `run` write the class data archive, unless it is there: of several processes one does, the others wait.
+        """Have `run` write the class data archive, unless there is a good one: of several processes one does.
 
-        Later runs take it as it is, so it comes under another name first. Where it cannot be made or kept, brokers
-        start without it, and tell themselves what is wrong.
+        Where it cannot be made or kept, brokers start without it.
         """
-        scratch = self.archive.with_name(f".{self.archive.name}-{os.getpid()}")
+        fresh = self.archive.with_suffix(".new")
         try:
-            if not self.archive.exists():
-                with _locked(self.archive.with_suffix(".lock")):
-                    if not self.archive.exists():
-                        run(scratch)
-                        scratch.replace(self.archive)
+            if self._takes(self.archive):
+                return
+            with _locked(self.archive.with_suffix(".lock")):
+                if self._takes(self.archive):
+                    return
+                self.archive.unlink(missing_ok=True)
+                run(fresh)
+                # A run that was cut short leaves one on which Java crashes.
+                if self._takes(fresh):
+                    fresh.replace(self.archive)
         except (OSError, BrokerUnavailableError) as error:
             _logger.info("Brokers start slowly, without %s: %s", self.archive, error)
-            with suppress(OSError):
-                scratch.unlink(missing_ok=True)
+
+    def _takes(self, archive: Path) -> bool:
+        if not archive.exists():
+            return False
+        flags = ["-Xshare:on", f"-XX:SharedArchiveFile={archive}", f"-XX:ErrorFile={archive.with_suffix('.error')}"]
+        command = [self.executable, *flags, "-XX:-CreateCoredumpOnCrash", "-cp", self.classpath, "-version"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 - java, as found
 
 
 def java_for(version: str) -> Java:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,9 +87,19 @@ def test_run_that_makes_the_archive_does_not_use_one(tmp_path: Path) -> None:
     assert [word for word in command if "Archive" in word] == [f"-XX:ArchiveClassesAtExit={tmp_path}/new.jsa"]
 
 
-def test_archive_is_made_once(tmp_path: Path) -> None:
+@pytest.fixture
+def java(tmp_path: Path) -> Java:
+    """A Java that takes an archive in which `whole` stands."""
+    binary = tmp_path / "java"
+    binary.write_text("""#!/bin/sh
+        for word; do case $word in -XX:SharedArchiveFile=*) grep -q whole "${word#*=}"; exit ;; esac; done
+        """)
+    binary.chmod(0o755)
+    return Java(executable=str(binary), classpath="a.jar", archive=tmp_path / "classes.jsa")
+
+
+def test_archive_is_made_once(java: Java) -> None:
     """Of several that start at once one makes it, and nobody finds half of it."""
-    java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
     made: list[str] = []
 
     def make(target: Path) -> None:
@@ -105,23 +116,34 @@ def test_archive_is_made_once(tmp_path: Path) -> None:
     assert (len(made), java.archive.read_text()) == (1, "whole")
 
 
-@pytest.mark.parametrize("error", [BrokerUnavailableError("no broker"), OSError("disk full")])
-def test_archive_that_cannot_be_made_is_done_without(tmp_path: Path, error: Exception) -> None:
-    """A broker starts without one, too; what was written of it is gone."""
-    java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "classes.jsa")
+def test_broken_archive_is_made_anew(java: Java) -> None:
+    """Java crashes on one that was cut short."""
+    java.archive.write_text("half")
+
+    def make(target: Path) -> None:
+        target.write_text("whole")
+
+    java.make_archive(make)
+    assert java.archive.read_text() == "whole"
+
+
+@pytest.mark.parametrize("error", [None, BrokerUnavailableError("no broker"), OSError("disk full")])
+def test_archive_that_cannot_be_made_is_done_without(java: Java, error: Exception | None) -> None:
+    """A broker starts without one, too; what was written of it is never taken for one."""
 
     def fail(target: Path) -> None:
         target.write_text("half")
-        raise error
+        if error is not None:
+            raise error
 
     java.make_archive(fail)
-    assert [path.name for path in tmp_path.iterdir()] == ["classes.lock"]
+    assert not java.archive.exists()
 
 
-def test_archive_where_nothing_can_be_written_is_not_tried(tmp_path: Path) -> None:
+def test_archive_where_nothing_can_be_written_is_not_tried(java: Java, tmp_path: Path) -> None:
     """A cache that somebody else filled, say."""
-    java = Java(executable="/java", classpath="a.jar", archive=tmp_path / "absent" / "classes.jsa")
-    java.make_archive(lambda _: pytest.fail("nobody could keep it"))
+    elsewhere = replace(java, archive=tmp_path / "absent" / "classes.jsa")
+    elsewhere.make_archive(lambda _: pytest.fail("nobody could keep it"))
 
 
 @pytest.mark.parametrize(("variable", "flag"), [(None, "-XX:+UseSerialGC"), ("-XX:+UseZGC -Xa='b c'", "-Xa=b c")])
