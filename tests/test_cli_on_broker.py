@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from consumer_membership.demo.cluster import offsets_at_end
+from consumer_membership.demo.brokers import offsets_at_end
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, unique
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
-from consumer_membership.demo.cluster import offsets_at_end
+from consumer_membership.demo.brokers import offsets_at_end
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, unique
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from consumer_membership.admin import GroupAdmin
-from consumer_membership.demo.screen import discard
+from consumer_membership.demo.display import discard
 from consumer_membership.errors import ConfigurationError, MembershipError
 
 #: The exit codes: all went well; a broker or the network refused; the arguments are wrong; Ctrl-C, as shells have it.

@@ -13,7 +13,7 @@ from consumer_membership.cli.asking import Asking
 from consumer_membership.cli.consume import ConsumeOptions, consume
 from consumer_membership.cli.describe import DescribeOptions, describe
 from consumer_membership.cli.removal import RemovalOptions, remove_members
-from consumer_membership.demo.cluster import WAYS
+from consumer_membership.demo.brokers import WAYS
 from consumer_membership.demo.run import DemoOptions, run_demo
 from consumer_membership.devbroker import DEFAULT_VERSION, SUPPORTED_VERSIONS, Way
 from consumer_membership.devbroker.foreground import run_foreground

@@ -2,8 +2,8 @@
 
     python -m consumer_membership.demo.application '{"bootstrap_servers": ..., "group": ..., ...}'
 
-It counts what it handles, commits by hand once a second, and before it gives partitions away. Reports go to stdout;
-SIGTERM makes it leave; the end of stdin, which only the parent's end brings about, does too.
+It counts what it handles, commits by hand once a second, and before it gives partitions away. Reports go to stdout, one
+JSON object per line; SIGTERM makes it leave; the end of stdin, which only the parent's end brings about, does too.
 
 It commits by hand because a record must be reported before its offset may be committed: what is committed and was
 never reported would count as lost when the process is killed in between.
@@ -17,14 +17,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership import Consumer
-from consumer_membership.demo.records import Runs, partition_of
-from consumer_membership.demo.reports import Called, Changed, Complained, Handled, Left, Report, Standing, encode
+from consumer_membership.demo.records import Run, Runs, partition_of
 
 #: How long one poll waits, and how often records are reported and committed. What was handled since the last commit is
 #: seen twice when the process is killed, as in any application that commits now and then.
@@ -50,6 +51,60 @@ class Order:
         return json.dumps(asdict(self))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handled:
+    """These records were handled, before their offsets are committed; `strange` ones are not the demo's own."""
+
+    runs: tuple[Run, ...]
+    strange: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The member as its `membership()` shows it; sent whenever it differs from the last one."""
+
+    state: str
+    epoch: int
+    owned: tuple[int, ...]
+    waits_for: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """Something that a reader may want to know, at this time of the machine's monotonic clock."""
+
+    at: float
+    text: str
+
+
+Report: TypeAlias = Handled | Standing | Happened
+
+_KINDS: Mapping[str, type[Report]] = MappingProxyType({kind.__name__: kind for kind in (Handled, Standing, Happened)})
+
+
+def encode(report: Report) -> str:
+    """The report as one line, with its end."""
+    return json.dumps({"kind": type(report).__name__, **asdict(report)}, separators=(",", ":")) + "\n"
+
+
+def decode(line: str) -> Report:
+    """The report of one line.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        fields = json.loads(line)
+        kind = _KINDS[fields.pop("kind")]
+        if "owned" in fields:
+            fields["owned"] = tuple(fields["owned"])
+        if "runs" in fields:
+            fields["runs"] = tuple(Run(*run) for run in fields["runs"])
+        return kind(**fields)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"not a member's report: {line!r}") from error
+
+
 class Application:
     """Subscribes, handles records and reports, until it is told to leave."""
 
@@ -71,7 +126,7 @@ class Application:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "on_commit": self._on_commit,
-                "error_cb": lambda error: say(Complained(text=f"{error.name()}: {error.str()}")),
+                "error_cb": lambda error: self._tell(f"{error.name()}: {error.str()}"),
             }
         )
 
@@ -101,12 +156,12 @@ class Application:
         self._commit(is_last_chance=True)
         self._consumer.close()
         self._look()
-        self._say(Left(handled=self._handled))
+        self._tell(f"closed; it handled {self._handled} records")
 
     def _handle(self, message: Message) -> None:
         error = message.error()
         if error is not None:
-            self._say(Complained(text=f"{error.name()}: {error.str()}"))
+            self._tell(f"{error.name()}: {error.str()}")
             if error.fatal():
                 raise KafkaException(error)
             return
@@ -115,11 +170,8 @@ class Application:
             return
         self._handled += 1
         self._next_offsets[partition] = offset + 1
-        if (
-            value is not None
-            and value.isdigit()
-            and partition_of(number := int(value), self._order.partitions) == partition
-        ):
+        number = int(value) if value is not None and value.isdigit() else None
+        if number is not None and partition_of(number, self._order.partitions) == partition:
             self._runs.add(number)
         else:
             self._strange += 1
@@ -144,16 +196,16 @@ class Application:
             else:
                 self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as refused:
-            self._say(Complained(text=f"commit: {refused}"))
+            self._tell(f"commit: {refused}")
 
     def _look(self) -> None:
         """Report what is new about the membership."""
         view = self._consumer.membership()
         fresh = [change for change in view.transitions if change.at > self._last_change]
         if fresh:
-            states = (str(fresh[0].old), *(str(change.new) for change in fresh))
+            states = " -> ".join((str(fresh[0].old), *(str(change.new) for change in fresh)))
             self._last_change = fresh[-1].at
-            self._say(Changed(at=fresh[-1].at, states=states, reason=fresh[-1].reason))
+            self._say(Happened(at=fresh[-1].at, text=f"{states}: {fresh[-1].reason}"))
         standing = Standing(
             state=str(view.state),
             epoch=view.member_epoch,
@@ -183,12 +235,15 @@ class Application:
     def _called(self, callback: str, partitions: list[TopicPartition]) -> None:
         # What led here comes first.
         self._look()
-        numbers = tuple(sorted(partition.partition for partition in partitions))
-        self._say(Called(at=time.monotonic(), callback=callback, partitions=numbers))
+        numbers = " ".join(map(str, sorted(partition.partition for partition in partitions)))
+        self._tell(f"{callback}: {numbers or 'none'}")
 
     def _on_commit(self, error: KafkaError | None, _: list[TopicPartition]) -> None:
         if error is not None:
-            self._say(Complained(text=f"commit: {error.name()}: {error.str()}"))
+            self._tell(f"commit: {error.name()}: {error.str()}")
+
+    def _tell(self, text: str) -> None:
+        self._say(Happened(at=time.monotonic(), text=text))
 
 
 def _say(report: Report) -> None:

@@ -1,6 +1,6 @@
 """librdkafka's embedded mock cluster in a process of its own: the demo's last resort.
 
-    python -m consumer_membership.demo.mock '{"topic": ..., "partitions": ..., ...}'
+    python -m consumer_membership.demo.mock '[TOPIC, PARTITIONS, SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS]'
 
 It is no Kafka: one process that answers the protocol from memory, with a simple assignor. A process of its own because
 it ends the whole process by an assertion where a request surprises it. librdkafka exports its control functions, and
@@ -17,10 +17,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import confluent_kafka
+
+from consumer_membership.demo.members import start_module
 
 _ERROR_LENGTH = 512
 _PRODUCER = 0  # RD_KAFKA_PRODUCER
@@ -31,28 +32,15 @@ class MockUnavailableError(Exception):
     """The mock cluster cannot be started with the librdkafka that is installed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MockRequest:
-    """What the mock cluster shall hold; it has no API to create topics."""
-
-    topic: str
-    partitions: int
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-
-
 @contextmanager
-def mock_cluster(request: MockRequest) -> Iterator[str]:
-    """The bootstrap address of a mock cluster that lives until the context's end, or this process's.
+def mock_cluster(topic: str, partitions: int, session_timeout_ms: int, heartbeat_interval_ms: int) -> Iterator[str]:
+    """The bootstrap address of a mock cluster with this topic that lives until the context's end, or this process's.
 
     Raises:
         MockUnavailableError: it did not start.
     """
-    command = [sys.executable, "-m", __name__, json.dumps(asdict(request))]
-    process = subprocess.Popen(  # noqa: S603 - this module
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    with process:
+    argument = json.dumps([topic, partitions, session_timeout_ms, heartbeat_interval_ms])
+    with start_module(__name__, argument) as process:
         try:
             address = process.stdout.readline().strip() if process.stdout is not None else ""
             if not address:
@@ -93,7 +81,7 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _serve(request: MockRequest) -> None:
+def _serve(topic: str, partitions: int, session_timeout_ms: int, heartbeat_interval_ms: int) -> None:
     library = _library()
     error = ctypes.create_string_buffer(_ERROR_LENGTH)
     configuration = library.rd_kafka_conf_new()
@@ -103,13 +91,13 @@ def _serve(request: MockRequest) -> None:
     if not handle:
         raise MockUnavailableError(error.value.decode())
     cluster = library.rd_kafka_mock_cluster_new(handle, 1)
-    library.rd_kafka_mock_topic_create(cluster, request.topic.encode(), request.partitions, 1)
-    library.rd_kafka_mock_set_group_consumer_session_timeout_ms(cluster, request.session_timeout_ms)
-    library.rd_kafka_mock_set_group_consumer_heartbeat_interval_ms(cluster, request.heartbeat_interval_ms)
+    library.rd_kafka_mock_topic_create(cluster, topic.encode(), partitions, 1)
+    library.rd_kafka_mock_set_group_consumer_session_timeout_ms(cluster, session_timeout_ms)
+    library.rd_kafka_mock_set_group_consumer_heartbeat_interval_ms(cluster, heartbeat_interval_ms)
     sys.stdout.write(library.rd_kafka_mock_cluster_bootstraps(cluster).decode() + "\n")
     sys.stdout.flush()
     sys.stdin.read()
 
 
 if __name__ == "__main__":
-    _serve(MockRequest(**json.loads(sys.argv[1])))
+    _serve(*json.loads(sys.argv[1]))

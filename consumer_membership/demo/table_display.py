@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from consumer_membership import MemberState
-from consumer_membership.demo.scene import Progress, Scene, StepLine
-from consumer_membership.demo.screen import stream_line
+from consumer_membership.demo.display import Display, Progress, Snapshot, Step, stream_line
 
 #: What happened last; more would not fit under the table on a terminal of 24 lines.
 _HAPPENINGS = 6
 #: Up to so many partitions a member's share is drawn as a strip, one cell each.
 _STRIP = 24
 _WIDEST_STATE = max(map(len, MemberState.__members__))
+_NUMBERS = frozenset({"pid", "epoch", "handled", "lag"})
 _COLOURS = {"STABLE": "green", "starting": "dim", "JOINING": "yellow", "RECONCILE": "cyan", "ACK": "cyan"}
 _MARKS = {Progress.TO_COME: ("  ", "dim"), Progress.RUNNING: ("> ", "bold cyan"), Progress.DONE: ("✓ ", "green")}
 
 
-class LiveScreen:
+class TableDisplay(Display):
     """Redraws the whole picture in place; the last one stays on the terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -36,75 +35,60 @@ class LiveScreen:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def begin_step(self, scene: Scene, number: int) -> None:
-        """The next step is marked."""
-        del number
-        self.draw(scene)
-
-    def end_step(self, scene: Scene, number: int) -> None:
-        """The step's outcome is shown."""
-        del number
-        self.draw(scene)
-
-    def draw(self, scene: Scene) -> None:
+    def draw(self, snapshot: Snapshot) -> None:
         """Redraw everything."""
-        self._live.update(picture(scene, list(self._happened)), refresh=True)
+        self._live.update(picture(snapshot, list(self._happened)), refresh=True)
 
     def tell(self, at: float, text: str) -> None:
         """One more line at the bottom, the oldest goes."""
         self._happened.append(Text(f"{at:6.2f} s  {text}", style="dim", no_wrap=True, overflow="ellipsis"))
 
 
-def picture(scene: Scene, happened: list[Text]) -> RenderableType:
+def picture(snapshot: Snapshot, happened: list[Text]) -> RenderableType:
     """The whole picture."""
     return Group(
-        Text(f"{scene.title}   {scene.at:.0f} s", style="bold"),
-        *(Text(remark, style="yellow") for remark in scene.remarks[:1]),
-        *(_step(line) for line in scene.steps),
-        _table(scene),
-        Text(stream_line(scene)),
+        Text(f"{snapshot.title}   {snapshot.at:.0f} s", style="bold"),
+        *(Text(remark, style="yellow") for remark in snapshot.remarks[:1]),
+        *(_step(line) for line in snapshot.steps),
+        _table(snapshot),
+        Text(stream_line(snapshot)),
         *happened,
     )
 
 
-def _step(step: StepLine) -> Text:
+def _step(step: Step) -> Text:
     mark, style = _MARKS[step.progress]
     line = Text(mark + step.title, style=style, no_wrap=True, overflow="ellipsis")
     return line.append(f": {step.outcome}", style="default") if step.outcome else line
 
 
-def _table(scene: Scene) -> Table:
+def _table(snapshot: Snapshot) -> Table:
     table = Table(pad_edge=False, box=None, header_style="bold underline")
     # Widths that do not change as members come and go; only the last column gives way on a narrow terminal.
-    table.add_column("member", no_wrap=True)
-    table.add_column("pid", no_wrap=True, justify="right")
-    table.add_column("state", no_wrap=True, min_width=_WIDEST_STATE)
-    table.add_column("epoch", no_wrap=True, justify="right")
-    table.add_column("owns", no_wrap=True)
-    table.add_column("handled", no_wrap=True, justify="right")
-    table.add_column("lag", no_wrap=True, justify="right", min_width=5)
+    widths = {"state": _WIDEST_STATE, "lag": 5}
+    for heading in ("member", "pid", "state", "epoch", "owns", "handled", "lag"):
+        justify: JustifyMethod = "right" if heading in _NUMBERS else "left"
+        table.add_column(heading, no_wrap=True, justify=justify, min_width=widths.get(heading))
     table.add_column("waits for")
-    for member in scene.members:
+    for member in snapshot.members:
         state = member.fate or member.state
         table.add_row(
             member.name,
             str(member.pid),
             Text(state, style="red" if member.fate == "killed" else _COLOURS.get(state, "dim")),
             str(member.epoch) if member.epoch is not None and not member.fate else "",
-            _share(member.owned, scene.partitions, "green"),
+            _share(member.owned, snapshot.partitions, "green"),
             f"{member.handled:,}",
             "" if member.fate else f"{member.lag:,}",
             Text("" if member.fate else member.waits_for, no_wrap=True, overflow="ellipsis"),
             style="dim" if member.fate else "",
         )
-    orphaned = sorted(set(range(scene.partitions)).difference(*(member.owned for member in scene.members)))
-    if orphaned and not all(member.fate for member in scene.members):
-        table.add_row("nobody", "", "", "", _share(orphaned, scene.partitions, "red"), "", "", "")
+    orphaned = sorted(set(range(snapshot.partitions)).difference(*(member.owned for member in snapshot.members)))
+    if orphaned and not all(member.fate for member in snapshot.members):
+        table.add_row("nobody", "", "", "", _share(orphaned, snapshot.partitions, "red"), "", "", "")
     return table
 
 

@@ -7,7 +7,7 @@ exists comes librdkafka's mock cluster, and the demo says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # not in __all__
 from confluent_kafka.cimpl import NewTopic
 
-from consumer_membership.demo.mock import MockRequest, mock_cluster
+from consumer_membership.demo.mock import mock_cluster
 from consumer_membership.devbroker import BrokerUnavailableError, Way, WayMissingError, start
 from consumer_membership.devbroker.ways import VARIABLE
 
@@ -63,10 +63,12 @@ def demo_cluster(way: str | None, version: str | None, *, topic: str, partitions
     lacks: list[str] = []
     with ExitStack() as held:
         for each in [way] if way is not None else WAYS:
+            is_mock = each == MOCK
+            opened = (
+                _mock(topic, partitions, lacks) if is_mock else _kafka(Way(each), version, topic, partitions, group)
+            )
             try:
-                cluster = held.enter_context(
-                    _opened(_Wish(way=each, version=version, topic=topic, partitions=partitions, group=group), lacks)
-                )
+                cluster = held.enter_context(opened)
             except WayMissingError as error:
                 if way is not None:
                     raise
@@ -77,48 +79,29 @@ def demo_cluster(way: str | None, version: str | None, *, topic: str, partitions
     raise BrokerUnavailableError("\n".join(lacks))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
-    way: str
-    version: str | None
-    topic: str
-    partitions: int
-    group: str
-
-
-def _opened(wish: _Wish, lacks: Sequence[str]) -> AbstractContextManager[Cluster]:
-    return _mock(wish, lacks) if wish.way == MOCK else _kafka(wish)
-
-
 @contextmanager
-def _kafka(wish: _Wish) -> Iterator[Cluster]:
-    is_existing = wish.way == Way.EXISTING.value
+def _kafka(way: Way, version: str | None, topic: str, partitions: int, group: str) -> Iterator[Cluster]:
+    is_existing = way is Way.EXISTING
     # An existing broker's properties are not ours to set.
-    properties = None if is_existing else _PROPERTIES
-    with start(wish.version, properties=properties, way=Way(wish.way)) as broker:
+    with start(version, properties=None if is_existing else _PROPERTIES, way=way) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-        _create(admin, wish.topic, wish.partitions)
+        new_topic = NewTopic(topic, num_partitions=partitions)
+        admin.create_topics([new_topic], operation_timeout=_TIMEOUT_S)[topic].result()
         try:
             yield Cluster(
-                title=f"Apache Kafka {broker.version} ({wish.way})",
+                title=f"Apache Kafka {broker.version} ({way.value})",
                 bootstrap_servers=broker.bootstrap_servers,
                 session_timeout_s=_session_timeout_s(admin),
                 remarks=(f"The broker is the one that {VARIABLE} names.",) if is_existing else (),
             )
         finally:
             if is_existing:
-                _tidy_up(admin, wish.topic, wish.group)
+                _tidy_up(admin, topic, group)
 
 
 @contextmanager
-def _mock(wish: _Wish, lacks: Sequence[str]) -> Iterator[Cluster]:
-    request = MockRequest(
-        topic=wish.topic,
-        partitions=wish.partitions,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
-    )
-    with mock_cluster(request) as bootstrap_servers:
+def _mock(topic: str, partitions: int, lacks: Sequence[str]) -> Iterator[Cluster]:
+    with mock_cluster(topic, partitions, SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS) as bootstrap_servers:
         yield Cluster(
             title="librdkafka's mock cluster",
             bootstrap_servers=bootstrap_servers,
@@ -129,10 +112,6 @@ def _mock(wish: _Wish, lacks: Sequence[str]) -> Iterator[Cluster]:
                 *(f"  {lack}" for lack in lacks),
             ),
         )
-
-
-def _create(admin: AdminClient, topic: str, partitions: int) -> None:
-    admin.create_topics([NewTopic(topic, num_partitions=partitions)], operation_timeout=_TIMEOUT_S)[topic].result()
 
 
 def _tidy_up(admin: AdminClient, topic: str, group: str) -> None:

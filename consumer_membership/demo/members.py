@@ -8,12 +8,10 @@ import sys
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from types import TracebackType
+from dataclasses import dataclass, replace
 from typing import IO, Self
 
-from consumer_membership.demo.application import Order
-from consumer_membership.demo.reports import Report, Standing, decode
+from consumer_membership.demo.application import Order, Report, Standing, decode
 
 _LEAVE_S = 5.0
 _HURRIED_LEAVE_S = 2.0
@@ -56,51 +54,34 @@ class Ended:
     last_words: str
 
 
-class Crew:
-    """Starts members and hears them; a context manager that leaves none behind.
+class Members:
+    """Starts members' processes and hears them; a context manager that leaves none behind.
 
     Every member ends by itself when this process does, since its stdin then ends too.
     """
 
     def __init__(self, bootstrap_servers: str, *, group: str, topic: str, partitions: int) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._group = group
-        self._topic = topic
-        self._partitions = partitions
+        self._order = Order(
+            name="", bootstrap_servers=bootstrap_servers, group=group, topic=topic, partitions=partitions
+        )
         self._heard: queue.SimpleQueue[tuple[Member, Report | Ended]] = queue.SimpleQueue()
         self._hearers: list[threading.Thread] = []
-        #: All members that there ever were, by index.
-        self.members: list[Member] = []
+        #: All that there ever were, by index.
+        self.all: list[Member] = []
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._dismiss(is_hurried=kind is not None)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end_all(_LEAVE_S if kind is None else _HURRIED_LEAVE_S)
 
     def start(self) -> Member:
         """One more member."""
-        name = f"member-{len(self.members) + 1}"
-        order = Order(
-            name=name,
-            bootstrap_servers=self._bootstrap_servers,
-            group=self._group,
-            topic=self._topic,
-            partitions=self._partitions,
-        )
-        process = subprocess.Popen(  # noqa: S603 - this package's own module
-            [sys.executable, "-m", "consumer_membership.demo.application", order.to_argument()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            # Apart from the terminal's foreground group: Ctrl-C is for the demo, which then ends its members in order.
-            start_new_session=True,
-        )
-        member = Member(index=len(self.members), name=name, process=process)
-        self.members.append(member)
+        name = f"member-{len(self.all) + 1}"
+        argument = replace(self._order, name=name).to_argument()
+        process = start_module("consumer_membership.demo.application", argument, stderr=subprocess.PIPE)
+        member = Member(index=len(self.all), name=name, process=process)
+        self.all.append(member)
         hearer = threading.Thread(target=self._hear, args=(member,), name=name, daemon=True)
         self._hearers.append(hearer)
         hearer.start()
@@ -143,17 +124,32 @@ class Crew:
             other.join()
         self._heard.put((member, Ended(exit_code=process.returncode, last_words="".join(last_words).strip())))
 
-    def _dismiss(self, *, is_hurried: bool) -> None:
+    def _end_all(self, patience_s: float) -> None:
         """End all processes, in good order if they do not take long, and hear them out."""
-        for member in self.members:
+        for member in self.all:
             member.process.terminate()
-        deadline = time.monotonic() + (_HURRIED_LEAVE_S if is_hurried else _LEAVE_S)
+        deadline = time.monotonic() + patience_s
         for hearer in self._hearers:
             hearer.join(max(0.0, deadline - time.monotonic()))
-        for member in self.members:
+        for member in self.all:
             member.process.kill()
         for hearer in self._hearers:
             hearer.join()
+
+
+def start_module(module: str, argument: str, stderr: int | None = None) -> subprocess.Popen[str]:
+    """Start a module of this package as a process that hears by its stdin of this one's end, and speaks by its stdout.
+
+    Apart from the terminal's foreground group: Ctrl-C is for the demo, which then ends its processes in order.
+    """
+    return subprocess.Popen(  # noqa: S603 - this package's own module
+        [sys.executable, "-m", module, argument],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def _gather(lines: IO[str] | None, into: deque[str]) -> None:

@@ -1,0 +1,162 @@
+"""What the demo shows: a snapshot of plain values, and lines for a pipe or a log; the table is `table_display`'s."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import TextIO
+
+from consumer_membership.demo.records import CheckResult
+
+
+class Progress(Enum):
+    """How far a step is."""
+
+    TO_COME = "to come"
+    RUNNING = "running"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of the demo and, when it is done, what it showed."""
+
+    title: str
+    progress: Progress = Progress.TO_COME
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRow:
+    """One member: what it reported, and what the demo knows of its records.
+
+    `fate` is empty while the member runs, else "left" or "killed".
+    """
+
+    name: str
+    pid: int
+    fate: str
+    state: str
+    epoch: int | None
+    owned: tuple[int, ...]
+    handled: int
+    lag: int
+    waits_for: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything at one moment, for a display to draw; `at` counts seconds from the demo's start."""
+
+    at: float
+    title: str
+    remarks: tuple[str, ...]
+    partitions: int
+    steps: tuple[Step, ...]
+    members: tuple[MemberRow, ...]
+    produced: int
+    seen: int
+    twice: int
+
+
+class Display(AbstractContextManager["Display"]):
+    """Where the demo is seen while it runs; a context manager that has the terminal."""
+
+    @abstractmethod
+    def draw(self, snapshot: Snapshot) -> None:
+        """Show the moment, several times a second."""
+
+    @abstractmethod
+    def tell(self, at: float, text: str) -> None:
+        """Show something that happened, `at` seconds after the start."""
+
+    def begin_step(self, snapshot: Snapshot, number: int) -> None:
+        """Show that a step begins."""
+        del number
+        self.draw(snapshot)
+
+    def end_step(self, snapshot: Snapshot, number: int) -> None:
+        """Show that a step is done; the snapshot holds its outcome."""
+        del number
+        self.draw(snapshot)
+
+
+class LineDisplay(Display):
+    """One line for everything that happens, and all members after each step."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def __exit__(self, *_: object) -> None:
+        self._out.flush()
+
+    def begin_step(self, snapshot: Snapshot, number: int) -> None:
+        """A heading."""
+        self._write(
+            f"\n[{snapshot.at:6.2f} s] STEP {number + 1} of {len(snapshot.steps)}: {snapshot.steps[number].title}"
+        )
+
+    def end_step(self, snapshot: Snapshot, number: int) -> None:
+        """The outcome and who is where."""
+        self._write(f"[{snapshot.at:6.2f} s] {snapshot.steps[number].outcome}")
+        for member in snapshot.members:
+            self._write(f"             {member_line(member)}")
+        self._write(f"             {stream_line(snapshot)}")
+
+    def draw(self, snapshot: Snapshot) -> None:
+        """Nothing: lines come with what happens."""
+
+    def tell(self, at: float, text: str) -> None:
+        """One line."""
+        self._write(f"[{at:6.2f} s] {text}")
+
+    def _write(self, line: str) -> None:
+        self._out.write(f"{line}\n")
+        self._out.flush()
+
+
+def member_line(member: MemberRow) -> str:
+    """One member in one line."""
+    words = [f"{member.name:<9} {member.fate or member.state:<13}"]
+    if not member.fate:
+        words.append(f"epoch {member.epoch if member.epoch is not None else '-':<3}")
+        words.append(f"owns {' '.join(map(str, member.owned)) or 'nothing'},")
+    words.append(f"handled {member.handled:,}")
+    if not member.fate:
+        words.append(f"lag {member.lag:,}")
+    if member.waits_for and not member.fate:
+        words.append(f"(waits for {member.waits_for})")
+    return " ".join(words)
+
+
+def stream_line(snapshot: Snapshot) -> str:
+    """The records in one line."""
+    return (
+        f"records: {snapshot.produced:,} produced, {snapshot.seen:,} seen,"
+        f" {snapshot.produced - snapshot.seen:,} on their way, {snapshot.twice:,} seen twice"
+    )
+
+
+def result_lines(result: CheckResult) -> list[str]:
+    """The check's result, as a small table and one last sentence."""
+    rows = (
+        ("records produced", result.produced),
+        ("records seen", result.seen),
+        ("seen twice, all by the killed member and another one", result.twice),
+        ("committed offsets, all partitions", result.committed),
+        ("end offsets, all partitions", result.end),
+    )
+    lines = [f"  {words:<54} {count:>10,}" for words, count in rows]
+    if result.holds:
+        return [*lines, "CHECK PASSED: every record was seen, and committed offsets = end offsets"]
+    return [*lines, "CHECK FAILED:", *(f"  {finding}" for finding in result.findings)]
+
+
+def discard(out: TextIO) -> None:
+    """Send everything that is still written to this file to nowhere: nobody reads it any more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, out.fileno())
+    os.close(nowhere)

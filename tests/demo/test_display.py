@@ -1,0 +1,38 @@
+"""What the demo prints as lines, and its result."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from consumer_membership.demo.display import Display, LineDisplay, result_lines
+from consumer_membership.demo.records import CheckResult
+from tests.demo.snapshots import SNAPSHOT
+
+
+def test_line_display_tells_step_events_and_members() -> None:
+    """One line for everything that happens."""
+    out = io.StringIO()
+    display: Display
+    with LineDisplay(out) as display:
+        display.begin_step(SNAPSHOT, 0)
+        display.tell(1.5, "member-1  JOINING -> RECONCILE: because")
+        display.draw(SNAPSHOT)
+        display.end_step(SNAPSHOT, 0)
+    assert out.getvalue().splitlines() == [
+        "",
+        "[ 12.30 s] STEP 1 of 3: two more members join",
+        "[  1.50 s] member-1  JOINING -> RECONCILE: because",
+        "[ 12.30 s] balanced after 0.4 s",
+        "             member-1  STABLE        epoch 5   owns 0 1, handled 1,234 lag 12",
+        "             member-2  killed        handled 99",
+        "             member-3  starting      epoch -   owns nothing, handled 0 lag 0 (waits for the coordinator)",
+        "             records: 2,000 produced, 1,333 seen, 667 on their way, 7 seen twice",
+    ]
+
+
+def test_result_names_what_is_wrong() -> None:
+    """The table first, then one line per finding."""
+    result = CheckResult(produced=10, seen=9, twice=1, committed=8, end=10, findings=("1 records were never seen: 4",))
+    assert result_lines(result)[-2:] == ["CHECK FAILED:", "  1 records were never seen: 4"]
+    assert result_lines(replace(result, findings=()))[-1].startswith("CHECK PASSED")

@@ -1,0 +1,156 @@
+"""Numbers, partitions, runs; and the check, which must fail where the promise is broken, or it shows nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer_membership.demo.records import CheckResult, Run, Runs, SeenRecords, key_of, partition_of, value_of
+
+PARTITIONS = 3
+PRODUCED = 9
+ENDS = {0: 3, 1: 3, 2: 3}
+FIRST, SECOND, THIRD = range(3)
+EVERYTHING = tuple((FIRST, Run(partition, 3)) for partition in range(PARTITIONS))
+
+
+@given(number=st.integers(0, 10**9), partitions=st.integers(1, 500))
+def test_key_belongs_to_one_partition(number: int, partitions: int) -> None:
+    """A record's key names its partition, so that a key never moves."""
+    key = int(key_of(number, partitions).removeprefix(b"customer-"))
+    assert partition_of(key, partitions) == partition_of(number, partitions)
+
+
+def test_value_is_the_number() -> None:
+    """In decimal."""
+    assert value_of(127) == b"127"
+
+
+@given(
+    numbers=st.lists(st.integers(0, 200)),
+    partitions=st.integers(1, 12),
+)
+def test_runs_hold_the_numbers_that_were_added(numbers: list[int], partitions: int) -> None:
+    """Whatever the order, and with repetitions; in each partition in the order of arrival."""
+    runs = Runs(partitions)
+    for number in numbers:
+        runs.add(number)
+    told = [
+        number for run in runs.take() for number in range(run.first, run.first + run.length * partitions, partitions)
+    ]
+    for partition in range(partitions):
+        expected = [number for number in numbers if number % partitions == partition]
+        assert [number for number in told if number % partitions == partition] == expected
+    assert runs.take() == ()
+
+
+def test_consecutive_numbers_of_a_partition_are_one_run() -> None:
+    """That is the point of runs."""
+    runs = Runs(3)
+    for number in range(9):
+        runs.add(number)
+    assert runs.take() == (Run(0, 3), Run(1, 3), Run(2, 3))
+
+
+def records_seen(*seen: tuple[int, Run]) -> SeenRecords:
+    """What these members saw."""
+    records = SeenRecords(PARTITIONS)
+    for member, run in seen:
+        records.add(member, run)
+    return records
+
+
+def check(
+    records: SeenRecords, *, killed: tuple[int, ...] = (), committed: dict[int, int] | None = None
+) -> CheckResult:
+    """The result on nine records, three in each partition."""
+    return records.check(produced=PRODUCED, killed=killed, committed=ENDS if committed is None else committed, end=ENDS)
+
+
+def test_check_holds_where_every_record_was_seen_once() -> None:
+    """All seen, none twice, committed offsets = end offsets."""
+    expected = CheckResult(produced=9, seen=9, twice=0, committed=9, end=9, findings=())
+    assert check(records_seen(*EVERYTHING)) == expected
+    assert expected.holds
+
+
+@pytest.mark.parametrize(
+    ("seen", "missing"),
+    [
+        pytest.param(((FIRST, Run(0, 3)), (FIRST, Run(1, 3)), (FIRST, Run(2, 2))), "8", id="the last one"),
+        pytest.param(((FIRST, Run(0, 3)), (FIRST, Run(1, 3)), (FIRST, Run(5, 2))), "2", id="the first one"),
+        pytest.param(((FIRST, Run(0, 3)), (FIRST, Run(1, 1)), (FIRST, Run(7, 1)), (FIRST, Run(2, 3))), "4", id="a gap"),
+    ],
+)
+def test_lost_record_makes_the_check_fail(seen: tuple[tuple[int, Run], ...], missing: str) -> None:
+    """A number that nobody saw is named."""
+    result = check(records_seen(*seen))
+    assert result.findings == (f"1 records were never seen: {missing}",)
+    assert not result.holds
+
+
+def test_check_fails_where_nothing_was_seen_at_all() -> None:
+    """The numbers are named up to a handful."""
+    assert check(records_seen()).findings == ("9 records were never seen: 0, 1, 2, 3, 4, ...",)
+
+
+def test_doubled_record_makes_the_check_fail_where_nobody_was_killed() -> None:
+    """A leave in good order or a join causes no double."""
+    result = check(records_seen(*EVERYTHING, (SECOND, Run(4, 2))))
+    assert result.findings == ("2 records were seen more than once although no killed member had them: 4, 7",)
+    assert result.twice == 0
+
+
+def test_doubled_record_of_another_member_makes_the_check_fail_after_a_kill() -> None:
+    """A kill excuses the doubles of the killed member only."""
+    result = check(records_seen(*EVERYTHING, (SECOND, Run(4, 1))), killed=(THIRD,))
+    assert result.findings == ("1 records were seen more than once although no killed member had them: 4",)
+
+
+def test_member_that_sees_its_own_record_again_makes_the_check_fail() -> None:
+    """To go back behind one's own position is a double as well."""
+    assert not check(records_seen(*EVERYTHING, (FIRST, Run(4, 1)))).holds
+
+
+@pytest.mark.parametrize("order", [(FIRST, SECOND), (SECOND, FIRST)])
+def test_record_of_a_killed_member_may_be_seen_twice(order: tuple[int, int]) -> None:
+    """What it had not committed comes again, in whatever order the reports arrive."""
+    former, later = order
+    records = records_seen((former, Run(0, 3)), (former, Run(1, 3)), (former, Run(2, 3)), (later, Run(3, 2)))
+    result = check(records, killed=(FIRST,))
+    assert (result.holds, result.twice) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("committed", "finding"),
+    [
+        ({0: 3, 1: 2, 2: 3}, "partition 1: committed offset 2, end offset 3"),
+        ({0: 3, 1: 4, 2: 3}, "partition 1: committed offset 4, end offset 3"),
+        ({0: 3, 2: 3}, "partition 1: committed offset none, end offset 3"),
+    ],
+)
+def test_committed_offset_other_than_the_end_makes_the_check_fail(committed: dict[int, int], finding: str) -> None:
+    """Behind, beyond or missing: the partition is named."""
+    assert check(records_seen(*EVERYTHING), committed=committed).findings == (finding,)
+
+
+def test_partition_without_records_needs_no_commit() -> None:
+    """An end offset of 0 and no commit agree."""
+    records = records_seen((FIRST, Run(0, 1)))
+    assert records.check(produced=1, killed=(), committed={0: 1}, end={0: 1, 1: 0, 2: 0}).holds
+
+
+def test_record_that_was_never_produced_makes_the_check_fail() -> None:
+    """A number beyond the last one."""
+    assert check(records_seen(*EVERYTHING, (FIRST, Run(9, 1)))).findings == (
+        "1 records were seen and never produced: 9",
+    )
+
+
+@pytest.mark.parametrize("count", ["strange", "unacknowledged"])
+def test_record_that_is_not_accounted_for_makes_the_check_fail(count: str) -> None:
+    """Foreign records and unacknowledged ones: the numbers prove nothing then."""
+    counts = {count: 1}
+    result = records_seen(*EVERYTHING).check(produced=PRODUCED, killed=(), committed=ENDS, end=ENDS, **counts)
+    assert len(result.findings) == 1

@@ -1,0 +1,62 @@
+"""The demo as a live table."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from consumer_membership.demo.table_display import TableDisplay, picture
+from tests.demo.snapshots import ALIVE, DEAD, SNAPSHOT
+
+
+def test_live_picture_shows_who_owns_what_and_what_nobody_owns() -> None:
+    """A strip per member, one cell per partition."""
+    console = Console(file=io.StringIO(), width=100, record=True)
+    console.print(picture(SNAPSHOT, []))
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    assert lines == [
+        "Apache Kafka 4.3.1 (jvm) at 127.0.0.1:9092   12 s",
+        "It is a test.",
+        "✓ two more members join: balanced after 0.4 s",
+        "> a kill",
+        "  the end",
+        "member    pid  state          epoch  owns    handled    lag  waits for",
+        "member-1   71  STABLE             5  ■■·· 2    1,234     12",
+        "member-2   72  killed                ···· 0       99",
+        "member-3   73  starting              ···· 0        0      0  the coordinator",
+        "nobody                               ··■■ 2",
+        "records: 2,000 produced, 1,333 seen, 667 on their way, 7 seen twice",
+    ]
+
+
+def test_live_picture_after_the_end_shows_no_owners() -> None:
+    """When everybody has left, partitions without an owner are no news."""
+    console = Console(file=io.StringIO(), width=100, record=True)
+    console.print(picture(replace(SNAPSHOT, members=(replace(ALIVE, fate="left", owned=()), DEAD)), []))
+    assert "nobody" not in console.export_text()
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_live_picture_fits_a_small_terminal(columns: int) -> None:
+    """With many partitions a share is a number, and no line is wider than the terminal."""
+    console = Console(file=io.StringIO(), width=columns, record=True)
+    console.print(picture(replace(SNAPSHOT, partitions=200), []))
+    text = console.export_text()
+    assert "2 of 200" in text or columns < 80
+    assert max(map(len, text.splitlines())) <= columns
+
+
+def test_table_display_leaves_the_last_picture_on_the_terminal() -> None:
+    """Also what happened, newest last."""
+    out = io.StringIO()
+    with TableDisplay(Console(file=out, width=100, height=40, force_terminal=True)) as display:
+        for number in range(9):
+            display.tell(number, f"event {number}")
+        display.begin_step(SNAPSHOT, 0)
+        display.end_step(SNAPSHOT, 0)
+    last = out.getvalue().rpartition("records:")[2]
+    assert "event 8" in last
+    assert "event 2" not in last
