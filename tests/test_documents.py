@@ -24,10 +24,10 @@ from consumer_membership import Consumer, MembershipView, MemberState, MemberSub
 from consumer_membership.cli import command, main
 from consumer_membership.config import SaslMechanism
 from consumer_membership.config.environment import PREFIX, variable_of
-from consumer_membership.config.keys import KEYS
-from consumer_membership.config.model import FETCHER_DEFAULTS, ConsumerConfig
-from consumer_membership.config.security import HONOURED_BY_TLS
+from consumer_membership.config.keys import FETCHER_DEFAULTS, KEYS
+from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
+from consumer_membership.config.tls_and_sasl import HONOURED_BY_TLS
 from consumer_membership.devbroker.ways import VARIABLE
 from consumer_membership.membership.classic.assignors.checked import assign_checked
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS

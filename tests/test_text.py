@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_membership.text import LONGEST_STRING, excerpt, problem_of, speakable
-
-#: All that Python's text can hold, the lone surrogates and NUL too.
-ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=())) | st.text("a\0\udc80\ud800é", max_size=6)
-
-
-def is_taken_by_c(text: str) -> bool:
-    """What confluent-kafka's own argument parser says of it, where it looks at all."""
-    try:
-        TopicPartition("t", 0, 0, text)
-    except ValueError:  # UnicodeEncodeError, or "embedded null character"
-        return False
-    return True
+from tests.support.texts import ANY_TEXT, is_taken_by_c
 
 
 @given(ANY_TEXT)

@@ -11,7 +11,7 @@ from consumer_membership.admin.inquiry import Inquiry
 from consumer_membership.admin.removal import chosen
 from consumer_membership.admin.reports import GroupReport, Removal
 from consumer_membership.config import ConsumerConfig
-from consumer_membership.config.texts import checked_keys
+from consumer_membership.config.checks import checked_keys
 from consumer_membership.errors import UseError
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.group_client import Cluster, GroupClient

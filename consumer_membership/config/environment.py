@@ -21,7 +21,7 @@ PREFIX = "CONSUMER_MEMBERSHIP_"
 #: The one textual key of librdkafka that has an underscore of its own.
 _UNDERSCORED = {"log.level": "log_level"}
 
-#: What only a program can give, under the names that variables would have (for oauth_cb see `refusals`).
+#: What only a program can give, under the names that variables would have (for oauth_cb see `checks`).
 _NO_TEXT = {
     "logger": "a logger",
     "default.topic.config": "a dict of further keys",

@@ -11,18 +11,23 @@ from pydantic import AliasGenerator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from consumer_membership.config import values
-from consumer_membership.config.contradictions import (
+from consumer_membership.config.checks import (
+    checked_keys,
     refuse_connection,
     refuse_contradictions,
+    refuse_texts,
     require_servers,
     servers_in,
+)
+from consumer_membership.config.environment import DottedEnvironment, naming_variables, variable_of
+from consumer_membership.config.group_protocol import protocol_settings
+from consumer_membership.config.keys import (
+    FETCHER_DEFAULTS,
+    FETCHER_FORCED,
+    KEPT_FROM_THE_FETCHER,
+    OF_THE_CLUSTER,
     shown,
 )
-from consumer_membership.config.endpoints import parse_endpoints
-from consumer_membership.config.environment import DottedEnvironment, naming_variables, variable_of
-from consumer_membership.config.protocol import protocol_settings
-from consumer_membership.config.refusals import KEPT_FROM_THE_FETCHER
-from consumer_membership.config.security import sasl_settings, tls_settings, with_shared_tokens
 from consumer_membership.config.settings import (
     AddressFamily,
     ConnectionSettings,
@@ -33,7 +38,7 @@ from consumer_membership.config.settings import (
     SubscriptionSettings,
 )
 from consumer_membership.config.strategies import DEFAULT, remote_assignor
-from consumer_membership.config.texts import checked_keys, refuse_texts
+from consumer_membership.config.tls_and_sasl import sasl_settings, tls_settings, with_shared_tokens
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.settings import MemberSettings
@@ -45,32 +50,6 @@ _NEVER_MS = 86_400_000
 
 #: syslog's numbers: librdkafka's default of `log_level`, and what it becomes with `debug`.
 _UP_TO_INFO, _EVERYTHING = 6, 7
-
-#: Fetching as this package tunes it; a key that the user gives wins.
-FETCHER_DEFAULTS: Mapping[str, str] = {
-    # librdkafka stops fetching for this long whenever its queue is full. Its default of 1000 ms holds a consumer to a
-    # fifth of what it can do: 0.18 M msg/s where 5 ms gives 1.2 M (12 partitions, 100 B records, a 4.3.1 broker).
-    "fetch.queue.backoff.ms": "5",
-    # With the short backoff a fetch at the end of the log may come back a little sooner at no cost in throughput.
-    "fetch.wait.max.ms": "100",
-}
-#: What says how the cluster is reached, beside the keys of TLS and SASL.
-_OF_THE_CLUSTER = (
-    "bootstrap.servers",
-    "metadata.broker.list",
-    "client.id",
-    "security.protocol",
-    "oauth_cb",
-    "broker.address.family",
-    "socket.",
-    "reconnect.",
-    "ssl.",
-    "enable.ssl.",
-    "sasl.",
-)
-#: What the inner handle must be, whatever the user says: all commits are this package's own, and so are the stored
-#: offsets. librdkafka would store one for each record, a tenth of the CPU time of a batch, and nobody reads it.
-FETCHER_FORCED: Mapping[str, str] = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 
 
 def _seconds(milliseconds: int) -> float:
@@ -148,7 +127,7 @@ class ConsumerConfig(BaseSettings):
     """without it a consumer waits, as confluent-kafka's does, and says for what"""
     metadata_broker_list: values.Text | None = None
     client_id: values.Text = "rdkafka"
-    #: The other keys of TLS and SASL are read in `security.py`; these are judged even where they are not used.
+    #: The other keys of TLS and SASL are read in `tls_and_sasl`; these are judged even where they are not used.
     security_protocol: values.Security = SecurityProtocol.PLAINTEXT
     enable_ssl_certificate_verification: values.Bool = True
     ssl_endpoint_identification_algorithm: values.Identification = True
@@ -282,7 +261,7 @@ class ConsumerConfig(BaseSettings):
     def connection_settings(self) -> ConnectionSettings:
         """How the membership's own connections reach the brokers: as the fetcher does."""
         return ConnectionSettings(
-            bootstrap_servers=parse_endpoints(servers_in(self.given), self.security_protocol),
+            bootstrap_servers=values.parse_endpoints(servers_in(self.given), self.security_protocol),
             client_id=self.client_id,
             socket_timeout_s=_seconds(self.socket_timeout_ms),
             connection_setup_timeout_s=_seconds(self.socket_connection_setup_timeout_ms),
@@ -307,7 +286,7 @@ class ConsumerConfig(BaseSettings):
 
     def cluster_config(self) -> dict[str, object]:
         """What another client of librdkafka is made from that is to reach the same brokers in the same way."""
-        return {key: value for key, value in self.given.items() if key.startswith(_OF_THE_CLUSTER)}
+        return {key: value for key, value in self.given.items() if key.startswith(OF_THE_CLUSTER)}
 
     def log_settings(self) -> LogSettings:
         """What librdkafka's keys say of log lines; librdkafka itself refuses what has no meaning."""

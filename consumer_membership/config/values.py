@@ -13,11 +13,11 @@ from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, SkipValidation, ValidationInfo
 
-from consumer_membership.config.blacklist import parse_blacklist
-from consumer_membership.config.pool import parse_pool
+from consumer_membership.config.instance_pool import parse_pool
 from consumer_membership.config.settings import AddressFamily, OffsetReset, SecurityProtocol
 from consumer_membership.config.strategies import parse_strategies
 from consumer_membership.membership.classic.assignor import Assignor
+from consumer_membership.membership.patterns import NotPosixError, translate
 from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 T = TypeVar("T")
@@ -29,6 +29,65 @@ _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
 #: librdkafka reads integers by `strtol` and lets a fraction pass; other trailing text is a mistake in a number.
 _INTEGER = re.compile(r"([+-]?\d+)(\.\d*)?")
+#: The port that librdkafka takes where none is given.
+DEFAULT_PORT = 9092
+_HIGHEST_PORT = 65535
+_ENDPOINT = re.compile(
+    r"(?:(?P<protocol>[A-Za-z_]+)://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s:,/\[\]]+))(?::(?P<port>\d+))?"
+    # What a URL has behind it says nothing. A colon in there would be a port in the wrong place.
+    r"(?:/[^:]*)?"
+)
+
+
+def parse_endpoints(text: str, protocol: SecurityProtocol) -> tuple[tuple[str, int], ...]:
+    """The hosts and ports of `bootstrap.servers`, in its order and without repetition.
+
+    librdkafka reads it as a comma-separated list of `[PROTOCOL://]HOST[:PORT][/PATH]`.
+
+    Raises ValueError for an element that is no endpoint, and for one that asks for another protocol than this one: of
+    such a list librdkafka takes what stands before that element, and says so in its log only.
+    """
+    found: dict[tuple[str, int], None] = {}
+    for element in filter(None, map(str.strip, text.split(","))):
+        match = _ENDPOINT.fullmatch(element)
+        if match is None:
+            raise ValueError(f"{element!r} is not HOST:PORT")
+        if (match["protocol"] or protocol.value).lower() != protocol.value:
+            raise ValueError(
+                f"{element!r} asks for {match['protocol']}, and security.protocol is {protocol.value}; set that to "
+                "what this listener speaks, or leave the prefix out"
+            )
+        port = int(match["port"] or DEFAULT_PORT)
+        if not 0 < port <= _HIGHEST_PORT:
+            raise ValueError(f"{element!r} has no valid port; give one of 1..{_HIGHEST_PORT}")
+        found[match["v6"] or match["host"], port] = None
+    return tuple(found)
+
+
+def parse_blacklist(value: object) -> tuple[str, ...]:
+    """The patterns of `topic.blacklist` as Python's `re` for whole names: what is as if it did not exist.
+
+    They are librdkafka's patterns with commas between them, but need not begin with `^`: `orders-1` keeps out every
+    topic with that anywhere in its name. Nobody else hears of the list, neither brokers nor other members, so that it
+    is the member who must not ask for those topics.
+
+    Raises:
+        ValueError: one of them is no pattern, or empty: librdkafka would keep out every topic.
+    """
+    # A comma at the end is nobody's pattern, there as well.
+    texts = str(value).removesuffix(",").split(",")
+    return tuple(_for_members(text) for text in texts) if str(value) else ()
+
+
+def _for_members(text: str) -> str:
+    if not text:
+        raise ValueError("an empty pattern in the list is in every topic's name; remove the comma that is too many")
+    try:
+        pattern = translate(text)
+    except NotPosixError as refused:
+        words = f'Failed to parse pattern "{text}": {refused}; write POSIX extended regular expressions'
+        raise ValueError(words) from refused
+    return pattern.member or ""
 
 
 def _key(info: ValidationInfo) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from consumer_membership.admin import GroupAdmin, arguments
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
-from tests.test_text import ANY_TEXT, is_taken_by_c
+from tests.support.texts import ANY_TEXT, is_taken_by_c
 
 #: Nobody listens there: what is asked at all ends as a TransportError.
 NOBODY: dict[str, object] = {"bootstrap.servers": "127.0.0.1:1"}

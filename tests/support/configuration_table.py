@@ -14,8 +14,9 @@ from enum import Enum
 from pathlib import Path
 
 import consumer_membership
-from consumer_membership.config.model import FETCHER_DEFAULTS, ConsumerConfig
-from consumer_membership.config.protocol import CLASSIC_HEARTBEAT_MS
+from consumer_membership.config.group_protocol import CLASSIC_HEARTBEAT_MS
+from consumer_membership.config.keys import FETCHER_DEFAULTS
+from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
 
 DOCUMENT = Path(consumer_membership.__file__).parent / "docs" / "configuration.md"

@@ -17,8 +17,7 @@ from time import monotonic
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
 
-from consumer_membership.config.contradictions import shown
-from consumer_membership.config.keys import guess
+from consumer_membership.config.keys import guess, shown
 from consumer_membership.config.tokens import SharedTokens
 from consumer_membership.errors import AuthenticationError, ConfigurationError
 

@@ -1,8 +1,7 @@
-"""Keys and values that Kafka or librdkafka could not take are refused by name, from the program and the environment."""
+"""Keys and values that Kafka or librdkafka could not take are refused by name."""
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
 import pytest
@@ -10,20 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_membership.config import ConsumerConfig
-from consumer_membership.config.keys import KEYS, guess
+from consumer_membership.config.keys import KEYS
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
 from consumer_membership.membership.classic.assignors import RangeAssignor
-from tests.test_text import ANY_TEXT, is_taken_by_c
-
-LEAST: dict[str, object] = {"bootstrap.servers": "broker:9092", "group.id": "orders"}
-PREFIX = "CONSUMER_MEMBERSHIP_"
-
-
-def refused(config: dict[str, object]) -> ConfigurationError:
-    """The refusal of the least configuration with these keys on top."""
-    with pytest.raises(ConfigurationError) as caught:
-        ConsumerConfig.from_mapping({**LEAST, **config})
-    return caught.value
+from tests.config.builders import LEAST, refusal_of
+from tests.support.texts import ANY_TEXT, is_taken_by_c
 
 
 @pytest.mark.parametrize("text", ["a\ud800", "a\0b"])
@@ -48,7 +38,7 @@ def refused(config: dict[str, object]) -> ConfigurationError:
 )
 def test_value_that_c_cannot_take_is_refused_by_its_key(key: str, text: str) -> None:
     """The value is shown with escapes."""
-    error = refused({key: text})
+    error = refusal_of({key: text})
     assert error.key == key
     assert ascii(text)[1:-1] in str(error)
 
@@ -57,7 +47,7 @@ def test_value_that_c_cannot_take_is_refused_by_its_key(key: str, text: str) -> 
 @pytest.mark.parametrize("text", ["pass\ud800word", "pass\0word"])
 def test_secret_is_not_shown(key: str, text: str) -> None:
     """Neither in the words, nor in what the error holds, nor in what led to it."""
-    error: BaseException | None = refused({key: text})
+    error: BaseException | None = refusal_of({key: text})
     assert error is not None
     assert f"{key}='***': it " in str(error)
     while error is not None:
@@ -72,7 +62,7 @@ def test_value_is_taken_where_c_takes_it(key: str, text: str) -> None:
     if is_taken_by_c(text):
         assert ConsumerConfig.from_mapping({**LEAST, key: text}).given[key] == text
     else:
-        assert refused({key: text}).key == key
+        assert refusal_of({key: text}).key == key
 
 
 @pytest.mark.parametrize(
@@ -89,7 +79,7 @@ def test_value_is_taken_where_c_takes_it(key: str, text: str) -> None:
 def test_text_of_a_request_has_its_bound(key: str, longest: int) -> None:
     """In bytes of UTF-8; the refusal names key, length and bound, and not all of the text."""
     assert ConsumerConfig.from_mapping({**LEAST, key: "x" * longest}).given[key] == "x" * longest
-    error = refused({key: "é" * 20_000})
+    error = refusal_of({key: "é" * 20_000})
     assert error.key == key
     assert f"it has 40000 bytes of UTF-8, and Kafka has room for {longest}" in str(error)
     assert len(str(error)) < 300
@@ -98,7 +88,7 @@ def test_text_of_a_request_has_its_bound(key: str, longest: int) -> None:
 @pytest.mark.parametrize("pool", [["orders-1", "a" * 32_731], f"orders-1,{'a' * 32_731}", ["a\ud800"], ["a\0"]])
 def test_pool_has_ids_that_can_be(pool: object) -> None:
     """Each id of a pool is an instance id."""
-    error = refused({"group.instance.id.pool": pool})
+    error = refusal_of({"group.instance.id.pool": pool})
     assert "cannot be: it " in str(error)
     assert len(error.remedy) < 300
 
@@ -111,7 +101,7 @@ def test_name_of_an_own_assignor_can_be_told(name: str) -> None:
         pass
 
     Mine.name = name  # type: ignore[misc, method-assign, assignment]  # a constant of the built-in one
-    error = refused({"partition.assignment.strategy": [Mine()]})
+    error = refusal_of({"partition.assignment.strategy": [Mine()]})
     assert "the assignor Mine cannot have the name" in str(error)
 
 
@@ -135,7 +125,7 @@ def test_assignor_that_cannot_be_made_is_refused() -> None:
         ("this:that:other", "cannot be imported: AttributeError: "),
         ("tests.no_such_module:Name", "cannot be imported: ModuleNotFoundError: "),
     ):
-        assert words in str(refused({"partition.assignment.strategy": [assignor]}))
+        assert words in str(refusal_of({"partition.assignment.strategy": [assignor]}))
 
 
 @pytest.mark.parametrize(
@@ -210,78 +200,5 @@ def test_any_configuration_is_taken_or_refused_by_a_key(config: dict[str, object
 
 def test_long_value_is_not_shown_whole() -> None:
     """A certificate given under the wrong key, for instance."""
-    error = refused({"partition.assignment.strategy": ["x" * 100_000]})
+    error = refusal_of({"partition.assignment.strategy": ["x" * 100_000]})
     assert len(str(error)) - len(error.remedy) < 300
-
-
-# ---- the environment -------------------------------------------------------------------------------------------------
-
-
-def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes) -> ConfigurationError:
-    """The refusal of the least configuration where this variable is set."""
-    # As Python finds it where the system has such bytes.
-    monkeypatch.setenv(os.fsdecode(variable), os.fsdecode(value))
-    return refused({})
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "key", "words"),
-    [
-        (b"CLIENT_ID", b"a\xff", "client.id", "it is not UTF-8 ('\\udcff' at position 1)"),
-        (b"GROUP_INSTANCE_ID", b"", "group.instance.id", "it must not be empty"),
-        (b"GROUP_INSTANCE_ID", b"x" * 40_000, "group.instance.id", "it has 40000 bytes of UTF-8"),
-        (b"SESSION_TIMEOUT_MS", b"soon", "session.timeout.ms", "expected an integer"),
-        (b"GROUP_PROTOCOL", b"newest", "group.protocol", "expected one of auto, consumer, classic"),
-        (b"SASL_MECHANISM", b"A B", "sasl.mechanism", "give one of PLAIN"),
-        (b"group_instance_id", b"", "group.instance.id", "it must not be empty"),
-        (b"A\xff", b"x", "a\\udcff", "it is not UTF-8"),
-        (b"LOGGER", b"x", "logger", "a logger cannot come from an environment variable; give it in the program"),
-        (b"DEFAULT_TOPIC_CONFIG", b"x", "default.topic.config", "a dict of further keys cannot come from"),
-        (b"ERROR_CB", b"x", "error.cb", "error_cb cannot come from an environment variable"),
-        (b"ON_COMMIT", b"x", "on.commit", "on_commit cannot come from an environment variable"),
-    ],
-)
-def test_refusal_names_the_variable(
-    monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes, key: str, words: str
-) -> None:
-    """And the remedy that only the environment has."""
-    error = from_environment(monkeypatch, PREFIX.encode() + variable, value)
-    shown = (PREFIX + variable.decode(errors="surrogateescape")).encode(errors="backslashreplace").decode()
-    assert error.key == key
-    assert words in str(error)
-    assert f"it comes from the environment variable {shown}; change it, or unset it" in str(error)
-
-
-def test_secret_of_the_environment_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only its variable."""
-    error = from_environment(monkeypatch, b"CONSUMER_MEMBERSHIP_SASL_PASSWORD", b"geheim\xff")
-    assert "geheim" not in str(error)
-    assert "CONSUMER_MEMBERSHIP_SASL_PASSWORD" in str(error)
-
-
-def test_value_of_the_program_is_not_blamed_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the program gives wins."""
-    monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "fine")
-    assert "environment" not in str(refused({"group.instance.id": "a\0"}))
-
-
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [
-        ("home", "no key resembles it; remove it"),
-        ("group.ids", "did you mean group.id?"),
-        ("boostrap.servers", "did you mean bootstrap.servers?"),
-        ("GROUP_INSTANCE_ID", "did you mean group.instance.id?"),
-        ("log.level", "did you mean log_level?"),
-        ("group.instance.pool", "did you mean group.instance.id.pool?"),
-    ],
-)
-def test_unknown_key_is_guessed(key: str, said: str) -> None:
-    """Where one is near enough."""
-    assert guess(key) == said
-
-
-def test_every_key_of_the_configuration_can_be_guessed() -> None:
-    """The table lacks none that this package reads."""
-    read = {field.alias for field in ConsumerConfig.model_fields.values()} - {"given"}
-    assert read <= set(KEYS)

@@ -9,27 +9,12 @@ from consumer_membership.config import (
     ConnectionSettings,
     ConsumerConfig,
     OffsetReset,
-    SecurityProtocol,
     StartSettings,
 )
-from consumer_membership.config.endpoints import parse_endpoints
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import ConflictPolicy
-
-LEAST: dict[str, object] = {"bootstrap.servers": "broker:9092", "group.id": "orders"}
-
-
-def refused(**keys: object) -> ConfigurationError:
-    """The refusal of the least configuration with these keys on top (underscores for dots)."""
-    with pytest.raises(ConfigurationError) as caught:
-        ConsumerConfig.from_mapping({**LEAST, **{key.replace("_", "."): value for key, value in keys.items()}})
-    return caught.value
-
-
-def accepted(**keys: object) -> ConsumerConfig:
-    """The least configuration with these keys on top."""
-    return ConsumerConfig.from_mapping({**LEAST, **{key.replace("_", "."): value for key, value in keys.items()}})
+from tests.config.builders import LEAST, accepted, refused
 
 
 def test_least_configuration_has_the_documented_defaults() -> None:
@@ -138,29 +123,6 @@ def test_fetch_settings_of_the_user_win() -> None:
     """The tuned defaults are defaults."""
     config = accepted(fetch_queue_backoff_ms=1000, fetch_wait_max_ms=500).fetcher_config()
     assert (config["fetch.queue.backoff.ms"], config["fetch.wait.max.ms"]) == (1000, 500)
-
-
-@pytest.mark.parametrize(("given", "meant"), [(True, True), ("TRUE", True), (1, True), ("t", True), ("0", False)])
-def test_booleans_are_read_as_librdkafka_reads_them(given: object, meant: object) -> None:
-    """Values go through str(), so True, "TRUE" and 1 are the same."""
-    assert accepted(enable_auto_commit=given).enable_auto_commit is meant
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("smallest", OffsetReset.EARLIEST),
-        ("EARLIEST", OffsetReset.EARLIEST),
-        ("beginning", OffsetReset.EARLIEST),
-        ("largest", OffsetReset.LATEST),
-        ("latest", OffsetReset.LATEST),
-        ("end", OffsetReset.LATEST),
-        ("error", OffsetReset.ERROR),
-    ],
-)
-def test_offset_reset_knows_all_words_of_librdkafka(given: str, meant: OffsetReset) -> None:
-    """Old and new words mean the same three things."""
-    assert accepted(auto_offset_reset=given).start_settings().reset is meant
 
 
 @pytest.mark.parametrize(
@@ -287,60 +249,6 @@ def test_both_names_of_the_bootstrap_list_are_read() -> None:
     """bootstrap.servers and metadata.broker.list are one list."""
     config = ConsumerConfig.from_mapping({"metadata.broker.list": "b", "bootstrap.servers": "a:1,a:1", "group.id": "g"})
     assert config.connection_settings().bootstrap_servers == (("a", 1), ("b", 9092))
-
-
-@pytest.mark.parametrize(
-    ("text", "endpoints"),
-    [
-        ("a", (("a", 9092),)),
-        ("PLAINTEXT://a:1, b:2,", (("a", 1), ("b", 2))),
-        ("[::1]:5,10.0.0.1", (("::1", 5), ("10.0.0.1", 9092))),
-        ("a:1/,PLAINTEXT://b:2/path/to,c/", (("a", 1), ("b", 2), ("c", 9092))),
-        ("", ()),
-    ],
-)
-def test_endpoints_are_read_as_librdkafka_reads_them(text: str, endpoints: object) -> None:
-    """Protocol and port may be left out, an IPv6 address stands in brackets, a path says nothing."""
-    assert parse_endpoints(text, SecurityProtocol.PLAINTEXT) == endpoints
-
-
-# ---- instance ids ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "ids"),
-    [
-        ("orders-{0..3}", ("orders-0", "orders-1", "orders-2", "orders-3")),
-        ("a-{08..10}-z", ("a-08-z", "a-09-z", "a-10-z")),
-        ("r{1..2}-s{0..1}", ("r1-s0", "r1-s1", "r2-s0", "r2-s1")),
-        ("one, two,x-{0..1}", ("one", "two", "x-0", "x-1")),
-        (["one", "two-{0..1}"], ("one", "two-0", "two-1")),
-    ],
-)
-def test_pool_of_instance_ids_is_expanded(given: object, ids: tuple[str, ...]) -> None:
-    """A range as in a shell, names with commas between them, or a list."""
-    assert accepted(group_instance_id_pool=given).member_settings().instance_pool == ids
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("", "empty id"),
-        ("a,,b", "empty id"),
-        ([], "no id"),
-        (7, "list of names"),
-        (["a", 7], "list of names"),
-        ("a-{3..1}", "runs backwards"),
-        ("a-{x}", "no range"),
-        ("a-{0..20000}", "more than 10000 ids"),
-        ("a,b,a", "names 'a' twice"),
-    ],
-)
-def test_pool_that_cannot_work_is_refused(given: object, words: str) -> None:
-    """Key, value, remedy."""
-    refusal = refused(group_instance_id_pool=given)
-    assert (refusal.key, refusal.value) == ("group.instance.id.pool", given)
-    assert words in str(refusal)
 
 
 def test_conflict_policy_depends_on_where_the_id_comes_from() -> None:

@@ -55,7 +55,7 @@ class Deaf(FirstTakesAll):
     on_assignment = "later"
 
 
-HERE = "tests.test_config_protocol"
+HERE = __name__
 POOL = {"group.instance.id.pool": "a,b"}
 WAIT = {"group.instance.id": "a", "group.instance.id.conflict.policy": "wait"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from consumer_membership.config.blacklist import KEY as BLACKLIST
 from consumer_membership.config.strategies import is_own, remote_assignor
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
@@ -28,7 +27,7 @@ _NEVER_MS = 86_400_000
 
 _STRATEGY, _SESSION, _HEARTBEAT = "partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"
 _POOL, _POLICY, _REMOTE = "group.instance.id.pool", "group.instance.id.conflict.policy", "group.remote.assignor"
-_POLL = "max.poll.interval.ms"
+_POLL, _BLACKLIST = "max.poll.interval.ms", "topic.blacklist"
 
 
 def protocol_settings(
@@ -84,8 +83,8 @@ def _fitting(
         return (_CLASSIC,), f"group.protocol=auto; the assignor {own!r} of {_STRATEGY} runs in classic groups only"
     if needy is not None:
         return (_CONSUMER,), f"group.protocol=auto; {needy} works in groups of the consumer protocol only"
-    if given.get(BLACKLIST):
-        words = f"brokers, which assign what matches a pattern, cannot be told of {BLACKLIST}"
+    if given.get(_BLACKLIST):
+        words = f"brokers, which assign what matches a pattern, cannot be told of {_BLACKLIST}"
         return (_CLASSIC,), f"group.protocol=auto; {words}"
     return wanted, "group.protocol=auto"
 
@@ -96,8 +95,8 @@ def _alternative(given: Mapping[str, object], wanted: tuple[GroupProtocol, ...],
     if wanted == (_CLASSIC,) or (len(wanted) > 1 and _needs_consumer(given) is None):
         own = next((assignor.name for assignor in strategies if is_own(assignor)), None)
         left_out = f"leave the assignor {own!r} out of {_STRATEGY}, which runs in classic groups only" if own else ""
-        if own is None and given.get(BLACKLIST):
-            left_out = f"leave {BLACKLIST}={_shown(given[BLACKLIST])} out, of which brokers cannot be told"
+        if own is None and given.get(_BLACKLIST):
+            left_out = f"leave {_BLACKLIST}={_shown(given[_BLACKLIST])} out, of which brokers cannot be told"
         return _joined(left_out, auto, "to have the consumer protocol where the group is of that")
     needy = _needs_consumer(given)
     left_out = (

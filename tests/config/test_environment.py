@@ -1,0 +1,59 @@
+"""The configuration from environment variables: a refusal names the variable."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from consumer_membership.config.environment import PREFIX
+from consumer_membership.errors import ConfigurationError
+from tests.config.builders import refusal_of
+
+
+def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes) -> ConfigurationError:
+    """The refusal of the least configuration where this variable is set."""
+    # As Python finds it where the system has such bytes.
+    monkeypatch.setenv(os.fsdecode(variable), os.fsdecode(value))
+    return refusal_of({})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "key", "words"),
+    [
+        (b"CLIENT_ID", b"a\xff", "client.id", "it is not UTF-8 ('\\udcff' at position 1)"),
+        (b"GROUP_INSTANCE_ID", b"", "group.instance.id", "it must not be empty"),
+        (b"GROUP_INSTANCE_ID", b"x" * 40_000, "group.instance.id", "it has 40000 bytes of UTF-8"),
+        (b"SESSION_TIMEOUT_MS", b"soon", "session.timeout.ms", "expected an integer"),
+        (b"GROUP_PROTOCOL", b"newest", "group.protocol", "expected one of auto, consumer, classic"),
+        (b"SASL_MECHANISM", b"A B", "sasl.mechanism", "give one of PLAIN"),
+        (b"group_instance_id", b"", "group.instance.id", "it must not be empty"),
+        (b"A\xff", b"x", "a\\udcff", "it is not UTF-8"),
+        (b"LOGGER", b"x", "logger", "a logger cannot come from an environment variable; give it in the program"),
+        (b"DEFAULT_TOPIC_CONFIG", b"x", "default.topic.config", "a dict of further keys cannot come from"),
+        (b"ERROR_CB", b"x", "error.cb", "error_cb cannot come from an environment variable"),
+        (b"ON_COMMIT", b"x", "on.commit", "on_commit cannot come from an environment variable"),
+    ],
+)
+def test_refusal_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: bytes, value: bytes, key: str, words: str
+) -> None:
+    """And the remedy that only the environment has."""
+    error = from_environment(monkeypatch, PREFIX.encode() + variable, value)
+    shown = (PREFIX + variable.decode(errors="surrogateescape")).encode(errors="backslashreplace").decode()
+    assert error.key == key
+    assert words in str(error)
+    assert f"it comes from the environment variable {shown}; change it, or unset it" in str(error)
+
+
+def test_secret_of_the_environment_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its variable."""
+    error = from_environment(monkeypatch, b"CONSUMER_MEMBERSHIP_SASL_PASSWORD", b"geheim\xff")
+    assert "geheim" not in str(error)
+    assert "CONSUMER_MEMBERSHIP_SASL_PASSWORD" in str(error)
+
+
+def test_value_of_the_program_is_not_blamed_on_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the program gives wins."""
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID", "fine")
+    assert "environment" not in str(refusal_of({"group.instance.id": "a\0"}))

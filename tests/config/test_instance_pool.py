@@ -1,0 +1,43 @@
+"""`group.instance.id.pool`: the ids from which members claim one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.config.builders import accepted, refused
+
+
+@pytest.mark.parametrize(
+    ("given", "ids"),
+    [
+        ("orders-{0..3}", ("orders-0", "orders-1", "orders-2", "orders-3")),
+        ("a-{08..10}-z", ("a-08-z", "a-09-z", "a-10-z")),
+        ("r{1..2}-s{0..1}", ("r1-s0", "r1-s1", "r2-s0", "r2-s1")),
+        ("one, two,x-{0..1}", ("one", "two", "x-0", "x-1")),
+        (["one", "two-{0..1}"], ("one", "two-0", "two-1")),
+    ],
+)
+def test_pool_of_instance_ids_is_expanded(given: object, ids: tuple[str, ...]) -> None:
+    """A range as in a shell, names with commas between them, or a list."""
+    assert accepted(group_instance_id_pool=given).member_settings().instance_pool == ids
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("", "empty id"),
+        ("a,,b", "empty id"),
+        ([], "no id"),
+        (7, "list of names"),
+        (["a", 7], "list of names"),
+        ("a-{3..1}", "runs backwards"),
+        ("a-{x}", "no range"),
+        ("a-{0..20000}", "more than 10000 ids"),
+        ("a,b,a", "names 'a' twice"),
+    ],
+)
+def test_pool_that_cannot_work_is_refused(given: object, words: str) -> None:
+    """Key, value, remedy."""
+    refusal = refused(group_instance_id_pool=given)
+    assert (refusal.key, refusal.value) == ("group.instance.id.pool", given)
+    assert words in str(refusal)

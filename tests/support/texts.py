@@ -1,0 +1,18 @@
+"""Any text at all, and whether C takes it."""
+
+from __future__ import annotations
+
+from confluent_kafka import TopicPartition
+from hypothesis import strategies as st
+
+#: All that Python's text can hold, the lone surrogates and NUL too.
+ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=())) | st.text("a\0\udc80\ud800é", max_size=6)
+
+
+def is_taken_by_c(text: str) -> bool:
+    """What confluent-kafka's own argument parser says of it, where it looks at all."""
+    try:
+        TopicPartition("t", 0, 0, text)
+    except ValueError:  # UnicodeEncodeError, or "embedded null character"
+        return False
+    return True
