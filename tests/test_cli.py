@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 import consumer_membership.cli.command as cli
 from consumer_membership import MembershipView, MemberState, __version__
 from consumer_membership.cli import main
-from consumer_membership.cli.consume import ConsumeOptions, consume
+from consumer_membership.cli.consume import ConsumeOptions, consume, json_line, text_line
 from consumer_membership.cli.narration import Narration, named
-from consumer_membership.cli.record_lines import json_line, text_line
 from consumer_membership.demo.run import DemoOptions
 from consumer_membership.devbroker import Way
 from consumer_membership.membership.view import Transition

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from consumer_membership import __version__
-from consumer_membership.cli.asking import Asking
 from consumer_membership.cli.consume import ConsumeOptions, consume
-from consumer_membership.cli.describe import DescribeOptions, describe
-from consumer_membership.cli.removal import RemovalOptions, remove_members
+from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptions, describe, remove_members
 from consumer_membership.demo.brokers import WAYS
 from consumer_membership.demo.run import DemoOptions, run_demo
 from consumer_membership.devbroker import DEFAULT_VERSION, SUPPORTED_VERSIONS, Way
@@ -76,130 +75,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="consumer-membership", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_demo(_command(commands, "demo", "show a group at work on a real broker, and check it", _DEMO))
-    _add_consume(_command(commands, "consume", "print records, and what happens to the membership", _CONSUME))
-    _add_describe(_command(commands, "describe", "show a group, its members and its lag", _DESCRIBE))
-    _add_removal(_command(commands, "remove-members", "remove members from a group", _REMOVE))
-    _add_broker(_command(commands, "broker", "run a real Kafka until Ctrl-C", _BROKER))
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        form = argparse.RawDescriptionHelpFormatter
+        sub = subparsers.add_parser(
+            command.name, help=command.summary, description=command.description, formatter_class=form
+        )
+        for argument in command.arguments:
+            sub.add_argument(*argument.flags.split(), **argument.how)
+        either = sub.add_mutually_exclusive_group() if command.either else sub
+        for argument in command.either:
+            either.add_argument(*argument.flags.split(), **argument.how)
+        sub.set_defaults(run=command.run, parser=sub, bootstrap_servers=os.environ.get("KAFKA_BOOTSTRAP_SERVERS"))
     return parser
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, description: str
-) -> argparse.ArgumentParser:
-    return commands.add_parser(
-        name, help=summary, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-
-
-def _add_demo(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--version", choices=SUPPORTED_VERSIONS, metavar="V", help=f"Kafka's version (default {DEFAULT_VERSION})")
-    add("--partitions", type=_at_least(3, int), default=12, metavar="N", help="of the topic (default %(default)s)")
-    add("--rate", type=_at_least(1, int), default=2_000, metavar="R", help="records per second (default %(default)s)")
-    add(
-        "--seconds",
-        type=_at_least(0, float),
-        default=3.0,
-        metavar="S",
-        help="to look at each step's result (default 3)",
-    )
-    add("--way", choices=WAYS, help="where the broker comes from (default: the first of these that can be had)")
-    add("--plain", action="store_true", help="lines instead of the live table, as when stdout is no terminal")
-    parser.set_defaults(run=_demo)
-
-
-def _add_group(parser: argparse.ArgumentParser) -> None:
-    """Which group, of which cluster, and how to get there."""
-    add = parser.add_argument
-    servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
-    add(
-        "-b",
-        "--bootstrap-servers",
-        default=servers,
-        type=_text,
-        metavar="HOST:PORT",
-        help="several with commas (default: $KAFKA_BOOTSTRAP_SERVERS)",
-    )
-    add("-g", "--group", required=True, type=_text, help="group.id")
-    add(
-        "-c",
-        "--config",
-        action="append",
-        default=[],
-        type=_key_and_value,
-        metavar="KEY=VALUE",
-        help="any other configuration key; may be repeated",
-    )
-
-
-def _add_consume(parser: argparse.ArgumentParser) -> None:
-    _add_group(parser)
-    add = parser.add_argument
-    help_of_topic = "a name, or a regular expression that begins with ^"
-    add("-t", "--topic", action="append", required=True, type=_text, help=help_of_topic)
-    add("--instance-id", type=_text, metavar="I", help="group.instance.id: be a static member")
-    add("--json", action="store_true", help="one JSON object per record; bytes that are not UTF-8 as base64")
-    add(
-        "--from-beginning",
-        action="store_true",
-        help="begin at the oldest record, where the group has committed nothing",
-    )
-    add("-n", "--max-records", type=_at_least(1, int), metavar="MAX", help="leave after so many records")
-    add("--timeout", type=_at_least(0, float), metavar="S", help="leave after so many seconds without a record")
-    add("-v", "--verbose", action="count", default=0, help="the log on stderr too; twice: heartbeats as well")
-    parser.set_defaults(run=_consume)
-
-
-def _add_asking(parser: argparse.ArgumentParser) -> None:
-    _add_group(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
-    parser.add_argument(
-        "--timeout",
-        type=_at_least(0.001, float),
-        metavar="S",
-        help="seconds for it all, attempts included (default 30)",
-    )
-
-
-def _add_describe(parser: argparse.ArgumentParser) -> None:
-    _add_asking(parser)
-    part = parser.add_mutually_exclusive_group()
-    part.add_argument("--members", action="store_true", help="the members only; asks for no offsets")
-    part.add_argument("--offsets", action="store_true", help="the partitions only: committed, end, lag, owner")
-    parser.set_defaults(run=_describe)
-
-
-def _add_removal(parser: argparse.ArgumentParser) -> None:
-    _add_asking(parser)
-    add = parser.add_argument
-    add(
-        "--instance-id", action="append", default=[], type=_text, metavar="I", help="a static member's; may be repeated"
-    )
-    add("--member-id", action="append", default=[], type=_text, metavar="M", help="of any member; may be repeated")
-    add("--all", action="store_true", help="every member")
-    add("--dry-run", action="store_true", help="remove nobody, show who is meant")
-    add("--reason", type=_text, metavar="TEXT", help="for the coordinator's log")
-    parser.set_defaults(run=lambda options: _remove_members(options, parser))
-
-
-def _add_broker(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--version", choices=SUPPORTED_VERSIONS, metavar="V", help=f"{', '.join(SUPPORTED_VERSIONS)}")
-    add("--nodes", type=_at_least(1, int), metavar="N", help="how many nodes (default 1)")
-    add("--port", type=_at_least(1, int), metavar="P", help="the first node's port (default: free ones)")
-    add("--way", choices=[way.value for way in Way], help="default: the first of these that can be had")
-    add(
-        "-p",
-        "--property",
-        action="append",
-        default=[],
-        type=_key_and_value,
-        metavar="KEY=VALUE",
-        help="a broker property; may be repeated",
-    )
-    parser.set_defaults(run=_broker)
+# ---- what each command runs -----------------------------------------------------------------------------------------
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -232,12 +123,12 @@ def _describe(options: argparse.Namespace) -> int:
     return describe(chosen, sys.stdout, sys.stderr)
 
 
-def _remove_members(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def _remove_members(options: argparse.Namespace) -> int:
     named = bool(options.instance_id or options.member_id)
     if options.all and named:
-        parser.error("argument --all: not allowed with --instance-id or --member-id")
+        options.parser.error("argument --all: not allowed with --instance-id or --member-id")
     if not options.all and not named:
-        parser.error("one of the arguments --instance-id --member-id --all is required")
+        options.parser.error("one of the arguments --instance-id --member-id --all is required")
     chosen = RemovalOptions(
         asking=_asking(options),
         instance_ids=tuple(options.instance_id),
@@ -307,3 +198,130 @@ def _at_least(least: _Number, kind: type[_Number]) -> Callable[[str], _Number]:
         return value
 
     return number
+
+
+# ---- the commands and their arguments -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """What `add_argument` is told."""
+
+    flags: str
+    how: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A subcommand; of its `either` one may be given at most."""
+
+    name: str
+    summary: str
+    description: str
+    run: Callable[[argparse.Namespace], int]
+    arguments: tuple[_Argument, ...]
+    either: tuple[_Argument, ...] = ()
+
+
+def _takes(flags: str, metavar: str | None, help_text: str, **how: object) -> _Argument:
+    """An argument with a value, text unless another type is given."""
+    return _Argument(flags, {"metavar": metavar, "help": help_text, "type": _text, **how})
+
+
+def _several(flags: str, metavar: str | None, help_text: str, **how: object) -> _Argument:
+    """An argument that may be repeated."""
+    return _takes(flags, metavar, help_text, action="append", **how)
+
+
+def _flag(flags: str, help_text: str, **how: object) -> _Argument:
+    return _Argument(flags, {"action": "store_true", "help": help_text, **how})
+
+
+_COUNT, _NUMBER = _at_least(1, int), _at_least(0, float)
+_BROKER_WAYS = [way.value for way in Way]
+_HELP_OF_WAY = "where the broker comes from (default: the first of these that can be had)"
+#: Which group, of which cluster, and how to get there.
+_GROUP = (
+    _takes("-b --bootstrap-servers", "HOST:PORT", "several with commas (default: $KAFKA_BOOTSTRAP_SERVERS)"),
+    _takes("-g --group", None, "group.id", required=True),
+    _several(
+        "-c --config", "KEY=VALUE", "any other configuration key; may be repeated", type=_key_and_value, default=[]
+    ),
+)
+_ASKING = (
+    *_GROUP,
+    _flag("--json", "one JSON object instead of tables"),
+    _takes("--timeout", "S", "seconds for it all, attempts included (default 30)", type=_at_least(0.001, float)),
+)
+_COMMANDS = (
+    _Command(
+        "demo",
+        "show a group at work on a real broker, and check it",
+        _DEMO,
+        _demo,
+        (
+            _takes("--version", "V", f"Kafka's version (default {DEFAULT_VERSION})", choices=SUPPORTED_VERSIONS),
+            _takes("--partitions", "N", "of the topic (default %(default)s)", type=_at_least(3, int), default=12),
+            _takes("--rate", "R", "records per second (default %(default)s)", type=_COUNT, default=2_000),
+            _takes("--seconds", "S", "to look at each step's result (default 3)", type=_NUMBER, default=3.0),
+            _takes("--way", None, _HELP_OF_WAY, choices=WAYS),
+            _flag("--plain", "lines instead of the live table, as when stdout is no terminal"),
+        ),
+    ),
+    _Command(
+        "consume",
+        "print records, and what happens to the membership",
+        _CONSUME,
+        _consume,
+        (
+            *_GROUP,
+            _several("-t --topic", None, "a name, or a regular expression that begins with ^", required=True),
+            _takes("--instance-id", "I", "group.instance.id: be a static member"),
+            _flag("--json", "one JSON object per record; bytes that are not UTF-8 as base64"),
+            _flag("--from-beginning", "begin at the oldest record, where the group has committed nothing"),
+            _takes("-n --max-records", "MAX", "leave after so many records", type=_COUNT),
+            _takes("--timeout", "S", "leave after so many seconds without a record", type=_NUMBER),
+            _flag("-v --verbose", "the log on stderr too; twice: heartbeats as well", action="count", default=0),
+        ),
+    ),
+    _Command(
+        "describe",
+        "show a group, its members and its lag",
+        _DESCRIBE,
+        _describe,
+        _ASKING,
+        either=(
+            _flag("--members", "the members only; asks for no offsets"),
+            _flag("--offsets", "the partitions only: committed, end, lag, owner"),
+        ),
+    ),
+    _Command(
+        "remove-members",
+        "remove members from a group",
+        _REMOVE,
+        _remove_members,
+        (
+            *_ASKING,
+            _several("--instance-id", "I", "a static member's; may be repeated", default=[]),
+            _several("--member-id", "M", "of any member; may be repeated", default=[]),
+            _flag("--all", "every member"),
+            _flag("--dry-run", "remove nobody, show who is meant"),
+            _takes("--reason", "TEXT", "for the coordinator's log"),
+        ),
+    ),
+    _Command(
+        "broker",
+        "run a real Kafka until Ctrl-C",
+        _BROKER,
+        _broker,
+        (
+            _takes("--version", "V", ", ".join(SUPPORTED_VERSIONS), choices=SUPPORTED_VERSIONS),
+            _takes("--nodes", "N", "how many nodes (default 1)", type=_COUNT),
+            _takes("--port", "P", "the first node's port (default: free ones)", type=_COUNT),
+            _takes("--way", None, "default: the first of these that can be had", choices=_BROKER_WAYS),
+            _several(
+                "-p --property", "KEY=VALUE", "a broker property; may be repeated", type=_key_and_value, default=[]
+            ),
+        ),
+    ),
+)
