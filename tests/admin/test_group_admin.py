@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -16,6 +15,7 @@ from consumer_membership.errors import (
     UseError,
 )
 from consumer_membership.types import BrokerAddress, GroupProtocol, TopicPartition
+from tests.admin.coordinator import TOPICS, TWO, leaves, scripted
 from tests.runtime.clients import (
     DESCRIBE,
     DESCRIBE_CLASSIC,
@@ -23,49 +23,25 @@ from tests.runtime.clients import (
     LEAVE,
     LIST_OFFSETS,
     PATIENCE_S,
-    answers,
-    asked_partitions,
-    offsets_answer,
     refusal_at_the_end,
 )
-from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, ScriptedBroker, Topic
+from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, ScriptedBroker
 from tests.wire.groups import (
-    TOPIC_ID,
     blob,
     classic_group,
     classic_member,
     consumer_group,
-    consumer_member,
     fetch_answer_v9,
     leave_answer,
 )
 
 NOT_CONSUMER = consumer_group(code=69, message="Group g is not a consumer group.")
-TWO = consumer_group(
-    consumer_member("d", assignment=(0,), target_assignment=(0,)),
-    consumer_member("s", instance_id="i", assignment=(1,), target_assignment=(1,)),
-)
 
 
 def admin(broker: ScriptedBroker, timeout_s: float = PATIENCE_S, **config: object) -> GroupAdmin:
     """An admin of this cluster, with backoffs that a test can wait for."""
     quick = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 10}
     return GroupAdmin({"bootstrap.servers": broker.bootstrap_servers, **quick, **config}, timeout_s=timeout_s)
-
-
-def scripted(**by_api: Callable[[Received], Answer] | Answer) -> Callable[[Received], Answer]:
-    """A coordinator that also leads every partition of `t`, each with 10 records."""
-    group = answers(**by_api)
-
-    def answer(request: Received) -> Answer:
-        if request.api_key == LIST_OFFSETS:
-            return offsets_answer(dict.fromkeys(asked_partitions(request), (10, 0)))
-        return group(request)
-
-    return answer
-
-
-TOPICS: Mapping[str, Topic] = {"t": Topic(TOPIC_ID, (1, 1))}
 
 
 # ---- describe --------------------------------------------------------------------------------------------------------
@@ -188,12 +164,6 @@ def test_broker_that_cannot_be_asked_is_unsupported() -> None:
 def outcomes(broker: ScriptedBroker, **how: object) -> list[RemovalOutcome]:
     """What became of each member."""
     return [one.outcome for one in admin(broker).remove_members("g", **how)]  # type: ignore[arg-type]
-
-
-def leaves(request: Received) -> Answer:
-    """Removes whom it is asked to, except for x."""
-    asked = request.entity.members
-    return leave_answer(*((one.member_id, one.group_instance_id, 25 * (one.member_id == "x")) for one in asked))
 
 
 def test_members_are_removed_in_one_request_each_with_its_result() -> None:

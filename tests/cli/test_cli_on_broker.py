@@ -21,7 +21,7 @@ from tests.support.kafka import create_topic, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 COMMAND = [sys.executable, "-m", "consumer_membership"]
 PARTITIONS = 3
 PATIENCE_S = 40.0

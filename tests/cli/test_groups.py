@@ -1,4 +1,4 @@
-"""`describe` and `remove-members` without a real broker: arguments, tables, JSON, refusals and exit codes."""
+"""`describe` and `remove-members` without a real broker: tables, JSON, refusals and exit codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 
 import pytest
 
-import consumer_membership.cli.command as cli
 from consumer_membership.admin import GroupReport, MemberIdentity, PartitionProgress, Removal, RemovalOutcome
 from consumer_membership.cli import main
 from consumer_membership.cli.groups import (
@@ -28,74 +27,13 @@ from consumer_membership.cli.groups import (
 )
 from consumer_membership.types import BrokerAddress, GroupProtocol
 from tests.admin.builders import group, member, partitions
-from tests.admin.test_group_admin import TOPICS, TWO, leaves, scripted
+from tests.admin.coordinator import TOPICS, TWO, leaves, scripted
 from tests.support.scripted_broker import ScriptedBroker
 from tests.wire.groups import fetch_answer_v9
 
 COMMAND = [sys.executable, "-m", "consumer_membership"]
 ASKING = Asking(config={}, group="g")
 ALL = DescribeOptions(asking=ASKING)
-
-
-# ---- arguments ------------------------------------------------------------------------------------------------------
-
-
-def test_describe_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both tables by default, and either of them alone."""
-    calls: list[DescribeOptions] = []
-    monkeypatch.setattr(cli, "describe", lambda options, *_: calls.append(options) or 0)
-    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "env:1")
-    assert main(["describe", "-g", "g"]) == 0
-    assert (
-        main(["describe", "-g", "g", "-b", "h:1", "-c", "client.id=me", "--json", "--timeout", "2", "--members"]) == 0
-    )
-    assert main(["describe", "-g", "g", "--offsets"]) == 0
-    assert calls == [
-        DescribeOptions(asking=Asking(config={"bootstrap.servers": "env:1"}, group="g")),
-        DescribeOptions(
-            asking=Asking(
-                config={"client.id": "me", "bootstrap.servers": "h:1"}, group="g", is_json=True, timeout_s=2.0
-            ),
-            shows_offsets=False,
-        ),
-        DescribeOptions(asking=Asking(config={"bootstrap.servers": "env:1"}, group="g"), shows_members=False),
-    ]
-
-
-def test_remove_members_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several ids of both kinds, or all; its exit code is the command's."""
-    calls: list[RemovalOptions] = []
-    monkeypatch.setattr(cli, "remove_members", lambda options, *_: calls.append(options) or 1)
-    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
-    words = "-g g --instance-id i --instance-id j --member-id m --dry-run --reason why"
-    assert main(["remove-members", *words.split()]) == 1
-    assert main(["remove-members", "-g", "g", "--all"]) == 1
-    asking = Asking(config={}, group="g")
-    assert calls == [
-        RemovalOptions(asking=asking, instance_ids=("i", "j"), member_ids=("m",), reason="why", is_dry_run=True),
-        RemovalOptions(asking=asking, everyone=True),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        ("describe", "required: -g/--group"),
-        ("describe -g g --members --offsets", "--offsets: not allowed with argument --members"),
-        ("describe -g g --timeout 0", "0 is less than 0.001"),
-        ("describe -g g -c key", "'key' is not KEY=VALUE"),
-        ("remove-members -g g", "one of the arguments --instance-id --member-id --all is required"),
-        ("remove-members -g g --dry-run", "one of the arguments --instance-id --member-id --all is required"),
-        ("remove-members -g g --all --member-id m", "--all: not allowed with --instance-id or --member-id"),
-        ("remove-members --all", "required: -g/--group"),
-    ],
-)
-def test_wrong_arguments_are_named(words: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, and the last line says what is wrong; nothing was asked."""
-    with pytest.raises(SystemExit) as ended:
-        main(words.split())
-    assert ended.value.code == 2
-    assert complaint in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_configuration_that_cannot_work_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,284 @@
+"""The arguments of all commands, the help, and texts that no argument can be."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import consumer_membership.cli.command as cli
+from consumer_membership import __version__
+from consumer_membership.cli import main
+from consumer_membership.cli.consume import ConsumeOptions
+from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptions
+from consumer_membership.demo.run import DemoOptions
+from consumer_membership.devbroker import Way
+
+COMMAND = [sys.executable, "-m", "consumer_membership"]
+
+
+def parsed_consume(monkeypatch: pytest.MonkeyPatch, *words: str) -> ConsumeOptions:
+    """What `consume` is called with for this command line."""
+    calls: list[ConsumeOptions] = []
+    monkeypatch.setattr(cli, "consume", lambda options, *_: calls.append(options) or 0)
+    assert main(["consume", *words]) == 0
+    return calls[0]
+
+
+def test_consume_takes_its_arguments_into_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every option ends in the place that honours it."""
+    words = "-b h:1 -g g -t a -t ^b --instance-id i -c client.rack=r -c x=y=z --json --from-beginning -n 5 --timeout 2"
+    assert parsed_consume(monkeypatch, *words.split()) == ConsumeOptions(
+        topics=("a", "^b"),
+        config={
+            "bootstrap.servers": "h:1",
+            "group.id": "g",
+            "group.instance.id": "i",
+            "auto.offset.reset": "earliest",
+            "client.rack": "r",
+            "x": "y=z",
+        },
+        is_json=True,
+        max_records=5,
+        timeout_s=2.0,
+    )
+
+
+def test_consume_takes_the_broker_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KAFKA_BOOTSTRAP_SERVERS, unless -b or -c names one."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "env:1")
+    words = ("-g", "g", "-t", "t")
+    assert parsed_consume(monkeypatch, *words).config["bootstrap.servers"] == "env:1"
+    assert parsed_consume(monkeypatch, *words, "-b", "b:1").config["bootstrap.servers"] == "b:1"
+    assert parsed_consume(monkeypatch, *words, "-c", "bootstrap.servers=c:1").config["bootstrap.servers"] == "c:1"
+
+
+def test_demo_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they are, and its defaults."""
+    calls: list[DemoOptions] = []
+    monkeypatch.setattr(cli, "run_demo", lambda options, _: calls.append(options) or 1)
+    words = "--version 4.0.0 --partitions 24 --rate 9 --seconds 1.5 --way mock --plain"
+    assert main(["demo"]) == 1
+    assert main(["demo", *words.split()]) == 1
+    assert calls == [
+        DemoOptions(),
+        DemoOptions(way="mock", version="4.0.0", partitions=24, rate=9, hold_s=1.5, is_plain=True),
+    ]
+
+
+def test_broker_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exit code is the command's."""
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(cli, "run_foreground", lambda *words, **named: calls.append((*words[:3], named)) or 7)
+    words = "--version 4.1.1 --nodes 3 --port 9092 --way jvm -p a.b=c -p d="
+    assert main(["broker", *words.split()]) == 7
+    assert calls == [("4.1.1", 3, {"a.b": "c", "d": ""}, {"port": 9092, "way": Way.JVM})]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("", "required: COMMAND"),
+        ("consume -t t", "required: -g/--group"),
+        ("consume -g g", "required: -t/--topic"),
+        ("consume -g g -t t -c key", "'key' is not KEY=VALUE"),
+        ("consume -g g -t t -c =value", "'=value' is not KEY=VALUE"),
+        ("consume -g g -t t -n 0", "0 is less than 1"),
+        ("consume -g g -t t -n many", "'many' is not a number"),
+        ("consume -g g -t t --timeout -1", "expected one argument|less than 0"),
+        ("demo --partitions 2", "2 is less than 3"),
+        ("demo --version 3.9.0", "invalid choice: '3.9.0'"),
+        ("demo --way magic", "invalid choice: 'magic'"),
+        ("broker --nodes 0", "0 is less than 1"),
+    ],
+)
+def test_wrong_arguments_are_named(words: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, and the last line says what is wrong."""
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    assert re.search(complaint, capsys.readouterr().err.splitlines()[-1])
+
+
+def test_help_fits_a_terminal_and_names_every_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a new user sees first."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (["--help"], ["demo", "--help"], ["consume", "--help"], ["broker", "--help"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        shown = capsys.readouterr().out
+        assert max(map(len, shown.splitlines())) <= 80
+        if words == ["--help"]:
+            assert all(command in shown for command in ("demo", "consume", "broker"))
+
+
+@pytest.mark.slow
+def test_module_is_the_command() -> None:
+    """`python -m consumer_membership --version`."""
+    asked = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True)
+    assert asked.stdout == f"consumer-membership {__version__}\n"
+
+
+# ---- describe and remove-members ------------------------------------------------------------------------------------
+
+
+def test_describe_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both tables by default, and either of them alone."""
+    calls: list[DescribeOptions] = []
+    monkeypatch.setattr(cli, "describe", lambda options, *_: calls.append(options) or 0)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "env:1")
+    assert main(["describe", "-g", "g"]) == 0
+    assert (
+        main(["describe", "-g", "g", "-b", "h:1", "-c", "client.id=me", "--json", "--timeout", "2", "--members"]) == 0
+    )
+    assert main(["describe", "-g", "g", "--offsets"]) == 0
+    assert calls == [
+        DescribeOptions(asking=Asking(config={"bootstrap.servers": "env:1"}, group="g")),
+        DescribeOptions(
+            asking=Asking(
+                config={"client.id": "me", "bootstrap.servers": "h:1"}, group="g", is_json=True, timeout_s=2.0
+            ),
+            shows_offsets=False,
+        ),
+        DescribeOptions(asking=Asking(config={"bootstrap.servers": "env:1"}, group="g"), shows_members=False),
+    ]
+
+
+def test_remove_members_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several ids of both kinds, or all; its exit code is the command's."""
+    calls: list[RemovalOptions] = []
+    monkeypatch.setattr(cli, "remove_members", lambda options, *_: calls.append(options) or 1)
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    words = "-g g --instance-id i --instance-id j --member-id m --dry-run --reason why"
+    assert main(["remove-members", *words.split()]) == 1
+    assert main(["remove-members", "-g", "g", "--all"]) == 1
+    asking = Asking(config={}, group="g")
+    assert calls == [
+        RemovalOptions(asking=asking, instance_ids=("i", "j"), member_ids=("m",), reason="why", is_dry_run=True),
+        RemovalOptions(asking=asking, everyone=True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("describe", "required: -g/--group"),
+        ("describe -g g --members --offsets", "--offsets: not allowed with argument --members"),
+        ("describe -g g --timeout 0", "0 is less than 0.001"),
+        ("describe -g g -c key", "'key' is not KEY=VALUE"),
+        ("remove-members -g g", "one of the arguments --instance-id --member-id --all is required"),
+        ("remove-members -g g --dry-run", "one of the arguments --instance-id --member-id --all is required"),
+        ("remove-members -g g --all --member-id m", "--all: not allowed with --instance-id or --member-id"),
+        ("remove-members --all", "required: -g/--group"),
+    ],
+)
+def test_wrong_arguments_of_a_question_are_named(
+    words: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, and the last line says what is wrong; nothing was asked."""
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err.splitlines()[-1]
+
+
+# ---- texts ----------------------------------------------------------------------------------------------------------
+
+
+#: As Python decodes an argument of such bytes.
+BAD = os.fsdecode(b"a\xff")
+GROUP = ("-b", "127.0.0.1:1", "-g", "g")
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What the command line says of these arguments before it exits with 2."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "argument"),
+    [
+        (("consume", "-b", "h:1", "-t", "t", "-g", BAD), "-g/--group"),
+        (("consume", "-b", BAD, "-t", "t", "-g", "g"), "-b/--bootstrap-servers"),
+        (("consume", *GROUP, "-t", BAD), "-t/--topic"),
+        (("consume", *GROUP, "-t", "t", "--instance-id", BAD), "--instance-id"),
+        (("consume", *GROUP, "-t", "t", "-c", f"client.id={BAD}"), "-c/--config"),
+        (("consume", *GROUP, "-t", "t", "-c", f"{BAD}=x"), "-c/--config"),
+        (("describe", "-b", "h:1", "-g", BAD), "-g/--group"),
+        (("describe", *GROUP, "-c", f"sasl.password={BAD}"), "-c/--config"),
+        (("remove-members", *GROUP, "--member-id", BAD), "--member-id"),
+        (("remove-members", *GROUP, "--instance-id", "fine", "--instance-id", BAD), "--instance-id"),
+        (("remove-members", *GROUP, "--all", "--reason", BAD), "--reason"),
+        (("broker", "-p", f"a={BAD}"), "-p/--property"),
+    ],
+)
+def test_stray_byte_is_one_line_that_names_the_argument(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], argument: str
+) -> None:
+    """Instead of a traceback, or of a process that aborts."""
+    said = complaint(capsys, *words)
+    assert f"error: argument {argument}: " in said
+    assert "it is not UTF-8" in said
+    assert said.isascii()
+
+
+def test_value_of_a_key_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be a password."""
+    said = complaint(capsys, "describe", *GROUP, "-c", f"sasl.password=geheim{BAD}")
+    assert "argument -c/--config: 'sasl.password' cannot be set so: it is not UTF-8: " in said
+    assert "geheim" not in said
+
+
+def test_servers_of_the_environment_are_held_to_it_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stand in for an argument."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", BAD)
+    assert "argument -b/--bootstrap-servers: 'a\\udcff' " in complaint(capsys, "describe", "-g", "g")
+
+
+@pytest.mark.parametrize("command", [("describe",), ("consume", "-t", "t"), ("remove-members", "--all")])
+def test_group_that_is_too_long_is_told_so(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    """With the bound, and not all of it."""
+    said = complaint(capsys, *command, "-b", "127.0.0.1:1", "-g", "g" * 40_000)
+    assert "it has 40000 bytes of UTF-8, and Kafka has room for 32767" in said
+    assert len(said) < 1500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [("consume", b"CONSUMER_MEMBERSHIP_HOME"), ("describe", b"CONSUMER_MEMBERSHIP_CLIENT_ID")],
+)
+def test_variable_that_cannot_be_is_one_line_that_names_it(command: str, variable: bytes) -> None:
+    """In a process of its own, with the bytes as a shell has them."""
+    words = ["-m", "consumer_membership", command, *GROUP, *(["-t", "t"] if command == "consume" else [])]
+    environment = {**os.environb, variable: b"/opt/\xff"}
+    ran = subprocess.run(
+        [sys.executable, *words], check=False, capture_output=True, text=True, timeout=60, env=environment
+    )
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith(f"consumer-membership {command}: ")
+    assert f"environment variable {variable.decode()}; change it, or unset it" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [b"consume", b"describe"])
+def test_real_bytes_end_neither_in_a_signal_nor_in_a_traceback(command: bytes) -> None:
+    """As a shell hands them over."""
+    words = [b"-m", b"consumer_membership", command, b"-b", b"127.0.0.1:1", b"-g", b"a\xff"]
+    words += [b"-t", b"t"] if command == b"consume" else []
+    ran = subprocess.run([os.fsencode(sys.executable), *words], check=False, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 2
+    assert "argument -g/--group: 'a\\udcff' cannot be told to Kafka: it is not UTF-8" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,129 @@
+"""`consume` without a broker: records as lines, refusals."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from consumer_membership.cli.consume import ConsumeOptions, consume, json_line, text_line
+
+#: Nobody listens on it: port 1 is reserved.
+NOWHERE = "127.0.0.1:1"
+COMMAND = [sys.executable, "-m", "consumer_membership"]
+
+
+def a_message(
+    key: bytes | None = b"customer-3",
+    value: bytes | None = b"hello",
+    headers: list[tuple[str, bytes | None]] | None = None,
+    timestamp: tuple[int, int] = (TIMESTAMP_CREATE_TIME, 1_700_000_000_123),
+) -> Message:
+    """A record as confluent-kafka delivers it."""
+    return Message(topic="orders", partition=3, offset=127, key=key, value=value, headers=headers, timestamp=timestamp)
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (a_message(), "key=customer-3 value=hello"),
+        (a_message(key=None, value=None), "key=null value=null"),
+        (a_message(value="schön 🎉".encode()), "key=customer-3 value=schön 🎉"),
+        (a_message(value=b"two\nlines\x1b[31m"), r"key=customer-3 value=two\nlines\x1b[31m"),
+        (a_message(value=b"\xff\x00ab"), r"key=customer-3 value=\xff\x00ab"),
+        (a_message(headers=[("trace", b"7"), ("none", None)]), "key=customer-3 value=hello trace:7 none:null"),
+    ],
+)
+def test_text_line_shows_one_record(message: Message, line: str) -> None:
+    """Bytes as UTF-8 where they are, escaped where they are not; never more than one line."""
+    assert text_line(message) == f"orders[3]@127 2023-11-14T22:13:20.123Z {line}"
+
+
+def test_record_without_a_timestamp() -> None:
+    """Brokers may store none."""
+    message = a_message(timestamp=(TIMESTAMP_NOT_AVAILABLE, 0))
+    assert text_line(message) == "orders[3]@127 - key=customer-3 value=hello"
+    assert json.loads(json_line(message))["timestamp"] is None
+
+
+def test_json_line_shows_one_record() -> None:
+    """All of it, by fixed names."""
+    assert json.loads(json_line(a_message(headers=[("trace", b"\xff"), ("trace", None)]))) == {
+        "topic": "orders",
+        "partition": 3,
+        "offset": 127,
+        "timestamp": "2023-11-14T22:13:20.123Z",
+        "key": "customer-3",
+        "value": "hello",
+        "headers": [{"key": "trace", "value": {"base64": "/w=="}}, {"key": "trace", "value": None}],
+    }
+
+
+@given(value=st.one_of(st.none(), st.binary(), st.text().map(str.encode)))
+@example(value="\u2028\u009b31m\x1c\ue000".encode())
+def test_json_line_gives_back_any_bytes(value: bytes | None) -> None:
+    """Nothing is lost, and a line is one printable line."""
+    line = json_line(a_message(value=value))
+    assert line.isprintable()
+    shown = json.loads(line)["value"]
+    back = base64.b64decode(shown["base64"]) if isinstance(shown, dict) else None if shown is None else shown.encode()
+    assert back == value
+
+
+@given(value=st.one_of(st.binary(), st.text().map(str.encode)))
+def test_text_line_is_one_printable_line(value: bytes) -> None:
+    """No record can move the cursor or colour the terminal."""
+    assert text_line(a_message(key=value, value=value)).isprintable()
+
+
+# ---- refusals -------------------------------------------------------------------------------------------------------
+
+
+def refused(**config: object) -> tuple[int, str]:
+    """Exit code and stderr of a consume with this configuration."""
+    out, err = io.StringIO(), io.StringIO()
+    given = {"bootstrap.servers": NOWHERE, "group.id": "g", **config}
+    code = consume(ConsumeOptions(topics=("t",), config=given, timeout_s=0.1), out, err)
+    assert out.getvalue() == ""
+    return code, err.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"no.such.key": "1"}, "no.such.key"),
+        ({"group.id": ""}, "group.id"),
+        ({"bootstrap.servers": None}, "bootstrap.servers"),
+        ({"security.protocol": "tls"}, "security.protocol"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/no/file"}, "ssl.ca.location"),
+        ({"auto.offset.reset": "middle"}, "auto.offset.reset"),
+    ],
+)
+def test_bad_configuration_is_one_clear_line(config: dict[str, object], words: str) -> None:
+    """Exit code 2; key and remedy, no traceback."""
+    code, err = refused(**config)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert err.startswith("consumer-membership consume: ")
+    assert words in err
+
+
+@pytest.mark.slow
+def test_unreachable_broker_is_told_and_does_not_flood() -> None:
+    """What is waited for, every few seconds; exit code 1, since the group never took the member in."""
+    words = ["consume", "-b", NOWHERE, "-g", "g", "-t", "t", "--timeout", "4"]
+    asked = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=60)
+    lines = asked.stderr.splitlines()
+    assert asked.returncode == 1
+    assert asked.stdout == ""
+    assert any("waiting for" in line and "coordinator" in line for line in lines)
+    assert "UNSUBSCRIBING -> UNSUBSCRIBED" in lines[-1]
+    assert len(lines) < 9, asked.stderr

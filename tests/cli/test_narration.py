@@ -1,0 +1,157 @@
+"""What is told of a membership, line by line."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from consumer_membership import MembershipView, MemberState
+from consumer_membership.cli.narration import Narration, named
+from consumer_membership.membership.view import Transition
+from consumer_membership.types import BrokerAddress, BrokerError, GroupProtocol
+from consumer_membership.types import TopicPartition as Partition
+
+VIEW = MembershipView(
+    state=MemberState.JOINING,
+    protocol=GroupProtocol.CONSUMER,
+    group_id="g",
+    member_id="m",
+    instance_id=None,
+    member_epoch=0,
+    owned={},
+    target=frozenset(),
+    unresolved=0,
+    pending_revocation=frozenset(),
+    waits_for=None,
+    waits_since=None,
+    waits_until=None,
+    coordinator=None,
+    heartbeat_interval_s=None,
+    session_timeout_s=None,
+    last_heartbeat_at=None,
+    last_error=None,
+    transitions=(),
+)
+
+
+def told(err: io.StringIO) -> list[str]:
+    """The lines without the times of day."""
+    lines = err.getvalue().splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3} ", line) for line in lines)
+    return [line[13:] for line in lines]
+
+
+def test_narration_tells_each_transition_once() -> None:
+    """However often it looks."""
+    err = io.StringIO()
+    narration = Narration(err)
+    joins = Transition(at=1.0, old=MemberState.UNSUBSCRIBED, new=MemberState.JOINING, reason="it polls")
+    takes = Transition(at=2.0, old=MemberState.JOINING, new=MemberState.RECONCILE, reason="it was answered")
+    narration.look(replace(VIEW, transitions=(joins,)), 1.0)
+    narration.look(replace(VIEW, transitions=(joins,)), 1.5)
+    narration.look(replace(VIEW, transitions=(joins, takes), member_epoch=4), 2.0)
+    assert told(err) == ["UNSUBSCRIBED -> JOINING: it polls", "JOINING -> RECONCILE, epoch 4: it was answered"]
+
+
+def test_narration_says_what_is_waited_for_every_few_seconds() -> None:
+    """Not at once, since a join always waits a little; and not at every look."""
+    err = io.StringIO()
+    narration = Narration(err)
+    waiting = replace(
+        VIEW,
+        waits_for="the group's coordinator to be found",
+        waits_since=10.0,
+        last_error=BrokerError(code=-195, name="_TRANSPORT", message="refused"),
+    )
+    for now in range(10, 18):
+        narration.look(waiting, float(now))
+    words = "the group's coordinator to be found (last error: _TRANSPORT: refused)"
+    assert told(err) == [f"waiting for {seconds} s for {words}" for seconds in (2, 5)]
+
+
+def test_narration_says_when_a_settled_member_lost_its_coordinator() -> None:
+    """It still owns its partitions, and nothing comes."""
+    err = io.StringIO()
+    words = "the group's coordinator to be found"
+    searching = replace(VIEW, state=MemberState.STABLE, member_epoch=3, waits_for=words, waits_since=0.0)
+    Narration(err).look(searching, 4.0)
+    assert told(err) == [f"waiting for 4 s for {words}"]
+
+
+def test_narration_says_when_nothing_can_be_fetched() -> None:
+    """A settled member whose partitions wait for a broker."""
+    err = io.StringIO()
+    reading = replace(
+        VIEW,
+        state=MemberState.STABLE,
+        member_epoch=3,
+        owned={Partition("t", 0): 3},
+        coordinator=BrokerAddress(node_id=1, host="h", port=1),
+        waits_for="a broker that librdkafka can fetch from",
+        waits_since=0.0,
+    )
+    Narration(err).look(reading, 4.0)
+    assert told(err) == ["waiting for 4 s for a broker that librdkafka can fetch from"]
+
+
+def test_narration_tells_repeated_errors_once() -> None:
+    """A broker that is away must not flood the terminal; librdkafka's figures do not make it another error."""
+    err = io.StringIO()
+    narration = Narration(err)
+    for took_ms in range(50):
+        text = f"Connect to h:1 failed: Connection refused (after {took_ms}ms in state CONNECT)"
+        narration.error(KafkaError(KafkaError._TRANSPORT, text))
+        narration.error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert told(err) == [
+        "error: _TRANSPORT: Connect to h:1 failed: Connection refused",
+        "error: _ALL_BROKERS_DOWN: 1/1 brokers are down",
+    ]
+
+
+def test_narration_wonders_once_about_a_member_without_partitions() -> None:
+    """Silence would look like a fault."""
+    err = io.StringIO()
+    narration = Narration(err)
+    idle = replace(
+        VIEW,
+        state=MemberState.STABLE,
+        member_epoch=3,
+        coordinator=BrokerAddress(node_id=1, host="h", port=1),
+        waits_for="partitions",
+        waits_since=0.0,
+    )
+    for now in range(10):
+        narration.look(idle, float(now))
+    narration.look(replace(idle, owned={Partition("t", 0): 3}, waits_for=None, waits_since=None), 10.0)
+    assert len(told(err)) == 1
+    assert told(err)[0].startswith("in the group and without partitions: the group may have more members")
+
+
+def test_narration_names_the_topics_that_do_not_exist() -> None:
+    """A wrong name is the commonest reason."""
+    err = io.StringIO()
+    narration = Narration(err)
+    idle = replace(VIEW, state=MemberState.STABLE, member_epoch=3, missing_topics=frozenset({"orders", "^typo"}))
+    for now in range(10):
+        narration.look(idle, float(now))
+    words = "in the group and without partitions: no topic matches ^typo, topic orders does not exist"
+    assert told(err)[-1] == words
+
+
+def test_narration_goes_on_where_nobody_reads_it() -> None:
+    """`2>&1 | head` closes stderr."""
+
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    Narration(Closed()).tell("something")
+
+
+def test_partitions_are_named_as_ranges() -> None:
+    """By topic, neighbours joined, sorted."""
+    places = [TopicPartition("b", 1), *(TopicPartition("a", number) for number in (7, 0, 2, 1, 4, 5))]
+    assert named(places) == "a[0-2,4-5,7] b[1]"
