@@ -11,7 +11,8 @@ it is no member of anything and must not know how one is made (`membership`).
 """
 
 from consumer_membership.admin.group_admin import GroupAdmin
-from consumer_membership.admin.reports import GroupReport, PartitionProgress, Removal, RemovalOutcome
+from consumer_membership.admin.progress import GroupReport, PartitionProgress
+from consumer_membership.admin.removal import Removal, RemovalOutcome
 from consumer_membership.runtime.network.group_client import GroupDescription, MemberDescription, MemberIdentity
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from consumer_membership.admin import arguments
 from consumer_membership.admin.inquiry import Inquiry
-from consumer_membership.admin.removal import chosen
-from consumer_membership.admin.reports import GroupReport, Removal
+from consumer_membership.admin.progress import GroupReport
+from consumer_membership.admin.removal import Removal, chosen
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.checks import checked_keys
 from consumer_membership.errors import UseError

@@ -1,4 +1,4 @@
-"""The questions of one call, asked with backoff and within its time; refusals come out as this package's errors."""
+"""The questions of one call, asked with backoff and within its time; a broker's refusals name group and remedy."""
 
 from __future__ import annotations
 
@@ -9,27 +9,34 @@ from dataclasses import replace
 from typing import TypeVar
 
 from consumer_membership.admin import removal
-from consumer_membership.admin.progress import Committed, end_offsets, partitions_of, progress
-from consumer_membership.admin.refusals import (
-    DESCRIBING,
-    NOT_FOUND,
-    NOT_OFFERED,
-    REMOVING,
+from consumer_membership.admin.progress import (
     TOPIC_FORBIDDEN,
-    UNKNOWN_MEMBER,
-    translated,
+    Committed,
+    GroupReport,
+    end_offsets,
+    partitions_of,
+    progress,
 )
-from consumer_membership.admin.reports import GroupReport, Removal
-from consumer_membership.errors import TransportError
+from consumer_membership.admin.removal import Removal
+from consumer_membership.errors import GroupError, MembershipError, TransportError, UnsupportedProtocolError
 from consumer_membership.runtime.network.group_client import (
     BrokerRefusal,
     GroupClient,
     GroupDescription,
     MemberIdentity,
 )
-from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata
+from consumer_membership.types import UNKNOWN_MEMBER_CODE, BrokerAddress, BrokerError, OffsetAndMetadata
 
 AnswerT = TypeVar("AnswerT")
+
+NOT_FOUND = "GROUP_ID_NOT_FOUND"
+NOT_OFFERED = "UNSUPPORTED_VERSION"
+GROUP_FORBIDDEN = "GROUP_AUTHORIZATION_FAILED"
+#: What a broker says of a group that is there, and of another kind than it was asked for.
+_OTHER_KIND = "is not a"
+
+_DESCRIBING, _REMOVING = "describing a group", "removing members"
+_NEEDED_ACL = {_DESCRIBING: "DESCRIBE", _REMOVING: "READ"}
 
 
 class Inquiry:
@@ -48,7 +55,7 @@ class Inquiry:
             GroupError, UnsupportedProtocolError: the coordinator refused.
             TransportError: no answer in time.
         """
-        with self._refusals_of(DESCRIBING):
+        with self._refusals_of(_DESCRIBING):
             coordinator, group = await self._describe()
             if not with_offsets:
                 return GroupReport(group=group, coordinator=coordinator, partitions=())
@@ -65,7 +72,7 @@ class Inquiry:
             GroupError, UnsupportedProtocolError: the coordinator refused.
             TransportError: no answer in time.
         """
-        with self._refusals_of(DESCRIBING):
+        with self._refusals_of(_DESCRIBING):
             committed = await self._committed()
         return {partition: _as_written(found) for partition, found in committed.items()}
 
@@ -93,7 +100,7 @@ class Inquiry:
         if not members:
             return ()
         said = removal.full_reason(reason)
-        with self._refusals_of(REMOVING):
+        with self._refusals_of(_REMOVING):
             answers = await self._persist(
                 "the removal of members",
                 lambda at, left_s: self._client.remove_members(at, self._group_id, members, said, left_s),
@@ -101,7 +108,7 @@ class Inquiry:
         errors = dict(zip(members, answers, strict=True))
         # One that is not known to the coordinator left by itself, or was removed by an attempt whose answer was lost,
         # or is of a kind that this coordinator does not remove: who is there now tells.
-        is_doubtful = any(error is not None and error.name == UNKNOWN_MEMBER for error in answers)
+        is_doubtful = any(error is not None and error.code == UNKNOWN_MEMBER_CODE for error in answers)
         after = await self._described(is_needed=False) if is_doubtful else None
         return tuple(removal.concluded(one, errors[sent[one]], before, after) for one in asked)
 
@@ -110,7 +117,7 @@ class Inquiry:
     async def _described(self, *, is_needed: bool) -> GroupDescription | None:
         """The group; None where its topics may not be described, unless the description is needed."""
         try:
-            with self._refusals_of(DESCRIBING, let_through=() if is_needed else (TOPIC_FORBIDDEN,)):
+            with self._refusals_of(_DESCRIBING, let_through=() if is_needed else (TOPIC_FORBIDDEN,)):
                 return (await self._describe())[1]
         except BrokerRefusal:
             return None
@@ -148,7 +155,7 @@ class Inquiry:
         except BrokerRefusal as refusal:
             if refusal.error.name in let_through:
                 raise
-            raise translated(refusal, self._group_id, act) from refusal
+            raise _translated(refusal, self._group_id, act) from refusal
 
 
 def _as_written(found: OffsetAndMetadata | BrokerError) -> OffsetAndMetadata | BrokerError:
@@ -156,3 +163,36 @@ def _as_written(found: OffsetAndMetadata | BrokerError) -> OffsetAndMetadata | B
     if isinstance(found, BrokerError):
         return found
     return replace(found, metadata=found.metadata.removesuffix("\0"))
+
+
+def _translated(refusal: BrokerRefusal, group_id: str, act: str) -> MembershipError:
+    """The refusal of `_DESCRIBING` or `_REMOVING` in words for whoever runs the script."""
+    error = refusal.error
+    if error.name == NOT_OFFERED:
+        return UnsupportedProtocolError(error.message)
+    return GroupError(f"group.id={group_id!r}: {_remedy(refusal, act)}", error.code)
+
+
+def _remedy(refusal: BrokerRefusal, act: str) -> str:
+    error = refusal.error
+    if error.name == NOT_FOUND and _OTHER_KIND in error.message:
+        return (
+            "the group is neither of the consumer protocol nor a classic one; share groups and streams groups have "
+            "tools of their own (kafka-share-groups.sh, kafka-streams-groups.sh)"
+        )
+    if error.name == NOT_FOUND:
+        return (
+            "the cluster has no such group; check the spelling and bootstrap.servers. A group is there as long as it "
+            "has members or committed offsets"
+        )
+    if error.name == GROUP_FORBIDDEN:
+        needed = f"the ACL operation {_NEEDED_ACL[act]} on the group"
+        return f"{act} is not allowed to this client ({error.name}); it needs {needed}"
+    if error.name == TOPIC_FORBIDDEN:
+        return (
+            f"{act} is not allowed to this client ({error.name}); it needs the ACL operation DESCRIBE on every topic "
+            "that the group's members subscribe to"
+        )
+    if refusal.retriable:
+        return f"the group's coordinator was not ready in time ({error}); try again, or allow more time"
+    return f"{act} was refused: {error}"

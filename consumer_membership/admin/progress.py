@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tenacity import (
     AsyncRetrying,
@@ -13,8 +14,6 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from consumer_membership.admin.refusals import TOPIC_FORBIDDEN
-from consumer_membership.admin.reports import PartitionProgress
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network.group_client import (
     BrokerRefusal,
@@ -22,10 +21,12 @@ from consumer_membership.runtime.network.group_client import (
     GroupDescription,
     MemberDescription,
 )
-from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
+from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata | BrokerError]
 Ends = Mapping[TopicPartition, int | BrokerRefusal | TransportError]
+
+TOPIC_FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 
 #: A leader that just moved is found at the second attempt; a topic that was deleted is found at none.
 _ATTEMPTS = 3
@@ -33,6 +34,40 @@ _BACKOFF_S, _BACKOFF_MAX_S = 0.1, 0.5
 
 _NOTHING_COMMITTED = "nothing committed"
 _BEYOND_THE_END = "the committed offset lies beyond the end: the topic was truncated, or made anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProgress:
+    """How far a group is in one partition; None for what is not known, and then `note` says why.
+
+    `owner` and `next_owner` are member ids: who has the partition, and who is to have it where that is another one.
+    """
+
+    topic: str
+    partition: int
+    #: The next offset that the group reads; None: nothing is committed, or it cannot be told.
+    committed: int | None
+    #: The partition's high watermark, as kafka-consumer-groups.sh takes it; records of open transactions count.
+    end: int | None
+    lag: int | None
+    owner: str | None
+    next_owner: str | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """A group, its coordinator, and every partition that it committed or that a member has or is to have."""
+
+    group: GroupDescription
+    coordinator: BrokerAddress
+    partitions: tuple[PartitionProgress, ...]
+
+    @property
+    def lag(self) -> int | None:
+        """How many records the group has still to read, in the partitions where that is known; None: in none."""
+        known = [partition.lag for partition in self.partitions if partition.lag is not None]
+        return sum(known) if known else None
 
 
 def partitions_of(group: GroupDescription, committed: Committed) -> tuple[TopicPartition, ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from consumer_membership.admin import arguments
-from consumer_membership.admin.refusals import UNKNOWN_MEMBER
-from consumer_membership.admin.reports import Removal, RemovalOutcome
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.runtime.network.group_client import GroupDescription, MemberDescription, MemberIdentity
-from consumer_membership.types import BrokerError, GroupProtocol
+from consumer_membership.types import UNKNOWN_MEMBER_CODE, BrokerError, GroupProtocol
 
 #: Java's words; the coordinator logs them.
 _REASON = "member was removed by an admin"
@@ -34,6 +34,38 @@ _TOO_OLD = (
     "this broker removes members of the classic protocol only; those of the consumer protocol (KIP-848) can be removed "
     "from Apache Kafka 4.0 on. Stop its process instead: its place is free when its session ends"
 )
+
+
+class RemovalOutcome(Enum):
+    """What became of one member that was to be removed."""
+
+    REMOVED = "removed"
+    #: Of a dry run.
+    WOULD_BE_REMOVED = "would be removed"
+    #: It was there when the group was described, and left by itself, or by an attempt whose answer was lost.
+    ALREADY_GONE = "already gone"
+    #: The group has no such member.
+    UNKNOWN = "unknown"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """One member that was to be removed: how it was asked for, who that was, and what became of it.
+
+    `member` is None where the group has no such member, or where it may not be described. `message` says what follows,
+    or what to do.
+    """
+
+    asked: MemberIdentity
+    member: MemberDescription | None
+    outcome: RemovalOutcome
+    message: str
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the member is not in the group any more, or, of a dry run, would not be."""
+        return self.outcome not in (RemovalOutcome.UNKNOWN, RemovalOutcome.REFUSED)
 
 
 def chosen(instance_ids: Iterable[str], member_ids: Iterable[str], *, everyone: bool) -> tuple[MemberIdentity, ...]:
@@ -111,7 +143,7 @@ def concluded(
     if error is None:
         message = _NOT_DESCRIBED if before is None else "" if member is None else _afterwards(member)
         return Removal(asked=asked, member=member, outcome=RemovalOutcome.REMOVED, message=message)
-    if error.name != UNKNOWN_MEMBER:
+    if error.code != UNKNOWN_MEMBER_CODE:
         return Removal(asked=asked, member=member, outcome=RemovalOutcome.REFUSED, message=str(error))
     if member is None:
         return _unknown(asked, after or before)

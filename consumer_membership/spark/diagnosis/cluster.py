@@ -16,7 +16,8 @@ from typing import TypeVar, cast
 from confluent_kafka import KafkaException, TopicCollection
 
 from consumer_membership.admin import MemberDescription, MemberIdentity
-from consumer_membership.admin.refusals import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED, TOPIC_FORBIDDEN
+from consumer_membership.admin.inquiry import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED
+from consumer_membership.admin.progress import TOPIC_FORBIDDEN
 from consumer_membership.config import ConnectionSettings, ConsumerConfig, TlsSettings
 from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
 from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
