@@ -171,6 +171,11 @@ def test_python_is_python_and_names_what_exists() -> None:
             assert node.attr in of[node.value.id]
 
 
+def run_block(code: str, names: dict[str, object]) -> None:
+    """Run what a document shows."""
+    exec(code, names)  # noqa: S102 - that is the test
+
+
 class _EnoughError(Exception):
     """The example has shown what it shows."""
 
@@ -193,7 +198,7 @@ def test_example_and_view_run() -> None:
         producer.flush(20)
         here = use.replace("localhost:9092", cluster.bootstrap_servers)
         with pytest.raises(_EnoughError):
-            exec(here, {"print": show})  # noqa: S102 - what the README shows
+            run_block(here, {"print": show})
         assert printed == [(b"key", b"0"), (b"key", b"1"), (b"key", b"2")]
 
         config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "view", "auto.offset.reset": "earliest"}
@@ -204,7 +209,7 @@ def test_example_and_view_run() -> None:
             printed.clear()
             partition = confluent_kafka.TopicPartition("orders", 0, 1)
             of_view = {"consumer": consumer, "partition": partition, "print": lambda *values: printed.append(values)}
-            exec(view, of_view)  # noqa: S102 - what the README shows
+            run_block(view, of_view)
             assert printed[0] == (of_view["view"].state,)  # type: ignore[attr-defined]  # the block makes it
             assert printed[-1] == ([partition],)
 
@@ -247,7 +252,7 @@ def test_assignor_gives_each_topic_to_one_member() -> None:
     """It is taken where an assignor is asked for, and what it gives is sent."""
     (block,) = blocks(read(DOCS / "group-protocols.md"), "python")
     module = ModuleType("shown")
-    exec(block, module.__dict__)  # noqa: S102 - what the document shows
+    run_block(block, module.__dict__)
     config = {"group.id": "g", "bootstrap.servers": "h:1", "partition.assignment.strategy": module.OneActive}
     settings = ConsumerConfig.from_mapping(config).protocol_settings()
     assert settings.protocols == (GroupProtocol.CLASSIC,)
@@ -264,7 +269,7 @@ def test_the_one_import_to_change_is_there() -> None:
     """What the guide begins with runs as it is."""
     (block,) = blocks(read(DOCS / "migration.md"), "python")
     shown: dict[str, object] = {}
-    exec(block, shown)  # noqa: S102 - what the document shows
+    run_block(block, shown)
     assert shown["Consumer"] is Consumer
 
 

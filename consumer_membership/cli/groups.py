@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TextIO
 
-from confluent_kafka import TopicPartition as Partition
-
 from consumer_membership.admin import GroupAdmin, GroupReport, MemberDescription, PartitionProgress, Removal
 from consumer_membership.cli.narration import named
 from consumer_membership.demo.display import discard
@@ -149,7 +147,7 @@ def _member_row(member: MemberDescription, report: GroupReport) -> Mapping[str, 
         "RACK": member.rack_id or "",
         "PROTOCOL": member.protocol.value if is_foreign else "",
         "EPOCH": _epoch_of(member),
-        "ASSIGNED": _named(member.assignment),
+        "ASSIGNED": named(member.assignment),
         "TARGET": _target(member),
         "SUBSCRIBED": f"{topics} /{member.pattern}/".strip() if member.pattern else topics,
         "NOTE": _KEEPS if member.is_away else member.note,
@@ -165,11 +163,7 @@ def _target(member: MemberDescription) -> str:
     """What the member is to have, where that is something else than it has."""
     if member.target is None or member.target == member.assignment:
         return ""
-    return _named(member.target) or "nothing"
-
-
-def _named(partitions: Iterable[TopicPartition]) -> str:
-    return named(Partition(topic, partition) for topic, partition in partitions)
+    return named(member.target) or "nothing"
 
 
 def _partition_row(partition: PartitionProgress) -> Mapping[str, str]:

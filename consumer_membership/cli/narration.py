@@ -15,7 +15,7 @@ from typing import TextIO
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from consumer_membership import Consumer, MembershipView, MemberState
+from consumer_membership import Consumer, MembershipView, MemberState, types
 
 #: What a member waits for is told when it takes longer than usual, and then at this interval.
 _PATIENCE_S = 2.0
@@ -114,7 +114,7 @@ def missing_of(topics: Iterable[str]) -> str:
     )
 
 
-def named(partitions: Iterable[TopicPartition]) -> str:
+def named(partitions: Iterable[TopicPartition] | Iterable[types.TopicPartition]) -> str:
     """`orders[0-3,7] refunds[0]`."""
     by_topic: defaultdict[str, list[int]] = defaultdict(list)
     for place in partitions:

@@ -27,17 +27,21 @@ _FOREIGN_KEY = (
     f"remove this key, {_KEEP}"
 )
 
+#: The fields of `TlsSettings` that are texts; each key is `ssl.` and the field's name with dots.
+_TLS_TEXTS = (
+    "ca_location",
+    "ca_pem",
+    "crl_location",
+    "certificate_location",
+    "certificate_pem",
+    "key_location",
+    "key_pem",
+    "key_password",
+    "cipher_suites",
+)
 HONOURED_BY_TLS = frozenset(
     {
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.crl.location",
-        "ssl.certificate.location",
-        "ssl.certificate.pem",
-        "ssl.key.location",
-        "ssl.key.pem",
-        "ssl.key.password",
-        "ssl.cipher.suites",
+        *(f"ssl.{name.replace('_', '.')}" for name in _TLS_TEXTS),
         "ssl.endpoint.identification.algorithm",
         "enable.ssl.certificate.verification",
     }
@@ -111,20 +115,10 @@ def tls_settings(
     """How connections are encrypted; None where they are not."""
     if not protocol.uses_tls:
         return None
-    ca_location = _text(given, "ssl.ca.location")
-    return TlsSettings(
-        ca_location=None if ca_location == _PROBE else ca_location,
-        ca_pem=_text(given, "ssl.ca.pem"),
-        crl_location=_text(given, "ssl.crl.location"),
-        certificate_location=_text(given, "ssl.certificate.location"),
-        certificate_pem=_text(given, "ssl.certificate.pem"),
-        key_location=_text(given, "ssl.key.location"),
-        key_pem=_text(given, "ssl.key.pem"),
-        key_password=_text(given, "ssl.key.password"),
-        cipher_suites=_text(given, "ssl.cipher.suites"),
-        verifies=verifies,
-        checks_hostname=verifies and checks_hostname,
-    )
+    texts = {name: _text(given, f"ssl.{name.replace('_', '.')}") for name in _TLS_TEXTS}
+    if texts["ca_location"] == _PROBE:
+        texts["ca_location"] = None
+    return TlsSettings(**texts, verifies=verifies, checks_hostname=verifies and checks_hostname)
 
 
 def sasl_settings(given: Mapping[str, object], protocol: SecurityProtocol) -> SaslSettings | None:

@@ -320,13 +320,11 @@ def _display(options: DemoOptions, out: TextIO) -> Display:
     if options.is_plain or not out.isatty():
         return LineDisplay(out)
     try:
-        from rich.console import Console  # noqa: PLC0415 - an extra
-
-        from consumer_membership.demo.table_display import TableDisplay  # noqa: PLC0415 - needs the extra
+        from consumer_membership.demo.table_display import table_on  # noqa: PLC0415 - needs the extra
     except ImportError:
         _say(out, "Lines instead of a table, since rich is missing: pip install 'consumer-membership[cli]'")
         return LineDisplay(out)
-    return TableDisplay(Console(file=out))
+    return table_on(out)
 
 
 @contextmanager

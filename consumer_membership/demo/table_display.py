@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from typing import Self
+from typing import Self, TextIO
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
@@ -45,6 +45,11 @@ class TableDisplay(Display):
     def tell(self, at: float, text: str) -> None:
         """One more line at the bottom, the oldest goes."""
         self._happened.append(Text(f"{at:6.2f} s  {text}", style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+def table_on(out: TextIO) -> TableDisplay:
+    """The table on this terminal."""
+    return TableDisplay(Console(file=out))
 
 
 def picture(snapshot: Snapshot, happened: list[Text]) -> RenderableType:

@@ -42,7 +42,8 @@ def test_each_id_is_asked_for_once_in_the_order_given() -> None:
 def test_unclear_choice_is_refused_before_anything_is_asked(
     instance_ids: list[str],
     member_ids: list[str],
-    everyone: bool,  # noqa: FBT001
+    *,
+    everyone: bool,
     key: str,
 ) -> None:
     """The key that is wrong is named; `instance_ids="orders"` does not mean six members."""
