@@ -64,7 +64,7 @@ class Standing:
     """The member as its `membership()` shows it; sent whenever it differs from the last one."""
 
     state: str
-    epoch: int
+    epoch: int | None
     owned: tuple[int, ...]
     waits_for: str | None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TextIO
 
+from consumer_membership.demo.members import Member
 from consumer_membership.demo.records import CheckResult
 
 
@@ -30,24 +31,6 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberRow:
-    """One member: what it reported, and what the demo knows of its records.
-
-    `fate` is empty while the member runs, else "left" or "killed".
-    """
-
-    name: str
-    pid: int
-    fate: str
-    state: str
-    epoch: int | None
-    owned: tuple[int, ...]
-    handled: int
-    lag: int
-    waits_for: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything at one moment, for a display to draw; `at` counts seconds from the demo's start."""
 
@@ -56,7 +39,7 @@ class Snapshot:
     remarks: tuple[str, ...]
     partitions: int
     steps: tuple[Step, ...]
-    members: tuple[MemberRow, ...]
+    members: tuple[Member, ...]
     produced: int
     seen: int
     twice: int
@@ -118,18 +101,16 @@ class LineDisplay(Display):
         self._out.flush()
 
 
-def member_line(member: MemberRow) -> str:
+def member_line(member: Member) -> str:
     """One member in one line."""
-    words = [f"{member.name:<9} {member.fate or member.state:<13}"]
-    if not member.fate:
-        words.append(f"epoch {member.epoch if member.epoch is not None else '-':<3}")
-        words.append(f"owns {' '.join(map(str, member.owned)) or 'nothing'},")
-    words.append(f"handled {member.handled:,}")
-    if not member.fate:
-        words.append(f"lag {member.lag:,}")
-    if member.waits_for and not member.fate:
-        words.append(f"(waits for {member.waits_for})")
-    return " ".join(words)
+    if member.fate:
+        return f"{member.name:<9} {member.fate:<13} handled {member.handled:,}"
+    standing = member.standing
+    epoch = standing.epoch if standing.epoch is not None else "-"
+    owns = " ".join(map(str, member.owned)) or "nothing"
+    waits = f" (waits for {standing.waits_for})" if standing.waits_for else ""
+    words = f"epoch {epoch:<3} owns {owns}, handled {member.handled:,} lag {member.lag:,}"
+    return f"{member.name:<9} {standing.state:<13} {words}{waits}"
 
 
 def stream_line(snapshot: Snapshot) -> str:

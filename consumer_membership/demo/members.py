@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import IO, Self
+from typing import Self
 
 from consumer_membership.demo.application import Order, Report, Standing, decode
 
@@ -18,32 +18,43 @@ _HURRIED_LEAVE_S = 2.0
 _TAIL_LINES = 8
 
 
-@dataclass(slots=True)
+#: What is known of a member that has not reported yet.
+_STARTING = Standing(state="starting", epoch=None, owned=(), waits_for=None)
+
+
+@dataclass(slots=True, kw_only=True)
 class Member:
-    """One process of the group, by its own reports and by what was done to it."""
+    """One process of the group: what it reported, what was done to it, and what the demo knows of its records."""
 
     index: int
     name: str
-    process: subprocess.Popen[str]
-    standing: Standing | None = None
+    pid: int
+    standing: Standing = _STARTING
     is_leaving: bool = False
     is_killed: bool = False
     has_ended: bool = False
+    handled: int = 0
+    lag: int = 0
+
+    @property
+    def fate(self) -> str:
+        """What became of it; empty while it runs."""
+        return "killed" if self.is_killed else "left" if self.has_ended else ""
 
     @property
     def is_active(self) -> bool:
         """Whether it is meant to be in the group."""
-        return not (self.is_leaving or self.is_killed or self.has_ended)
+        return not (self.is_leaving or self.fate)
 
     @property
     def owned(self) -> tuple[int, ...]:
         """The partitions that it says it owns; a dead one owns none, whatever the coordinator still believes."""
-        return self.standing.owned if self.standing is not None and not self.has_ended else ()
+        return () if self.fate else self.standing.owned
 
     @property
     def is_settled(self) -> bool:
         """Whether it is STABLE and owns something."""
-        return self.standing is not None and self.standing.state == "STABLE" and bool(self.standing.owned)
+        return self.standing.state == "STABLE" and bool(self.standing.owned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +76,7 @@ class Members:
             name="", bootstrap_servers=bootstrap_servers, group=group, topic=topic, partitions=partitions
         )
         self._heard: queue.SimpleQueue[tuple[Member, Report | Ended]] = queue.SimpleQueue()
+        self._processes: list[subprocess.Popen[str]] = []
         self._hearers: list[threading.Thread] = []
         #: All that there ever were, by index.
         self.all: list[Member] = []
@@ -79,10 +91,11 @@ class Members:
         """One more member."""
         name = f"member-{len(self.all) + 1}"
         argument = replace(self._order, name=name).to_argument()
-        process = start_module("consumer_membership.demo.application", argument, stderr=subprocess.PIPE)
-        member = Member(index=len(self.all), name=name, process=process)
+        process = start_module("consumer_membership.demo.application", argument, stderr=subprocess.STDOUT)
+        member = Member(index=len(self.all), name=name, pid=process.pid)
         self.all.append(member)
-        hearer = threading.Thread(target=self._hear, args=(member,), name=name, daemon=True)
+        self._processes.append(process)
+        hearer = threading.Thread(target=self._hear, args=(member, process), name=name, daemon=True)
         self._hearers.append(hearer)
         hearer.start()
         return member
@@ -90,12 +103,12 @@ class Members:
     def leave(self, member: Member) -> None:
         """Tell it to leave (SIGTERM)."""
         member.is_leaving = True
-        member.process.terminate()
+        self._processes[member.index].terminate()
 
     def kill(self, member: Member) -> None:
         """End it as a crash would (SIGKILL)."""
         member.is_killed = True
-        member.process.kill()
+        self._processes[member.index].kill()
 
     def next_report(self, timeout_s: float) -> tuple[Member, Report | Ended] | None:
         """What a member has to say, in its order; None if nobody says anything in time."""
@@ -110,29 +123,27 @@ class Members:
                 member.has_ended = True
         return member, report
 
-    def _hear(self, member: Member) -> None:
+    def _hear(self, member: Member, process: subprocess.Popen[str]) -> None:
         last_words: deque[str] = deque(maxlen=_TAIL_LINES)
-        with member.process as process:
-            other = threading.Thread(target=_gather, args=(process.stderr, last_words), daemon=True)
-            other.start()
+        with process:
             for line in process.stdout or ():
                 try:
                     self._heard.put((member, decode(line)))
                 except ValueError:
-                    # A killed process may leave half a line behind; what it would have said was not committed yet.
+                    # It is of stderr. Or a killed process left half a line behind; what it would have said was not
+                    # committed yet.
                     last_words.append(line)
-            other.join()
         self._heard.put((member, Ended(exit_code=process.returncode, last_words="".join(last_words).strip())))
 
     def _end_all(self, patience_s: float) -> None:
         """End all processes, in good order if they do not take long, and hear them out."""
-        for member in self.all:
-            member.process.terminate()
+        for process in self._processes:
+            process.terminate()
         deadline = time.monotonic() + patience_s
         for hearer in self._hearers:
             hearer.join(max(0.0, deadline - time.monotonic()))
-        for member in self.all:
-            member.process.kill()
+        for process in self._processes:
+            process.kill()
         for hearer in self._hearers:
             hearer.join()
 
@@ -150,7 +161,3 @@ def start_module(module: str, argument: str, stderr: int | None = None) -> subpr
         text=True,
         start_new_session=True,
     )
-
-
-def _gather(lines: IO[str] | None, into: deque[str]) -> None:
-    into.extend(lines or ())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import signal
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from consumer_membership.demo.brokers import Cluster, demo_cluster, offsets_at_e
 from consumer_membership.demo.display import (
     Display,
     LineDisplay,
-    MemberRow,
     Progress,
     Snapshot,
     Step,
@@ -148,7 +146,6 @@ class Demonstration:
             ("the stream stops; drain and leave", self._end),
         )
         self._steps = [Step(title=title) for title, _ in self._acts]
-        self._handled: Counter[int] = Counter()
         #: By partition, the number that comes after the highest one seen.
         self._positions = {partition: partition for partition in range(partitions)}
         self._began = time.monotonic()
@@ -278,7 +275,7 @@ class Demonstration:
 
     def _count(self, member: Member, run: Run) -> None:
         self.records.add(member.index, run)
-        self._handled[member.index] += run.length
+        member.handled += run.length
         partition = partition_of(run.first, self._partitions)
         after = run.first + run.length * self._partitions
         self._positions[partition] = max(self._positions[partition], after)
@@ -287,32 +284,19 @@ class Demonstration:
 
     def _snapshot(self) -> Snapshot:
         produced = self._stream.produced
+        for member in self._members.all:
+            lags = (len(range(self._positions[one], produced, self._partitions)) for one in member.owned)
+            member.lag = sum(lags)
         return Snapshot(
             at=time.monotonic() - self._began,
             title=f"{self._cluster.title} at {self._cluster.bootstrap_servers}",
             remarks=self._cluster.remarks,
             partitions=self._partitions,
             steps=tuple(self._steps),
-            members=tuple(self._row(member, produced) for member in self._members.all),
+            members=tuple(self._members.all),
             produced=produced,
             seen=self.records.seen,
             twice=self.records.twice,
-        )
-
-    def _row(self, member: Member, produced: int) -> MemberRow:
-        standing = member.standing
-        fate = "killed" if member.is_killed else "left" if member.has_ended else ""
-        owned = () if fate else member.owned
-        return MemberRow(
-            name=member.name,
-            pid=member.process.pid,
-            fate=fate,
-            state=standing.state if standing is not None else "starting",
-            epoch=standing.epoch if standing is not None else None,
-            owned=owned,
-            handled=self._handled[member.index],
-            lag=sum(len(range(self._positions[partition], produced, self._partitions)) for partition in owned),
-            waits_for=(standing.waits_for if standing is not None else None) or "",
         )
 
 

@@ -79,17 +79,18 @@ def _table(snapshot: Snapshot) -> Table:
         table.add_column(heading, no_wrap=True, justify=justify, min_width=widths.get(heading))
     table.add_column("waits for")
     for member in snapshot.members:
-        state = member.fate or member.state
+        is_gone, standing = bool(member.fate), member.standing
+        state = member.fate or standing.state
         table.add_row(
             member.name,
             str(member.pid),
-            Text(state, style="red" if member.fate == "killed" else _COLOURS.get(state, "dim")),
-            str(member.epoch) if member.epoch is not None and not member.fate else "",
+            Text(state, style="red" if member.is_killed else _COLOURS.get(state, "dim")),
+            "" if is_gone or standing.epoch is None else str(standing.epoch),
             _share(member.owned, snapshot.partitions, "green"),
             f"{member.handled:,}",
-            "" if member.fate else f"{member.lag:,}",
-            Text("" if member.fate else member.waits_for, no_wrap=True, overflow="ellipsis"),
-            style="dim" if member.fate else "",
+            "" if is_gone else f"{member.lag:,}",
+            Text("" if is_gone else standing.waits_for or "", no_wrap=True, overflow="ellipsis"),
+            style="dim" if is_gone else "",
         )
     orphaned = sorted(set(range(snapshot.partitions)).difference(*(member.owned for member in snapshot.members)))
     if orphaned and not all(member.fate for member in snapshot.members):

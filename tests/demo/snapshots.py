@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from consumer_membership.demo.application import Standing
+from consumer_membership.demo.display import Progress, Snapshot, Step
+from consumer_membership.demo.members import Member
 
-from consumer_membership.demo.display import MemberRow, Progress, Snapshot, Step
-
-ALIVE = MemberRow(
-    name="member-1", pid=71, fate="", state="STABLE", epoch=5, owned=(0, 1), handled=1_234, lag=12, waits_for=""
-)
-DEAD = replace(ALIVE, name="member-2", pid=72, fate="killed", owned=(), handled=99, lag=0)
-STARTING = replace(
-    ALIVE,
+STABLE = Standing(state="STABLE", epoch=5, owned=(0, 1), waits_for=None)
+ALIVE = Member(index=0, name="member-1", pid=71, standing=STABLE, handled=1_234, lag=12)
+DEAD = Member(index=1, name="member-2", pid=72, standing=STABLE, is_killed=True, handled=99)
+STARTING = Member(
+    index=2,
     name="member-3",
     pid=73,
-    state="starting",
-    epoch=None,
-    owned=(),
-    handled=0,
-    lag=0,
-    waits_for="the coordinator",
+    standing=Standing(state="starting", epoch=None, owned=(), waits_for="the coordinator"),
 )
 SNAPSHOT = Snapshot(
     at=12.3,

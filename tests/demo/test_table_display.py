@@ -35,7 +35,7 @@ def test_live_picture_shows_who_owns_what_and_what_nobody_owns() -> None:
 def test_live_picture_after_the_end_shows_no_owners() -> None:
     """When everybody has left, partitions without an owner are no news."""
     console = Console(file=io.StringIO(), width=100, record=True)
-    console.print(picture(replace(SNAPSHOT, members=(replace(ALIVE, fate="left", owned=()), DEAD)), []))
+    console.print(picture(replace(SNAPSHOT, members=(replace(ALIVE, has_ended=True), DEAD)), []))
     assert "nobody" not in console.export_text()
 
 
