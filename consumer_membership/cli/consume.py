@@ -20,7 +20,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaException, Message
 from consumer_membership import Consumer
 from consumer_membership.cli.narration import Narration, missing_of
 from consumer_membership.config import ConsumerConfig
-from consumer_membership.demo.display import discard
+from consumer_membership.demo.screen import discard
 from consumer_membership.errors import MembershipError
 
 #: The exit codes: all went well; the group refused the member for good, or never took it in, or there is no topic; the

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from consumer_membership.admin import GroupAdmin, GroupReport, MemberDescription, PartitionProgress, Removal
 from consumer_membership.cli.narration import named
-from consumer_membership.demo.display import discard
+from consumer_membership.demo.screen import discard
 from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.types import GroupProtocol, TopicPartition
 

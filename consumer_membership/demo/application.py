@@ -37,7 +37,7 @@ _ORPHAN_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class MemberArguments:
     """What the parent tells a member on its command line."""
 
     name: str
@@ -108,11 +108,11 @@ def decode(line: str) -> Report:
 class Application:
     """Subscribes, handles records and reports, until it is told to leave."""
 
-    def __init__(self, order: Order, say: Callable[[Report], None]) -> None:
-        self._order = order
+    def __init__(self, arguments: MemberArguments, say: Callable[[Report], None]) -> None:
+        self._arguments = arguments
         self._say = say
         self._told_to_leave = threading.Event()
-        self._runs = Runs(order.partitions)
+        self._runs = Runs(arguments.partitions)
         self._next_offsets: dict[int, int] = {}
         self._handled = 0
         self._strange = 0
@@ -120,9 +120,9 @@ class Application:
         self._last_change = 0.0
         self._consumer = Consumer(
             {
-                "bootstrap.servers": order.bootstrap_servers,
-                "group.id": order.group,
-                "client.id": order.name,
+                "bootstrap.servers": arguments.bootstrap_servers,
+                "group.id": arguments.group,
+                "client.id": arguments.name,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "on_commit": self._on_commit,
@@ -137,7 +137,7 @@ class Application:
     def run(self) -> None:
         """Be a member until `leave`; a fatal refusal of the group comes out as an exception."""
         self._consumer.subscribe(
-            [self._order.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            [self._arguments.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
         report_at = commit_at = time.monotonic()
         while not self._told_to_leave.is_set():
@@ -171,7 +171,7 @@ class Application:
         self._handled += 1
         self._next_offsets[partition] = offset + 1
         number = int(value) if value is not None and value.isdigit() else None
-        if number is not None and partition_of(number, self._order.partitions) == partition:
+        if number is not None and partition_of(number, self._arguments.partitions) == partition:
             self._runs.add(number)
         else:
             self._strange += 1
@@ -186,7 +186,7 @@ class Application:
 
     def _commit(self, *, is_last_chance: bool) -> None:
         """Commit what was handled, all of which must have been reported; for the last chance, wait for the answer."""
-        offsets = [TopicPartition(self._order.topic, *place) for place in sorted(self._next_offsets.items())]
+        offsets = [TopicPartition(self._arguments.topic, *place) for place in sorted(self._next_offsets.items())]
         self._next_offsets.clear()
         if not offsets:
             return
@@ -266,7 +266,7 @@ def _leave_with_parent(application: Application) -> None:
 
 def main(argument: str) -> None:
     """Be one member."""
-    application = Application(Order(**json.loads(argument)), _say)
+    application = Application(MemberArguments(**json.loads(argument)), _say)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: application.leave())
     threading.Thread(target=_leave_with_parent, args=(application,), daemon=True).start()

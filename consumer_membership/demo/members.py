@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Self
 
-from consumer_membership.demo.application import Order, Report, Standing, decode
+from consumer_membership.demo.application import MemberArguments, Report, Standing, decode
 
 _LEAVE_S = 5.0
 _HURRIED_LEAVE_S = 2.0
@@ -23,7 +23,7 @@ _STARTING = Standing(state="starting", epoch=None, owned=(), waits_for=None)
 
 
 @dataclass(slots=True, kw_only=True)
-class Member:
+class MemberProcess:
     """One process of the group: what it reported, what was done to it, and what the demo knows of its records."""
 
     index: int
@@ -72,14 +72,14 @@ class Members:
     """
 
     def __init__(self, bootstrap_servers: str, *, group: str, topic: str, partitions: int) -> None:
-        self._order = Order(
+        self._arguments = MemberArguments(
             name="", bootstrap_servers=bootstrap_servers, group=group, topic=topic, partitions=partitions
         )
-        self._heard: queue.SimpleQueue[tuple[Member, Report | Ended]] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[tuple[MemberProcess, Report | Ended]] = queue.SimpleQueue()
         self._processes: list[subprocess.Popen[str]] = []
         self._hearers: list[threading.Thread] = []
         #: All that there ever were, by index.
-        self.all: list[Member] = []
+        self.all: list[MemberProcess] = []
 
     def __enter__(self) -> Self:
         return self
@@ -87,12 +87,12 @@ class Members:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end_all(_LEAVE_S if kind is None else _HURRIED_LEAVE_S)
 
-    def start(self) -> Member:
+    def start(self) -> MemberProcess:
         """One more member."""
         name = f"member-{len(self.all) + 1}"
-        argument = replace(self._order, name=name).to_argument()
+        argument = replace(self._arguments, name=name).to_argument()
         process = start_module("consumer_membership.demo.application", argument, stderr=subprocess.STDOUT)
-        member = Member(index=len(self.all), name=name, pid=process.pid)
+        member = MemberProcess(index=len(self.all), name=name, pid=process.pid)
         self.all.append(member)
         self._processes.append(process)
         hearer = threading.Thread(target=self._hear, args=(member, process), name=name, daemon=True)
@@ -100,17 +100,17 @@ class Members:
         hearer.start()
         return member
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: MemberProcess) -> None:
         """Tell it to leave (SIGTERM)."""
         member.is_leaving = True
         self._processes[member.index].terminate()
 
-    def kill(self, member: Member) -> None:
+    def kill(self, member: MemberProcess) -> None:
         """End it as a crash would (SIGKILL)."""
         member.is_killed = True
         self._processes[member.index].kill()
 
-    def next_report(self, timeout_s: float) -> tuple[Member, Report | Ended] | None:
+    def next_report(self, timeout_s: float) -> tuple[MemberProcess, Report | Ended] | None:
         """What a member has to say, in its order; None if nobody says anything in time."""
         try:
             member, report = self._heard.get(timeout=timeout_s)
@@ -123,7 +123,7 @@ class Members:
                 member.has_ended = True
         return member, report
 
-    def _hear(self, member: Member, process: subprocess.Popen[str]) -> None:
+    def _hear(self, member: MemberProcess, process: subprocess.Popen[str]) -> None:
         last_words: deque[str] = deque(maxlen=_TAIL_LINES)
         with process:
             for line in process.stdout or ():

@@ -1,7 +1,7 @@
 """The demo from its start to its exit code: what happens to the group, step by step, and what each step must lead to.
 
 One thread plays it: whatever a step waits for, it waits here, hears the members, counts their records and has the
-display redrawn.
+screen redrawn.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from confluent_kafka import KafkaException
 
 from consumer_membership.demo.application import Handled, Happened, Report, Standing
 from consumer_membership.demo.brokers import Cluster, demo_cluster, offsets_at_end
-from consumer_membership.demo.display import (
-    Display,
-    LineDisplay,
-    Progress,
+from consumer_membership.demo.members import Ended, MemberProcess, Members
+from consumer_membership.demo.mock import MockUnavailableError
+from consumer_membership.demo.records import CheckResult, Run, SeenRecords, Stream, partition_of
+from consumer_membership.demo.screen import (
+    DemoStep,
+    LineScreen,
+    Screen,
     Snapshot,
-    Step,
+    StepState,
     discard,
     member_line,
     result_lines,
 )
-from consumer_membership.demo.members import Ended, Member, Members
-from consumer_membership.demo.mock import MockUnavailableError
-from consumer_membership.demo.records import CheckResult, Run, SeenRecords, Stream, partition_of
 from consumer_membership.devbroker import BrokerUnavailableError
 
 _INTERRUPTED = 130
-#: How often the display is redrawn.
+#: How often the screen is redrawn.
 _REDRAW_S = 0.15
 #: Generous: bounds against hanging. What a step really takes is shown.
 _JOIN_S = 30.0
@@ -93,7 +93,7 @@ def run_demo(options: DemoOptions, out: TextIO) -> int:
 
 def _run(options: DemoOptions, out: TextIO) -> int:
     name = f"demo-{uuid.uuid4().hex[:8]}"
-    display = _display(options, out)
+    screen = _screen(options, out)
     _say(out, "Starting a broker; the first time on a machine it is fetched (a minute or two) ...")
     with demo_cluster(options.way, options.version, topic=name, partitions=options.partitions, group=name) as cluster:
         _say(
@@ -103,17 +103,17 @@ def _run(options: DemoOptions, out: TextIO) -> int:
             f"{options.partitions} partitions, {options.rate:,} records/s; each member is a process of its own.",
             f"A silent member is dead after {cluster.session_timeout_s:.0f} s here (Kafka's default: 45 s).",
         )
-        result = _result(cluster, name, options, display)
+        result = _result(cluster, name, options, screen)
     _say(out, "", *result_lines(result))
     return 0 if result.holds else 1
 
 
-def _result(cluster: Cluster, name: str, options: DemoOptions, display: Display) -> CheckResult:
+def _result(cluster: Cluster, name: str, options: DemoOptions, screen: Screen) -> CheckResult:
     partitions, servers = options.partitions, cluster.bootstrap_servers
     stream = Stream(servers, name, partitions=partitions, rate=options.rate)
-    with closing(stream), display:
+    with closing(stream), screen:
         members = Members(servers, group=name, topic=name, partitions=partitions)
-        demonstration = Demonstration(cluster, members, stream, display, partitions=partitions)
+        demonstration = Demonstration(cluster, members, stream, screen, partitions=partitions)
         with members:
             demonstration.play(hold_s=options.hold_s)
     committed, end = offsets_at_end(servers, group=name, topic=name, partitions=partitions)
@@ -130,13 +130,11 @@ def _result(cluster: Cluster, name: str, options: DemoOptions, display: Display)
 class Demonstration:
     """Plays the steps, counts what the members saw, and has all of it shown."""
 
-    def __init__(
-        self, cluster: Cluster, members: Members, stream: Stream, display: Display, *, partitions: int
-    ) -> None:
+    def __init__(self, cluster: Cluster, members: Members, stream: Stream, screen: Screen, *, partitions: int) -> None:
         self._cluster = cluster
         self._members = members
         self._stream = stream
-        self._display = display
+        self._screen = screen
         self._partitions = partitions
         self._acts: tuple[tuple[str, Callable[[], str]], ...] = (
             (f"one member takes all {partitions} partitions", self._begin),
@@ -145,7 +143,7 @@ class Demonstration:
             ("member-3 dies (kill -9), member-4 replaces it", self._crash),
             ("the stream stops; drain and leave", self._end),
         )
-        self._steps = [Step(title=title) for title, _ in self._acts]
+        self._steps = [DemoStep(title=title) for title, _ in self._acts]
         #: By partition, the number that comes after the highest one seen.
         self._positions = {partition: partition for partition in range(partitions)}
         self._began = time.monotonic()
@@ -161,13 +159,13 @@ class Demonstration:
             DemoError: the group did not come to what a step is to show.
         """
         for number, (_, act) in enumerate(self._acts):
-            self._steps[number] = replace(self._steps[number], progress=Progress.RUNNING)
-            self._display.begin_step(self._snapshot(), number)
+            self._steps[number] = replace(self._steps[number], state=StepState.RUNNING)
+            self._screen.begin_step(self._snapshot(), number)
             outcome = act()
             if number < len(self._acts) - 1:
                 self._watch(hold_s)
-            self._steps[number] = replace(self._steps[number], progress=Progress.DONE, outcome=outcome)
-            self._display.end_step(self._snapshot(), number)
+            self._steps[number] = replace(self._steps[number], state=StepState.DONE, outcome=outcome)
+            self._screen.end_step(self._snapshot(), number)
 
     # ---- the steps; each tells what it showed ----
 
@@ -194,7 +192,7 @@ class Demonstration:
         self._members.kill(self._members.all[2])
         session_s = self._cluster.session_timeout_s
         text = f"member-3  killed; the broker waits for the end of its session, {session_s:.0f} s"
-        self._display.tell(time.monotonic() - self._began, text)
+        self._screen.tell(time.monotonic() - self._began, text)
         self._members.start()
         took = self._until(self._is_balanced, "the others own what member-3 had", session_s + _TAKEOVER_S)
         return f"balanced {took:.1f} s after the kill (session: {session_s:.0f} s)"
@@ -214,7 +212,7 @@ class Demonstration:
 
     # ---- waiting ----
 
-    def _active(self) -> list[Member]:
+    def _active(self) -> list[MemberProcess]:
         """The members that are meant to be in the group."""
         return [member for member in self._members.all if member.is_active]
 
@@ -253,9 +251,9 @@ class Demonstration:
             raise DemoError(f"the stream of records broke off: {self._stream.refusal}")
         if (now := time.monotonic()) >= self._redraw_at:
             self._redraw_at = now + _REDRAW_S
-            self._display.draw(self._snapshot())
+            self._screen.draw(self._snapshot())
 
-    def _take_note(self, member: Member, report: Report | Ended) -> None:
+    def _take_note(self, member: MemberProcess, report: Report | Ended) -> None:
         match report:
             case Handled():
                 self.strange += report.strange
@@ -263,7 +261,7 @@ class Demonstration:
                     self._count(member, run)
             case Happened():
                 # The clock is the machine's, so the times of several processes compare.
-                self._display.tell(report.at - self._began, f"{member.name}  {report.text}")
+                self._screen.tell(report.at - self._began, f"{member.name}  {report.text}")
             case Ended():
                 if report.exit_code != 0 and not member.is_killed:
                     words = f"{member.name} ended by itself, exit code {report.exit_code}\n{report.last_words}"
@@ -273,7 +271,7 @@ class Demonstration:
             case _:
                 assert_never(report)
 
-    def _count(self, member: Member, run: Run) -> None:
+    def _count(self, member: MemberProcess, run: Run) -> None:
         self.records.add(member.index, run)
         member.handled += run.length
         partition = partition_of(run.first, self._partitions)
@@ -300,14 +298,14 @@ class Demonstration:
         )
 
 
-def _display(options: DemoOptions, out: TextIO) -> Display:
+def _screen(options: DemoOptions, out: TextIO) -> Screen:
     if options.is_plain or not out.isatty():
-        return LineDisplay(out)
+        return LineScreen(out)
     try:
-        from consumer_membership.demo.table_display import table_on  # noqa: PLC0415 - needs the extra
+        from consumer_membership.demo.table_screen import table_on  # noqa: PLC0415 - needs the extra
     except ImportError:
         _say(out, "Lines instead of a table, since rich is missing: pip install 'consumer-membership[cli]'")
-        return LineDisplay(out)
+        return LineScreen(out)
     return table_on(out)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from consumer_membership.demo.application import Order
+from consumer_membership.demo.application import MemberArguments
 
 pytestmark = pytest.mark.slow
 
@@ -119,9 +119,9 @@ def test_demo_says_that_the_mock_cluster_is_no_kafka() -> None:
 
 def test_member_without_a_parent_ends() -> None:
     """Its stdin ends with its parent, and it goes, even where no broker answers."""
-    order = Order(name="m", bootstrap_servers=NOWHERE, group="g", topic="t", partitions=3)
+    arguments = MemberArguments(name="m", bootstrap_servers=NOWHERE, group="g", topic="t", partitions=3)
     member = subprocess.Popen(
-        [sys.executable, "-m", "consumer_membership.demo.application", order.to_argument()],
+        [sys.executable, "-m", "consumer_membership.demo.application", arguments.to_argument()],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

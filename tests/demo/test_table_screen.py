@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from consumer_membership.demo.table_display import TableDisplay, picture
-from tests.demo.snapshots import ALIVE, DEAD, SNAPSHOT
+from consumer_membership.demo.table_screen import TableScreen, picture
+from tests.demo.builders import ALIVE, DEAD, SNAPSHOT
 
 
 def test_live_picture_shows_who_owns_what_and_what_nobody_owns() -> None:
@@ -52,11 +52,11 @@ def test_live_picture_fits_a_small_terminal(columns: int) -> None:
 def test_table_display_leaves_the_last_picture_on_the_terminal() -> None:
     """Also what happened, newest last."""
     out = io.StringIO()
-    with TableDisplay(Console(file=out, width=100, height=40, force_terminal=True)) as display:
+    with TableScreen(Console(file=out, width=100, height=40, force_terminal=True)) as screen:
         for number in range(9):
-            display.tell(number, f"event {number}")
-        display.begin_step(SNAPSHOT, 0)
-        display.end_step(SNAPSHOT, 0)
+            screen.tell(number, f"event {number}")
+        screen.begin_step(SNAPSHOT, 0)
+        screen.end_step(SNAPSHOT, 0)
     last = out.getvalue().rpartition("records:")[2]
     assert "event 8" in last
     assert "event 2" not in last

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from consumer_membership import MemberState
-from consumer_membership.demo.display import Display, Progress, Snapshot, Step, stream_line
+from consumer_membership.demo.screen import DemoStep, Screen, Snapshot, StepState, stream_line
 
 #: What happened last; more would not fit under the table on a terminal of 24 lines.
 _HAPPENINGS = 6
@@ -21,10 +21,10 @@ _STRIP = 24
 _WIDEST_STATE = max(map(len, MemberState.__members__))
 _NUMBERS = frozenset({"pid", "epoch", "handled", "lag"})
 _COLOURS = {"STABLE": "green", "starting": "dim", "JOINING": "yellow", "RECONCILE": "cyan", "ACK": "cyan"}
-_MARKS = {Progress.TO_COME: ("  ", "dim"), Progress.RUNNING: ("> ", "bold cyan"), Progress.DONE: ("✓ ", "green")}
+_MARKS = {StepState.TO_COME: ("  ", "dim"), StepState.RUNNING: ("> ", "bold cyan"), StepState.DONE: ("✓ ", "green")}
 
 
-class TableDisplay(Display):
+class TableScreen(Screen):
     """Redraws the whole picture in place; the last one stays on the terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -47,9 +47,9 @@ class TableDisplay(Display):
         self._happened.append(Text(f"{at:6.2f} s  {text}", style="dim", no_wrap=True, overflow="ellipsis"))
 
 
-def table_on(out: TextIO) -> TableDisplay:
+def table_on(out: TextIO) -> TableScreen:
     """The table on this terminal."""
-    return TableDisplay(Console(file=out))
+    return TableScreen(Console(file=out))
 
 
 def picture(snapshot: Snapshot, happened: list[Text]) -> RenderableType:
@@ -64,8 +64,8 @@ def picture(snapshot: Snapshot, happened: list[Text]) -> RenderableType:
     )
 
 
-def _step(step: Step) -> Text:
-    mark, style = _MARKS[step.progress]
+def _step(step: DemoStep) -> Text:
+    mark, style = _MARKS[step.state]
     line = Text(mark + step.title, style=style, no_wrap=True, overflow="ellipsis")
     return line.append(f": {step.outcome}", style="default") if step.outcome else line
 

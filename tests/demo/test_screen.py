@@ -5,20 +5,20 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-from consumer_membership.demo.display import Display, LineDisplay, result_lines
 from consumer_membership.demo.records import CheckResult
-from tests.demo.snapshots import SNAPSHOT
+from consumer_membership.demo.screen import LineScreen, Screen, result_lines
+from tests.demo.builders import SNAPSHOT
 
 
 def test_line_display_tells_step_events_and_members() -> None:
     """One line for everything that happens."""
     out = io.StringIO()
-    display: Display
-    with LineDisplay(out) as display:
-        display.begin_step(SNAPSHOT, 0)
-        display.tell(1.5, "member-1  JOINING -> RECONCILE: because")
-        display.draw(SNAPSHOT)
-        display.end_step(SNAPSHOT, 0)
+    screen: Screen
+    with LineScreen(out) as screen:
+        screen.begin_step(SNAPSHOT, 0)
+        screen.tell(1.5, "member-1  JOINING -> RECONCILE: because")
+        screen.draw(SNAPSHOT)
+        screen.end_step(SNAPSHOT, 0)
     assert out.getvalue().splitlines() == [
         "",
         "[ 12.30 s] STEP 1 of 3: two more members join",

@@ -1,4 +1,4 @@
-"""What the demo shows: a snapshot of plain values, and lines for a pipe or a log; the table is `table_display`'s."""
+"""What the demo shows: a snapshot of plain values, and lines for a pipe or a log; the table is `table_screen`'s."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TextIO
 
-from consumer_membership.demo.members import Member
+from consumer_membership.demo.members import MemberProcess
 from consumer_membership.demo.records import CheckResult
 
 
-class Progress(Enum):
+class StepState(Enum):
     """How far a step is."""
 
     TO_COME = "to come"
@@ -22,30 +22,30 @@ class Progress(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class DemoStep:
     """One step of the demo and, when it is done, what it showed."""
 
     title: str
-    progress: Progress = Progress.TO_COME
+    state: StepState = StepState.TO_COME
     outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything at one moment, for a display to draw; `at` counts seconds from the demo's start."""
+    """Everything at one moment, for a screen to draw; `at` counts seconds from the demo's start."""
 
     at: float
     title: str
     remarks: tuple[str, ...]
     partitions: int
-    steps: tuple[Step, ...]
-    members: tuple[Member, ...]
+    steps: tuple[DemoStep, ...]
+    members: tuple[MemberProcess, ...]
     produced: int
     seen: int
     twice: int
 
 
-class Display(AbstractContextManager["Display"]):
+class Screen(AbstractContextManager["Screen"]):
     """Where the demo is seen while it runs; a context manager that has the terminal."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Display(AbstractContextManager["Display"]):
         self.draw(snapshot)
 
 
-class LineDisplay(Display):
+class LineScreen(Screen):
     """One line for everything that happens, and all members after each step."""
 
     def __init__(self, out: TextIO) -> None:
@@ -101,7 +101,7 @@ class LineDisplay(Display):
         self._out.flush()
 
 
-def member_line(member: Member) -> str:
+def member_line(member: MemberProcess) -> str:
     """One member in one line."""
     if member.fate:
         return f"{member.name:<9} {member.fate:<13} handled {member.handled:,}"
