@@ -40,7 +40,11 @@ _NEEDED_ACL = {_DESCRIBING: "DESCRIBE", _REMOVING: "READ"}
 
 
 class Inquiry:
-    """What one call asks about one group, within `timeout_s` in all."""
+    """What one call asks about one group, within `timeout_s` in all.
+
+    A coordinator's refusal comes out as GroupError or UnsupportedProtocolError, and TransportError where there is no
+    answer in time: of a removal, any of the members may have been removed then.
+    """
 
     def __init__(self, client: GroupClient, group_id: str, timeout_s: float) -> None:
         self._client = client
@@ -49,12 +53,7 @@ class Inquiry:
         self._deadline = self._clock() + timeout_s
 
     async def report(self, *, with_offsets: bool) -> GroupReport:
-        """The group, and how far it is.
-
-        Raises:
-            GroupError, UnsupportedProtocolError: the coordinator refused.
-            TransportError: no answer in time.
-        """
+        """The group, and how far it is."""
         with self._refusals_of(_DESCRIBING):
             coordinator, group = await self._describe()
             if not with_offsets:
@@ -66,12 +65,7 @@ class Inquiry:
             return GroupReport(group=group, coordinator=coordinator, partitions=progress(group, committed, ends))
 
     async def committed(self) -> Committed:
-        """All that the group has committed.
-
-        Raises:
-            GroupError, UnsupportedProtocolError: the coordinator refused.
-            TransportError: no answer in time.
-        """
+        """All that the group has committed."""
         with self._refusals_of(_DESCRIBING):
             committed = await self._committed()
         return {partition: _as_written(found) for partition, found in committed.items()}
@@ -84,12 +78,7 @@ class Inquiry:
     async def remove(
         self, asked: Sequence[MemberIdentity], *, everyone: bool, reason: str | None, dry_run: bool
     ) -> tuple[Removal, ...]:
-        """Remove these members, or everyone; what became of each.
-
-        Raises:
-            GroupError, UnsupportedProtocolError: the coordinator refused all of it, and removed nobody.
-            TransportError: no answer in time; any of them may have been removed.
-        """
+        """Remove these members, or everyone; what became of each. A refusal means that nobody was removed."""
         before = await self._described(is_needed=everyone or dry_run)
         if everyone and before is not None:
             asked = [removal.identity_of(member) for member in before.members]
