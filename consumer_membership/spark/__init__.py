@@ -4,12 +4,11 @@ Nothing here imports pyspark before it is called; what travels to the tasks is c
 """
 
 from consumer_membership.errors import DrainError, FencedError, SinkError
-from consumer_membership.spark.context import BatchFormat, OffsetRange, Sink, SinkContext
+from consumer_membership.spark.context import BatchFormat, Fence, OffsetRange, Sink, SinkContext
+from consumer_membership.spark.control import MemberProgress
 from consumer_membership.spark.diagnosis.findings import Diagnosis
 from consumer_membership.spark.doctor import check
-from consumer_membership.spark.fence import Fence
 from consumer_membership.spark.group_read import GroupRead, read_group
-from consumer_membership.spark.link import MemberProgress
 from consumer_membership.spark.plan import Options
 from consumer_membership.spark.runs import DrainResult, PartitionDrained, RunHandle, RunResult, drain, run
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, ParquetSink, PostgresSink

@@ -1,6 +1,8 @@
 """What callers give, of whatever type: refused on the driver, by name, before a broker is asked or a job begins.
 
-A value of the wrong type would show minutes later, in the words of whoever stumbled over it in a task.
+A value of the wrong type would show minutes later, in the words of whoever stumbled over it in a task. Each function
+here raises ConfigurationError, which names the parameter, its value (its type, where there may be a password in it) and
+what to give instead.
 """
 
 from __future__ import annotations
@@ -12,53 +14,46 @@ from typing import TYPE_CHECKING, TypeGuard
 from consumer_membership.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _SESSION = "give the SparkSession in which the job is to run: SparkSession.builder.getOrCreate()"
-_SINK = "give a function or an object with __call__: {name}(batch, context)"
 
 
-def check_session(spark: SparkSession) -> None:
-    """Return if this is a session that is not stopped; one of Spark Connect is one, too.
-
-    Raises:
-        ConfigurationError: it is something else, or stopped.
-    """
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """The session's SparkContext, None for a session of Spark Connect, which has none; refuses a stopped session."""
     # By what is used of it: a session is a class of its own with Spark Connect, and of its own again at some hosts.
     if not hasattr(getattr(spark, "conf", None), "get"):
         raise ConfigurationError("spark", _kind(spark), _SESSION)
     try:
         context = spark.sparkContext
     except AttributeError:  # Spark Connect's own error is one, too
-        return
+        return None
     if getattr(context, "_jsc", context) is None:  # nothing else tells
         raise ConfigurationError("spark", "a stopped session", f"it cannot run a job; {_SESSION}")
+    return context
 
 
-def check_config(config: object) -> None:
-    """Return if these are keys with values; the values are the configuration's to check.
-
-    Raises:
-        ConfigurationError: they are not.
-    """
+def check_config(config: object, group: object = None, owned: Mapping[str, str] | None = None) -> None:
+    """Refuse what has no keys with values, and keys that are `owned` by whoever asks; the values are the config's."""
     if not isinstance(config, Mapping):
         remedy = 'give a dict as for Consumer, {"bootstrap.servers": "...", ...}'
         raise ConfigurationError("config", _kind(config), remedy)
-    for key in config:
+    for key, value in config.items():
         if not isinstance(key, str):
             raise ConfigurationError("config", key, "keys are texts, as in {'bootstrap.servers': '...'}")
+        if owned is not None and key in owned:
+            raise ConfigurationError(key, value, owned[key])
+    given = config.get("group.id", group)
+    if group is not None and given != group:
+        raise ConfigurationError("group.id", given, f"the group is {group!r}; give one name only")
 
 
 def topic_names(topics: object) -> tuple[str, ...]:
-    """The topics, each once.
-
-    Raises:
-        ConfigurationError: it is no list of names, or an empty one.
-    """
-    if isinstance(topics, str):
-        raise ConfigurationError("topics", topics, "give a list of topics")
-    if isinstance(topics, bytes | Mapping) or not isinstance(topics, Iterable):
-        raise ConfigurationError("topics", _kind(topics), "give a list of topics")
+    """The topics, each once; refuses what is no list of names, or an empty one."""
+    if isinstance(topics, str | bytes | Mapping) or not isinstance(topics, Iterable):
+        shown = topics if isinstance(topics, str) else _kind(topics)
+        raise ConfigurationError("topics", shown, "give a list of topics")
     named = tuple(topics)
     for topic in named:
         if not isinstance(topic, str) or not topic:
@@ -71,31 +66,19 @@ def topic_names(topics: object) -> tuple[str, ...]:
 
 
 def check_group(group: object) -> None:
-    """Return if this is a name of a group.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
+    """Refuse what is no name of a group."""
     if not isinstance(group, str) or not group:
         raise ConfigurationError("group", group, "name the group")
 
 
 def check_text(name: str, value: object, what: str) -> None:
-    """Return if this is a text, or None where nothing is asked for; `what` says what it is to be.
-
-    Raises:
-        ConfigurationError: it is neither.
-    """
+    """Refuse what is neither a text nor None; `what` says what it is to be."""
     if value is not None and (not isinstance(value, str) or not value):
         raise ConfigurationError(name, value, f"give {what} as a text, or leave it out")
 
 
 def check_count(name: str, value: object, remedy: str) -> None:
-    """Return if this is a whole number, 1 or more.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
+    """Refuse what is no whole number of 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigurationError(name, value, remedy)
 
@@ -106,21 +89,13 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def check_time(name: str, seconds: object) -> None:
-    """Return if these are seconds, more than 0.
-
-    Raises:
-        ConfigurationError: they are not.
-    """
+    """Refuse what are no seconds, more than 0."""
     if not is_number(seconds) or not seconds > 0:
         raise ConfigurationError(name, seconds, "give seconds, more than 0")
 
 
 def check_until(until: object) -> None:
-    """Return if this is "now", or an end for each of some partitions.
-
-    Raises:
-        ConfigurationError: it is neither.
-    """
+    """Refuse what is neither "now" nor an end for each of some partitions."""
     if isinstance(until, str) and until == "now":
         return
     remedy = "give 'now', or an end offset for each partition, by (topic, number)"
@@ -132,12 +107,8 @@ def check_until(until: object) -> None:
 
 
 def check_sink(sink: object, name: str = "sink") -> None:
-    """Return if this can be called with a batch and its context.
-
-    Raises:
-        ConfigurationError: it cannot.
-    """
-    remedy = _SINK.format(name=name)
+    """Refuse what cannot be called with a batch and its context."""
+    remedy = f"give a function or an object with __call__: {name}(batch, context)"
     if not callable(sink):
         raise ConfigurationError(name, _kind(sink), remedy)
     try:
@@ -156,16 +127,12 @@ def check_sink(sink: object, name: str = "sink") -> None:
         ) from None
 
 
-def check_columns(columns: object, known: Collection[str]) -> None:
-    """Return if these are some of the known ones, each once.
-
-    Raises:
-        ConfigurationError: they are not.
-    """
+def check_columns(columns: object, known: Collection[str]) -> tuple[str, ...]:
+    """The columns; refuses what is no list of some of the known ones, each once."""
     if isinstance(columns, Collection) and not isinstance(columns, str):
-        named = list(columns)
+        named = tuple(columns)
         if named and all(one in known for one in named) and len(set(named)) == len(named):
-            return
+            return named
     raise ConfigurationError("columns", columns, f"give a list of some of {', '.join(known)}, each once")
 
 

@@ -1,4 +1,4 @@
-"""Batches of records as a sink or Spark gets them: confluent-kafka's messages, Arrow or pandas.
+"""Batches of records as a sink or Spark gets them: confluent-kafka's messages, Arrow or pandas; and what they are of.
 
 Every record of a long run passes here, so each column is made by one call of C (`map` over the message's own method)
 and one of pyarrow; measured beside comprehensions, numpy and buffers put together by hand, that was the quickest for
@@ -8,16 +8,17 @@ each column, apart from the two that are nearly always the same in every record:
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from itertools import compress
+from itertools import compress, groupby
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never, cast, overload
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.spark.context import BatchFormat, OffsetRange
+from consumer_membership.spark.context import BatchFormat, OffsetRange, Partition
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # ships no types
@@ -91,7 +92,7 @@ def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) 
     """The records as the batch that a sink asked for; messages stay the list that they are.
 
     There must be records only: what an error event carries is no value. `runs` say what they are of,
-    where that is known (`ranges.runs_of`): it saves a look at each record.
+    where that is known (`runs_of`): it saves a look at each record.
 
     Raises:
         ConfigurationError: pyarrow or pandas is missing, or the keys or values weigh more than Arrow can hold (2 GiB).
@@ -120,7 +121,7 @@ def record_batch(messages: list[Message], columns: tuple[str, ...] = COLUMNS, *,
     return arrow.RecordBatch.from_arrays(arrays, schema=schema(columns))
 
 
-def after(batch: Batch, batch_format: BatchFormat, positions: Mapping[tuple[str, int], int]) -> Batch:
+def after(batch: Batch, batch_format: BatchFormat, positions: Mapping[Partition, int]) -> Batch:
     """The batch without the records below these offsets of these partitions; the batch itself if it has none.
 
     `positions` says by topic and partition which offset is the next to be written; partitions that it does not name
@@ -142,11 +143,79 @@ def _kept(
     topics: Iterable[str | None],
     partitions: Iterable[int | None],
     offsets: Iterable[int | None],
-    positions: Mapping[tuple[str, int], int],
+    positions: Mapping[Partition, int],
 ) -> list[bool]:
     # What confluent-kafka's types allow to be None never is in a record.
     places = cast("Iterable[tuple[str, int, int]]", zip(topics, partitions, offsets, strict=True))
     return [offset >= positions.get((topic, partition), 0) for topic, partition, offset in places]
+
+
+# ---- which offsets of which partitions they are ----
+
+#: Called by `map`, in C, since every record is looked at: a million cost a tenth of a second.
+_number: Callable[[Message], int] = Message.partition  # type: ignore[assignment]  # None is an event's
+_topic, _error = Message.topic, Message.error
+
+
+def runs_of(records: Sequence[Message], topics: Sequence[str]) -> list[OffsetRange]:
+    """The records in their order as runs of one partition each: that is how they are fetched.
+
+    `topics` are those that the records may be of.
+    """
+    numbers: list[int] = list(map(_number, records))
+    keys: Iterable[Hashable] = numbers if len(topics) == 1 else zip(map(_topic, records), numbers, strict=True)
+    runs: list[OffsetRange] = []
+    at = 0
+    for _, run in groupby(keys):
+        length = len(list(run))
+        first, last = records[at], records[at + length - 1]
+        at += length
+        runs.append(
+            OffsetRange(
+                topic=_text(last.topic()),
+                partition=_whole(last.partition()),
+                first=_whole(first.offset()),
+                next_offset=_whole(last.offset()) + 1,
+                records=length,
+            )
+        )
+    return runs
+
+
+def ranges_of(runs: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """One range for each partition, by topic and partition.
+
+    Records of one partition come in the order of their offsets.
+    """
+    by_place: dict[Partition, list[OffsetRange]] = {}
+    for run in runs:
+        by_place.setdefault(run.place, []).append(run)
+    return tuple(_joined(of_one) for _, of_one in sorted(by_place.items()))
+
+
+def _joined(runs: Sequence[OffsetRange]) -> OffsetRange:
+    if len(runs) == 1:
+        return runs[0]
+    return replace(runs[0], next_offset=runs[-1].next_offset, records=sum(run.records for run in runs))
+
+
+def are_records(messages: Sequence[Message]) -> bool:
+    """Whether there is no event, an error or a partition's end, among them."""
+    return not any(map(_error, messages))
+
+
+def before(records: Sequence[Message], ends: Mapping[Partition, int]) -> list[Message]:
+    """The records below the end of their partition; each has one."""
+    return [m for m in records if _whole(m.offset()) < ends[(_text(m.topic()), _whole(m.partition()))]]
+
+
+def _text(value: str | None) -> str:
+    """What a record has, and an event may lack."""
+    return value or ""
+
+
+def _whole(value: int | None) -> int:
+    return value or 0
 
 
 # ---- columns ----
@@ -157,10 +226,6 @@ def _keys(arrow: ModuleType, messages: list[Message]) -> pa.Array:
     if keys.count(None) == len(keys):
         return arrow.nulls(len(keys), arrow.binary())
     return _binary(arrow, "keys", keys)
-
-
-def _values(arrow: ModuleType, messages: list[Message]) -> pa.Array:
-    return _binary(arrow, "values", list(map(Message.value, messages)))
 
 
 def _binary(arrow: ModuleType, name: str, found: Sequence[bytes | None]) -> pa.Array:
@@ -194,14 +259,6 @@ def _topics(arrow: ModuleType, messages: list[Message]) -> pa.Array:
     return arrow.array(topics, arrow.string())
 
 
-def _partitions(arrow: ModuleType, messages: list[Message]) -> pa.Array:
-    return arrow.array(list(map(Message.partition, messages)), arrow.int32())
-
-
-def _offsets(arrow: ModuleType, messages: list[Message]) -> pa.Array:
-    return arrow.array(list(map(Message.offset, messages)), arrow.int64())
-
-
 def _timestamps(arrow: ModuleType, messages: list[Message]) -> pa.Array:
     found = [ms if kind != TIMESTAMP_NOT_AVAILABLE else None for kind, ms in map(Message.timestamp, messages)]
     to_type = schema().field("timestamp").type
@@ -223,10 +280,10 @@ def _headers(arrow: ModuleType, messages: list[Message]) -> pa.Array:
 
 _COLUMN_MAKERS: dict[str, Callable[[ModuleType, list[Message]], pa.Array]] = {
     "key": _keys,
-    "value": _values,
+    "value": lambda arrow, messages: _binary(arrow, "values", list(map(Message.value, messages))),
     "topic": _topics,
-    "partition": _partitions,
-    "offset": _offsets,
+    "partition": lambda arrow, messages: arrow.array(list(map(Message.partition, messages)), arrow.int32()),
+    "offset": lambda arrow, messages: arrow.array(list(map(Message.offset, messages)), arrow.int64()),
     "timestamp": _timestamps,
     "headers": _headers,
 }
@@ -243,12 +300,15 @@ def _known(runs: Runs, records: int) -> Mapping[str, Callable[[ModuleType, Runs]
     return {name: made for name, made in _RUN_COLUMNS.items() if not (has_gaps and name == "offset")}
 
 
-def _topics_of(arrow: ModuleType, runs: Runs) -> pa.Array:
-    return arrow.concat_arrays([arrow.repeat(arrow.scalar(run.topic, arrow.string()), run.records) for run in runs])
+def _repeated(name: str, of_type: str) -> Callable[[ModuleType, Runs], pa.Array]:
+    """The maker of a column that is the same in all records of a run."""
 
+    def column(arrow: ModuleType, runs: Runs) -> pa.Array:
+        to_type = getattr(arrow, of_type)()
+        same = [arrow.repeat(arrow.scalar(getattr(run, name), to_type), run.records) for run in runs]
+        return arrow.concat_arrays(same)
 
-def _partitions_of(arrow: ModuleType, runs: Runs) -> pa.Array:
-    return arrow.concat_arrays([arrow.repeat(arrow.scalar(run.partition, arrow.int32()), run.records) for run in runs])
+    return column
 
 
 def _offsets_of(arrow: ModuleType, runs: Runs) -> pa.Array:
@@ -258,8 +318,8 @@ def _offsets_of(arrow: ModuleType, runs: Runs) -> pa.Array:
 
 
 _RUN_COLUMNS: dict[str, Callable[[ModuleType, Runs], pa.Array]] = {
-    "topic": _topics_of,
-    "partition": _partitions_of,
+    "topic": _repeated("topic", "string"),
+    "partition": _repeated("partition", "int32"),
     "offset": _offsets_of,
 }
 

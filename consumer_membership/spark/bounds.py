@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from consumer_membership.spark.plan import Partition
+from consumer_membership.spark.context import Partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,8 @@ def tally_in(metadata: str | None, run: str) -> Tally | None:
     try:
         # confluent-kafka counts the NUL behind it as part of the metadata that a transaction commits.
         read = json.loads((metadata or "").rstrip("\0"))
-        tally = Tally(
-            run=str(read["run"]),
-            first=int(read["first"]),
-            records=int(read["records"]),
-            began_at=float(read["began"]),
-            ended_at=float(read["ended"]),
-        )
+        times = {"began_at": float(read["began"]), "ended_at": float(read["ended"])}
+        tally = Tally(run=str(read["run"]), first=int(read["first"]), records=int(read["records"]), **times)
     except (ValueError, TypeError, KeyError):
         return None
     return tally if tally.run == run else None

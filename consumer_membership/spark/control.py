@@ -16,12 +16,14 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from consumer_membership.errors import TransportError
-from consumer_membership.spark.link import MemberProgress, Order
+from consumer_membership.spark.context import Partition
 from consumer_membership.spark.plan import ControlAddress
 
 _log = logging.getLogger("consumer_membership.spark")
@@ -30,6 +32,39 @@ _CONNECT_S = 5.0
 _CONNECT_ATTEMPTS = 3
 #: Far more than any report; who sends more without a line's end is none of ours.
 _LONGEST_LINE = 4 * 1024 * 1024
+
+
+class Order(StrEnum):
+    """What a driver, or the end of it, tells a task."""
+
+    #: Finish the batch in hand, commit, leave.
+    STOP = "stop"
+    #: A later attempt of the same task is at work: write nothing more.
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberProgress:
+    """One task's member at one moment, as it told the driver.
+
+    `lag`: records of the owned partitions that are not committed, as far as is known; `rate`: records a second given to
+    the sink since the report before; `records`: given to the sink since the attempt's start. `waits_for` says in words
+    why nothing is consumed, None where nothing is waited for. `at`: seconds since 1970, by the task's clock.
+    """
+
+    instance: int
+    attempt: int
+    host: str
+    pid: int
+    state: str
+    epoch: int
+    owned: tuple[Partition, ...]
+    records: int
+    batches: int
+    rate: float
+    lag: int
+    waits_for: str | None
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +82,26 @@ class Failure:
 
 
 # ---- the task's end --------------------------------------------------------------------------------------------------
+
+
+class NoLink:
+    """For a task whose driver does not listen; it can be told to stop within its own process."""
+
+    def __init__(self) -> None:
+        self.order: Order | None = None
+
+    def report(self, progress: MemberProgress) -> None:
+        """Nobody listens."""
+
+    def fail(self, kind: str, text: str) -> None:
+        """Nobody listens; Spark has the exception."""
+
+    def hang_up(self) -> None:
+        """Order the task to stop: its process is asked to end."""
+        self.order = self.order or Order.STOP
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class ControlLink:
@@ -74,7 +129,7 @@ class ControlLink:
 
     def report(self, progress: MemberProgress) -> None:
         """Tell the driver; never raises."""
-        self._send({"progress": progress.as_words()})
+        self._send({"progress": asdict(progress)})
 
     def fail(self, kind: str, text: str) -> None:
         """Tell the driver why the task is about to fail; never raises."""
@@ -105,6 +160,10 @@ class ControlLink:
         if self._order is None and not self._is_closing:
             _log.warning("Task %s: the driver is gone; finishing the batch in hand", self._instance)
             self._order = Order.STOP
+
+
+#: A task's way to its driver.
+Link: TypeAlias = NoLink | ControlLink
 
 
 def _connected(address: ControlAddress) -> socket.socket:
@@ -259,7 +318,8 @@ class ControlServer:
             match words:
                 case {"progress": dict() as said}:
                     if self._lines.get(instance) is line:
-                        self._progress[instance] = MemberProgress.from_words(said)
+                        owned = tuple((str(topic), int(number)) for topic, number in said["owned"])
+                        self._progress[instance] = MemberProgress(**{**said, "owned": owned})
                 case {"failed": {"kind": str() as kind, "text": str() as text}}:
                     was_latest = self._latest.get(instance) == line.attempt
                     self._failures.append(

@@ -16,14 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.spark.arguments import check_config, check_session, check_sink, check_time
-from consumer_membership.spark.diagnosis.cluster import ClusterFacts, cluster_facts
-from consumer_membership.spark.diagnosis.cluster_findings import cluster_findings
+from consumer_membership.spark.arguments import check_config, check_sink, check_time, context_of
+from consumer_membership.spark.diagnosis.cluster import ClusterFacts, cluster_facts, cluster_findings
 from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity, diagnosis, error, ok
-from consumer_membership.spark.diagnosis.session import context_of, session_facts
-from consumer_membership.spark.diagnosis.session_findings import session_findings
-from consumer_membership.spark.diagnosis.worker_findings import worker_findings
-from consumer_membership.spark.diagnosis.workers import worker_facts
+from consumer_membership.spark.diagnosis.session import session_facts, session_findings
+from consumer_membership.spark.diagnosis.workers import worker_facts, worker_findings
 from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import Wishes, planned
 
@@ -67,14 +64,14 @@ def check(
     Raises:
         ConfigurationError: this is no session, or a stopped one; `timeout_s` is no time, `config` no configuration.
     """
-    check_session(spark)
+    context = context_of(spark)
     check_time("timeout_s", timeout_s)
     if config is not None:
         check_config(config)
     deadline = time.monotonic() + timeout_s
-    context = context_of(spark)
     sent, findings = _sink(sink)
-    group = group if group is not None or config is None else _text(config.get("group.id"))
+    if group is None and config is not None and config.get("group.id") is not None:
+        group = str(config["group.id"])
     cluster: ClusterFacts | None = None
     if config is not None or topics or group is not None:
         usable, refusals = _checked(config or {}, topics, group, instances, pipeline)
@@ -139,7 +136,3 @@ def _checked(
 
 def _refused(refusal: ConfigurationError) -> Finding:
     return error(refusal.key, repr(refusal.value), "", refusal.remedy)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

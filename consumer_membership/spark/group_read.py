@@ -20,17 +20,16 @@ from consumer_membership.spark.arguments import (
     check_config,
     check_count,
     check_group,
-    check_session,
     check_text,
     check_time,
     check_until,
+    context_of,
     topic_names,
 )
 from consumer_membership.spark.batches import COLUMNS, schema, spark_schema
-from consumer_membership.spark.plan import Partition
-from consumer_membership.spark.range_reader import TASK_CONFIG, RangeReader
+from consumer_membership.spark.context import Partition
+from consumer_membership.spark.range_reader import TASK_CONFIG, RangeReader, ReadRange, shared_out
 from consumer_membership.spark.reader_member import LogBounds, ReaderMember
-from consumer_membership.spark.slices import ReadRange, shared_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,15 +96,17 @@ def read_group(
         GroupError: the coordinator refused the member, or a right is missing.
         TransportError: no broker answered, or the group gave this member no partition in time.
     """
-    check_session(spark)
+    context = context_of(spark)
     named = topic_names(topics)
-    _check(config, group)
+    check_group(group)
+    check_config(config, group, _OWNED)
     check_until(until)
     if tasks is not None:
         check_count("tasks", tasks, "give the number of tasks, 1 or more; or leave it out")
     check_text("pipeline", pipeline, "the name before -reader")
     check_time("timeout_s", timeout_s)
-    wanted_columns = _known(columns)
+    schema()  # without pyarrow no task would work
+    wanted_columns = check_columns(columns, COLUMNS)
     given = {"auto.offset.reset": "earliest", **config}
     reset = ConsumerConfig.from_mapping({**given, "group.id": group}).with_servers().auto_offset_reset
     member = ReaderMember(given, list(named), group, f"{pipeline or group}-reader")
@@ -113,23 +114,26 @@ def read_group(
         owned = member.join(timeout_s)
         taken_at = owned if until == "now" else {place: at for place, at in owned.items() if place in until}
         committed = member.committed(taken_at)
-        ranges = tuple(
+        ranges = [
             _range(partition, committed.get(partition), log, reset, until)
             for partition, log in sorted(member.logs(taken_at, committed).items())
-        )
+        ]
+        # How many tasks run at once; over Spark Connect nobody says, and one for each partition is as good a guess.
+        slots = max(1, context.defaultParallelism if context is not None else len(ranges))
         reader = RangeReader(
             config=_task_config(given, group),
-            shares=shared_out(ranges, tasks or _slots(spark, ranges)),
+            shares=shared_out(ranges, tasks or slots),
             columns=wanted_columns,
             timeout_s=timeout_s,
         )
-        frame = _frame(spark, reader)
+        numbers = spark.range(0, len(reader.shares), 1, max(1, len(reader.shares)))
+        frame = numbers.mapInArrow(reader.function(), spark_schema(reader.columns))
     except BaseException:
         member.close()
         raise
     _log.info("Group %s: a read of %d offsets in %d tasks", group, sum(r.offsets for r in ranges), len(reader.shares))
     moves = {each.place: each.end for each in ranges if committed.get(each.place) != each.end}
-    return GroupRead(frame, ranges, member, moves, taken_at)
+    return GroupRead(frame, tuple(ranges), member, moves, taken_at)
 
 
 class GroupRead:
@@ -192,23 +196,6 @@ class GroupRead:
             self.close()
 
 
-def _check(config: Mapping[str, object], group: str) -> None:
-    """Refuse what cannot work, before anything is opened."""
-    check_config(config)
-    check_group(group)
-    for key, remedy in _OWNED.items():
-        if key in config:
-            raise ConfigurationError(key, config[key], remedy)
-    if config.get("group.id", group) != group:
-        raise ConfigurationError("group.id", config["group.id"], f"the group is {group!r}; give one name only")
-
-
-def _known(columns: Sequence[str]) -> tuple[str, ...]:
-    schema()  # without pyarrow no task would work
-    check_columns(columns, COLUMNS)
-    return tuple(columns)
-
-
 def _range(
     partition: Partition,
     committed: int | None,
@@ -251,14 +238,3 @@ def _task_config(config: Mapping[str, object], group: str) -> dict[str, object]:
     tokens = {key: config[key] for key in ("oauth_cb",) if key in config}
     ours = ConsumerConfig.from_mapping({"client.id": f"spark-{name}", **plain, **tokens, "group.id": name})
     return {**ours.fetcher_config(), **tokens, **TASK_CONFIG}
-
-
-def _slots(spark: SparkSession, ranges: Sequence[ReadRange]) -> int:
-    """How many tasks run at once; over Spark Connect nobody says, and a task for each partition is as good a guess."""
-    context = getattr(spark, "sparkContext", None)
-    return max(1, context.defaultParallelism if context is not None else len(ranges))
-
-
-def _frame(spark: SparkSession, reader: RangeReader) -> DataFrame:
-    tasks = len(reader.shares)
-    return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(reader.function(), spark_schema(reader.columns))

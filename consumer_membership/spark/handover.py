@@ -17,9 +17,8 @@ from consumer_membership.errors import CommitError, FatalGroupError, FencedError
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.spark.batches import Batch
 from consumer_membership.spark.bounds import Bounds
-from consumer_membership.spark.context import OffsetRange, SinkContext
-from consumer_membership.spark.fence import Fence
-from consumer_membership.spark.plan import MemberPlan, Partition
+from consumer_membership.spark.context import Fence, OffsetRange, Partition, SinkContext
+from consumer_membership.spark.plan import MemberPlan
 
 _log = logging.getLogger("consumer_membership.spark")
 

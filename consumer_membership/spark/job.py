@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 from consumer_membership import errors
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.errors import ConfigurationError, FencedError, GroupError, MembershipError
-from consumer_membership.spark.control import ControlServer, Failure
-from consumer_membership.spark.fence import run_of
-from consumer_membership.spark.link import MemberProgress
+from consumer_membership.spark.arguments import context_of
+from consumer_membership.spark.context import run_of
+from consumer_membership.spark.control import ControlServer, Failure, MemberProgress
 from consumer_membership.spark.member import MemberSummary
 from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import MemberPlan, attempt_of
 from consumer_membership.spark.task import rdd_task
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger("consumer_membership.spark")
@@ -47,7 +46,15 @@ class MemberJob:
     def __init__(self, spark: SparkSession, plan: MemberPlan, sink: object, control_host: str | None) -> None:
         from pyspark import InheritableThread  # noqa: PLC0415 - only where Spark is
 
-        self._context = driver_of(spark)
+        context = context_of(spark)
+        if context is None:
+            raise ConfigurationError(
+                "spark",
+                type(spark).__module__,
+                "a session of Spark Connect has no driver here that tasks could call; use member_task, or run this on "
+                "the driver",
+            )
+        self._context = context
         payload = pickled(sink)
         host = control_host or _setting(spark, "spark.driver.host", "127.0.0.1")
         self._server = ControlServer(host, _setting(spark, "spark.driver.bindAddress", host))
@@ -111,25 +118,19 @@ class MemberJob:
     # ---- inside ----
 
     def _submit(self) -> None:
-        try:
-            self._run()
-        finally:
-            self._ended.set()
-            self._server.wake()
-
-    def _run(self) -> None:
         count = self.plan.instances or 1
+        words = f"{count} members of group {self.plan.group}"
         try:
-            self._context.setJobGroup(
-                self.plan.run, f"{count} members of group {self.plan.group}", interruptOnCancel=True
-            )
+            self._context.setJobGroup(self.plan.run, words, interruptOnCancel=True)
             # An RDD: a DataFrame's plan costs a tenth of a second before the first task begins.
             members = self._context.parallelize(range(count), count)
             done = members.mapPartitions(rdd_task(self.plan, self._payload)).collect()
+            self._summaries = tuple(sorted(done, key=lambda summary: summary.instance))
         except BaseException as failed:  # noqa: BLE001 - it is for whoever waits, whatever it is
             self._error = failed
-            return
-        self._summaries = tuple(sorted(done, key=lambda summary: summary.instance))
+        finally:
+            self._ended.set()
+            self._server.wake()
 
     def _watch(self) -> None:
         """Until the job's end: look whether somebody else has taken its members over."""
@@ -178,23 +179,6 @@ class MemberJob:
 def _setting(spark: SparkSession, key: str, otherwise: str) -> str:
     # Not the context's getConf: it copies every setting to Java and back, a millisecond each.
     return spark.conf.get(key, otherwise) or otherwise
-
-
-def driver_of(spark: SparkSession) -> SparkContext:
-    """The session's own driver.
-
-    Raises:
-        ConfigurationError: it is a session of Spark Connect, whose driver is elsewhere.
-    """
-    try:
-        return spark.sparkContext
-    except AttributeError as refused:
-        raise ConfigurationError(
-            "spark",
-            type(spark).__module__,
-            "a session of Spark Connect has no driver here that tasks could call; use member_task, or run this on the "
-            "driver",
-        ) from refused
 
 
 def _is_from_outside(failure: Failure) -> bool:

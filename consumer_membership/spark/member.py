@@ -21,13 +21,13 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import FencedError, GroupError, MembershipError
 from consumer_membership.membership.states import MemberState
-from consumer_membership.spark.batches import formed
+from consumer_membership.spark.batches import are_records, before, formed, ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
-from consumer_membership.spark.ends import check_ends
+from consumer_membership.spark.brokers import check_ends
+from consumer_membership.spark.context import Partition
+from consumer_membership.spark.control import Link, MemberProgress, Order
 from consumer_membership.spark.handover import REPLACED, Handover, Held
-from consumer_membership.spark.link import Link, MemberProgress, Order
-from consumer_membership.spark.plan import MemberPlan, Partition, attempt_of, member_config
-from consumer_membership.spark.ranges import are_records, before, ranges_of, runs_of
+from consumer_membership.spark.plan import MemberPlan, attempt_of, member_config
 
 _log = logging.getLogger("consumer_membership.spark")
 

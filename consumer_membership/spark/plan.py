@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypedDict
 
 from consumer_membership.config import ConsumerConfig
@@ -17,15 +17,17 @@ from consumer_membership.spark.arguments import (
     is_number,
     topic_names,
 )
-from consumer_membership.spark.context import BatchFormat
-
-#: A partition, by topic and number.
-Partition = tuple[str, int]
+from consumer_membership.spark.context import BatchFormat, Partition
 
 #: As max.poll.interval.ms at most: librdkafka takes no more than a day.
 _LONGEST_SINK_S = 86_400.0
 #: A task has to look after its driver meanwhile.
 _LONGEST_WAIT_S = 60.0
+
+#: A drain is short: at 0.15 ms of broker CPU each, a hundred members take a seventh of a core as long as it lasts.
+_DRAIN_HEARTBEAT_MS = 100
+#: Between the readable part of a client id and the attempt's number.
+_ATTEMPT_MARK = "@"
 
 #: Keys that a member in a task has from its plan, and what to do about each.
 _OWNED = {
@@ -122,7 +124,8 @@ def planned(
     Raises:
         ConfigurationError: a key or a parameter that cannot work; the text names it, its value, and what to do.
     """
-    _check_config(config, group)
+    check_group(group)
+    check_config(config, group, _OWNED)
     named = topic_names(topics)
     _check_wishes(wishes)
     plan = MemberPlan(
@@ -143,11 +146,6 @@ def planned(
     return plan
 
 
-def bounded(plan: MemberPlan, ends: Mapping[Partition, int]) -> MemberPlan:
-    """The plan with an end for each partition."""
-    return replace(plan, ends=dict(ends))
-
-
 def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, object]:
     """The configuration of the consumer in a task.
 
@@ -155,14 +153,12 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
     """
     prefix = plan.config.get("client.id", "spark")
     is_bounded = plan.ends is not None
-    defaults: dict[str, object] = {"auto.offset.reset": "earliest"}
-    if is_bounded:
-        # The members come all at once, and each waits for what the first one gives up.
-        defaults["heartbeat.interval.ms"] = _DRAIN_HEARTBEAT_MS
     return {
-        **defaults,
+        "auto.offset.reset": "earliest",
+        # The members of a drain come all at once, and each waits for what the first one gives up.
+        **({"heartbeat.interval.ms": _DRAIN_HEARTBEAT_MS} if is_bounded else {}),
         **plan.config,
-        "client.id": f"{prefix}-{plan.instance_id(instance)}{ATTEMPT_MARK}{attempt}",
+        "client.id": f"{prefix}-{plan.instance_id(instance)}{_ATTEMPT_MARK}{attempt}",
         "group.id": plan.group,
         "group.instance.id": plan.instance_id(instance),
         "enable.auto.commit": False,
@@ -171,28 +167,10 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
     }
 
 
-#: A drain is short: at 0.15 ms of broker CPU each, a hundred members take a seventh of a core as long as it lasts.
-_DRAIN_HEARTBEAT_MS = 100
-
-#: Between the readable part of a client id and the attempt's number.
-ATTEMPT_MARK = "@"
-
-
 def attempt_of(client_id: str) -> int | None:
     """The attempt in a client id that `member_config` made; None: it is not one."""
-    _, mark, number = client_id.rpartition(ATTEMPT_MARK)
+    _, mark, number = client_id.rpartition(_ATTEMPT_MARK)
     return int(number) if mark and number.isdigit() else None
-
-
-def _check_config(config: Mapping[str, object], group: str) -> None:
-    check_config(config)
-    check_group(group)
-    for key, remedy in _OWNED.items():
-        if key in config:
-            raise ConfigurationError(key, config[key], remedy)
-    given = config.get("group.id", group)
-    if given != group:
-        raise ConfigurationError("group.id", given, f"the group is {group!r}; give one name only")
 
 
 def _check_wishes(wishes: Wishes) -> None:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from consumer_membership.errors import DrainError
 from consumer_membership.spark.batches import record_batch
-from consumer_membership.spark.slices import ReadRange
+from consumer_membership.spark.context import Partition
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -37,6 +37,9 @@ _GONE = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}  # noqa: SLF001
 )
 
+#: What a task reads at least of a partition that is shared: below it, starting a fetch costs more than it saves.
+LEAST_OFFSETS = 10_000
+
 #: What each task needs beside the caller's own keys; `auto.offset.reset` makes offsets that are gone an error.
 TASK_CONFIG: Mapping[str, object] = {
     "auto.offset.reset": "error",
@@ -46,6 +49,64 @@ TASK_CONFIG: Mapping[str, object] = {
     # librdkafka takes no more; how fast Spark takes the rows is its own affair.
     "max.poll.interval.ms": 86_400_000,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRange:
+    """The records of one partition from offset `first` to before offset `end`; none where both are the same.
+
+    There may be fewer records than offsets: compaction and transactions leave gaps.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+    @property
+    def place(self) -> Partition:
+        """Topic and partition."""
+        return (self.topic, self.partition)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets there are."""
+        return self.end - self.first
+
+    def __str__(self) -> str:
+        """As errors name it."""
+        return f"{self.topic}[{self.partition}] from offset {self.first} to before {self.end}"
+
+
+def shared_out(ranges: Sequence[ReadRange], tasks: int) -> tuple[tuple[ReadRange, ...], ...]:
+    """What each of at most `tasks` tasks reads: about the same number of offsets each, and every offset once.
+
+    A partition is cut only where the even share ends, and never into pieces below `LEAST_OFFSETS`; a task has at most
+    one piece of a partition. Little is read by fewer tasks.
+    """
+    share = max(-(-sum(each.offsets for each in ranges) // tasks), LEAST_OFFSETS)
+    shares: list[list[ReadRange]] = []
+    room = 0
+    for whole in ranges:
+        first = whole.first
+        while first < whole.end:
+            if room <= 0 and len(shares) < tasks:
+                shares.append([])
+                room = share
+            taken = _piece(whole.end - first, room, is_last=len(shares) == tasks)
+            if taken:
+                piece = ReadRange(topic=whole.topic, partition=whole.partition, first=first, end=first + taken)
+                shares[-1].append(piece)
+            first += taken
+            room = room - taken if taken else 0
+    return tuple(map(tuple, shares))
+
+
+def _piece(left: int, room: int, *, is_last: bool) -> int:
+    """How much of what is left of a partition goes where there is so much room; 0: it begins elsewhere."""
+    if is_last or left < room + LEAST_OFFSETS:
+        return left
+    return room if room >= LEAST_OFFSETS else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +209,7 @@ class _Reading:
         place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
         return offset < self._ranges[place].end
 
-    def _finish(self, places: set[tuple[str, int]]) -> None:
+    def _finish(self, places: set[Partition]) -> None:
         self._open -= places
         if places and self._open:
             self._consumer.incremental_unassign([TopicPartition(*place) for place in places])
@@ -181,7 +242,7 @@ class _Reading:
             if low > self._positions[place] or high < self._ranges[place].end:
                 self._give_up(f"the log has offsets {low} to before {high} now", "", place)
 
-    def _give_up(self, cause: str, words: str, *places: tuple[str, int]) -> NoReturn:
+    def _give_up(self, cause: str, words: str, *places: Partition) -> NoReturn:
         named = ", ".join(f"{self._ranges[p]} (read up to {self._positions[p]})" for p in places or sorted(self._open))
         raise DrainError(f"{named}: {cause}{': ' if words else ''}{words}")
 

@@ -23,9 +23,9 @@ from consumer_membership.errors import (
 )
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.spark.ends import EARLIEST, LATEST, log_offsets, partitions_of
+from consumer_membership.spark.brokers import EARLIEST, LATEST, log_offsets, partitions_of
+from consumer_membership.spark.context import Partition
 from consumer_membership.spark.handover import REPLACED
-from consumer_membership.spark.plan import Partition
 from consumer_membership.types import GroupProtocol
 
 _log = logging.getLogger("consumer_membership.spark")

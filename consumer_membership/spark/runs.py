@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.errors import ConfigurationError, DrainError
-from consumer_membership.spark.arguments import check_session, check_sink, check_text, check_time, check_until
-from consumer_membership.spark.assignment_interval import AssigningAtOnce
+from consumer_membership.spark.arguments import check_sink, check_text, check_time, check_until, context_of
 from consumer_membership.spark.bounds import tally_in
+from consumer_membership.spark.brokers import AssigningAtOnce, ends_now
+from consumer_membership.spark.context import Partition
+from consumer_membership.spark.control import MemberProgress
 from consumer_membership.spark.display import Display
-from consumer_membership.spark.ends import ends_now
 from consumer_membership.spark.job import MemberJob
-from consumer_membership.spark.link import MemberProgress
 from consumer_membership.spark.member import MemberSummary
-from consumer_membership.spark.plan import MemberPlan, Options, Partition, Wishes, bounded, planned
+from consumer_membership.spark.plan import MemberPlan, Options, Wishes, planned
 from consumer_membership.types import OffsetAndMetadata
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ def run(
             pickled, a session of Spark Connect.
         TransportError: no broker answers.
     """
-    plan = _checked(spark, sink, control_host, planned(config, topics, group, Wishes(instances=instances, **options)))
-    _refuse_speculation(spark, is_allowed=allow_speculation)
+    plan = planned(config, topics, group, Wishes(instances=instances, **options))
+    _check(spark, plan, sink, control_host, may_speculate=allow_speculation)
     # Asked here, and not by each task: whether the topics exist.
     ends_now(plan)
     return RunHandle(MemberJob(spark, plan, sink, control_host), Display(show_progress, None))
@@ -222,17 +222,18 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     """
     # Whoever waits for the end of a drain waits for its last batch.
     wishes: Options = {"batch_wait_s": _DRAIN_WAIT_S, **options}
-    plan = _checked(spark, sink, control_host, planned(config, topics, group, Wishes(instances=instances, **wishes)))
+    plan = planned(config, topics, group, Wishes(instances=instances, **wishes))
     check_until(until)
     if timeout_s is not None:
         check_time("timeout_s", timeout_s)
-    _refuse_speculation(spark, is_allowed=allow_speculation)
+    _check(spark, plan, sink, control_host, may_speculate=allow_speculation)
     altered = AssigningAtOnce(plan) if assign_at_once else None
-    plan = bounded(plan, _chosen(ends_now(plan), until))
+    plan = replace(plan, ends=_chosen(ends_now(plan), until))
     before = _committed(plan)
     if altered is not None:
         altered.wait()
-    todo = sum(max(0, end - max(0, before.get(p, (0, ""))[0])) for p, end in _ends(plan).items())
+    unread = OffsetAndMetadata(offset=0)
+    todo = sum(max(0, end - max(0, before.get(place, unread).offset)) for place, end in _ends(plan).items())
     if todo == 0:
         return _drained(plan, before, before, 0.0)
     job = MemberJob(spark, plan, sink, control_host)
@@ -267,13 +268,6 @@ def watched(job: MemberJob, display: Display, timeout_s: float | None) -> bool:
     return True
 
 
-Committed = Mapping[Partition, tuple[int, str]]
-
-
-def _ends(plan: MemberPlan) -> Mapping[Partition, int]:
-    return plan.ends or {}
-
-
 def _chosen(ends: Mapping[Partition, int], until: str | Mapping[Partition, int]) -> Mapping[Partition, int]:
     if isinstance(until, str):
         return ends
@@ -285,36 +279,35 @@ def _chosen(ends: Mapping[Partition, int], until: str | Mapping[Partition, int])
     return until
 
 
-def _committed(plan: MemberPlan) -> Committed:
+def _committed(plan: MemberPlan) -> Mapping[Partition, OffsetAndMetadata]:
+    """What the group has committed, of the partitions of which it has committed anything."""
     said = GroupAdmin(plan.config).committed(plan.group)
-    return {
-        (topic, number): (at.offset, at.metadata)
-        for (topic, number), at in said.items()
-        if isinstance(at, OffsetAndMetadata)
-    }
+    return {(topic, number): at for (topic, number), at in said.items() if isinstance(at, OffsetAndMetadata)}
 
 
-def _left(plan: MemberPlan, committed: Committed) -> str:
-    left = [
-        f"{topic}[{number}] at {committed.get((topic, number), (0, ''))[0]} of {end}"
-        for (topic, number), end in sorted(_ends(plan).items())
-        if committed.get((topic, number), (0, ""))[0] < end
-    ]
-    return ", ".join(left)
+def _left(plan: MemberPlan, committed: Mapping[Partition, OffsetAndMetadata]) -> str:
+    at = {place: committed[place].offset if place in committed else 0 for place in _ends(plan)}
+    behind = ((place, end) for place, end in sorted(_ends(plan).items()) if at[place] < end)
+    return ", ".join(f"{topic}[{number}] at {at[topic, number]} of {end}" for (topic, number), end in behind)
 
 
-def _drained(plan: MemberPlan, before: Committed, after: Committed, seconds: float) -> DrainResult:
+def _drained(
+    plan: MemberPlan,
+    before: Mapping[Partition, OffsetAndMetadata],
+    after: Mapping[Partition, OffsetAndMetadata],
+    seconds: float,
+) -> DrainResult:
     partitions = []
-    for (topic, number), end in sorted(_ends(plan).items()):
-        offset, metadata = after.get((topic, number), (end, ""))
-        tally = tally_in(metadata, plan.run)
-        first = tally.first if tally else before.get((topic, number), (offset, ""))[0]
+    for place, end in sorted(_ends(plan).items()):
+        now = after.get(place, OffsetAndMetadata(offset=end))
+        tally = tally_in(now.metadata, plan.run)
+        first = tally.first if tally else before.get(place, now).offset
         partitions.append(
             PartitionDrained(
-                topic=topic,
-                partition=number,
+                topic=place[0],
+                partition=place[1],
                 first=first,
-                next_offset=max(first, min(offset, end)),
+                next_offset=max(first, min(now.offset, end)),
                 records=tally.records if tally else 0,
                 seconds=tally.ended_at - tally.began_at if tally else 0.0,
             )
@@ -322,23 +315,21 @@ def _drained(plan: MemberPlan, before: Committed, after: Committed, seconds: flo
     return DrainResult(partitions=tuple(partitions), seconds=seconds)
 
 
-def _checked(spark: SparkSession, sink: object, control_host: str | None, plan: MemberPlan) -> MemberPlan:
-    """The plan, if everything that goes with it is what it should be.
+def _ends(plan: MemberPlan) -> Mapping[Partition, int]:
+    return plan.ends or {}
 
-    Raises:
-        ConfigurationError: something is not.
-    """
-    check_session(spark)
+
+def _check(
+    spark: SparkSession, plan: MemberPlan, sink: object, control_host: str | None, *, may_speculate: bool
+) -> None:
+    """Refuse what cannot go with a plan: a session, a sink, a number of tasks, an address."""
+    context_of(spark)
     check_sink(sink)
     if plan.instances is None:
         raise ConfigurationError("instances", None, "give the number of tasks, 1 or more")
     check_text("control_host", control_host, "the driver's address as executors reach it")
-    return plan
-
-
-def _refuse_speculation(spark: SparkSession, *, is_allowed: bool) -> None:
     setting = spark.conf.get("spark.speculation", "false")
-    if setting == "true" and not is_allowed:
+    if setting == "true" and not may_speculate:
         raise ConfigurationError(
             "spark.speculation",
             setting,

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import TypeVar, Unpack
 
@@ -13,14 +14,12 @@ from confluent_kafka import Message
 
 from consumer_membership.errors import ConfigurationError, SinkError
 from consumer_membership.spark.arguments import check_config, check_sink
-from consumer_membership.spark.context import SinkContext
-from consumer_membership.spark.control import ControlLink
-from consumer_membership.spark.ends import ends_now
-from consumer_membership.spark.fence import attempt_number
-from consumer_membership.spark.link import NoLink
+from consumer_membership.spark.brokers import ends_now
+from consumer_membership.spark.context import SinkContext, attempt_number
+from consumer_membership.spark.control import ControlLink, NoLink
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.pickling import pickled
-from consumer_membership.spark.plan import MemberPlan, Options, Wishes, bounded, planned
+from consumer_membership.spark.plan import MemberPlan, Options, Wishes, planned
 
 RowT = TypeVar("RowT")
 
@@ -70,7 +69,7 @@ def member_task(
     plan = planned(config, topics, named, Wishes(instances=instances, **options))
     sink = pickled(function, "function")
     if until is not None:
-        plan = bounded(plan, ends_now(plan))
+        plan = replace(plan, ends=ends_now(plan))
 
     def task(rows: Iterable[object]) -> None:
         for _ in rows:

@@ -21,7 +21,7 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.tcp_ports import draw_ports
 from consumer_membership.spark import DrainResult, RunHandle, RunResult, drain, member_task, run
-from consumer_membership.spark.link import MemberProgress
+from consumer_membership.spark.control import MemberProgress
 from consumer_membership.types import OffsetAndMetadata
 from tests.conftest import QUICK_JAVA
 from tests.support.kafka import create_topic, produce, unique

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Message
@@ -21,39 +20,12 @@ from consumer_membership.spark import (
     run,
 )
 from consumer_membership.spark.arguments import check_sink
-
-#: Where nobody listens: whoever asks fails with another error.
-CONFIG: Mapping[str, object] = {"bootstrap.servers": "127.0.0.1:1"}
-
-
-class Conf:
-    """A session's, with nothing in it."""
-
-    def get(self, _: str, default: str | None = None) -> str | None:
-        """The default."""
-        return default
-
-
-#: As much of a session as is looked at before a job.
-SESSION = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=object()))
-STOPPED = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=None))
-
-
-def write(_batch: list[Message], _context: SinkContext) -> None:
-    """A sink."""
+from tests.spark.builders import CONFIG, GIVEN, STOPPED, write
 
 
 def each(_: Iterator[Message]) -> None:
     """What was written for foreachPartition."""
 
-
-GIVEN: Mapping[str, object] = {
-    "spark": SESSION,
-    "config": CONFIG,
-    "topics": ["orders"],
-    "group": "billing",
-    "sink": write,
-}
 
 WRONG_FOR_ALL: list[tuple[str, object]] = [
     ("spark", None),

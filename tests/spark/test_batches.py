@@ -12,9 +12,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.spark.batches import COLUMNS, after, formed, record_batch, schema, spark_schema
+from consumer_membership.spark.batches import COLUMNS, after, formed, record_batch, runs_of, schema, spark_schema
 from consumer_membership.spark.context import BatchFormat
-from consumer_membership.spark.ranges import runs_of
 
 MOMENT_MS = 1_700_000_000_123
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)

@@ -13,8 +13,7 @@ import pytest
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.errors import TransportError
-from consumer_membership.spark.control import ControlLink, ControlServer, Failure
-from consumer_membership.spark.link import MemberProgress, Order
+from consumer_membership.spark.control import ControlLink, ControlServer, Failure, MemberProgress, Order
 
 PATIENCE_S = 20.0
 

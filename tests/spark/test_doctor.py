@@ -23,14 +23,13 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark.diagnosis import examination
-from consumer_membership.spark.diagnosis.cluster import cluster_facts
-from consumer_membership.spark.diagnosis.cluster_findings import cluster_findings
+from consumer_membership.spark.diagnosis.cluster import cluster_facts, cluster_findings
 from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity
 from consumer_membership.spark.doctor import check
 from tests.integration.conftest import CLASSIC_ONLY, NEWEST, OLDEST
 from tests.integration.test_refusals import AUTHORIZER, allow, forbid
 from tests.integration.worker import PATIENCE_S, Worker
-from tests.spark.findings import one, subjects
+from tests.spark.diagnosis.builders import one, subjects
 from tests.support.kafka import create_topic, unique
 
 if TYPE_CHECKING:
@@ -74,9 +73,9 @@ def test_examination_says_what_is_missing_where_nothing_of_the_package_is(tmp_pa
     answer = json.loads(said)
     missing = [package["name"] for package in answer["packages"] if package["error"]]
     assert missing == ["consumer_membership", "pyarrow"]
-    assert answer["driver"] == answer["brokers"][0] == "[Errno 111] Connection refused"
-    assert answer["sink"].startswith("UnpicklingError")
-    assert answer["files"] == ["", "No such file or directory"]
+    assert answer["driver_error"] == answer["broker_errors"][0] == "[Errno 111] Connection refused"
+    assert answer["sink_error"].startswith("UnpicklingError")
+    assert answer["file_errors"] == ["", "No such file or directory"]
 
 
 # ---- a real session --------------------------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.errors import FencedError, TransportError
 from consumer_membership.membership.effects import AssignPartitions
 from consumer_membership.membership.states import MemberState
+from consumer_membership.spark.batches import ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import SinkContext
 from consumer_membership.spark.handover import _LOOK_S, CONFIRMED_S, Handover, Held
 from consumer_membership.spark.plan import MemberPlan, Wishes, member_config, planned
-from consumer_membership.spark.ranges import ranges_of, runs_of
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.clients.conftest import PARTITIONS, RECORDS, filled
 from tests.clients.scripted import ScriptedConsumer, Thread

@@ -13,10 +13,9 @@ from confluent_kafka import Message
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark import SinkContext, job
-from consumer_membership.spark.control import ControlLink
-from consumer_membership.spark.fence import attempt_number
+from consumer_membership.spark.context import attempt_number
+from consumer_membership.spark.control import ControlLink, Order
 from consumer_membership.spark.job import MemberJob
-from consumer_membership.spark.link import Order
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.plan import Wishes, planned
 from consumer_membership.types import OffsetAndMetadata

@@ -21,11 +21,11 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.errors import DrainError, FencedError, SinkError
+from consumer_membership.spark.brokers import end_offsets
 from consumer_membership.spark.context import SinkContext
-from consumer_membership.spark.ends import end_offsets
-from consumer_membership.spark.link import MemberProgress, NoLink, Order
+from consumer_membership.spark.control import MemberProgress, NoLink, Order
 from consumer_membership.spark.member import MemberSummary, TaskMember
-from consumer_membership.spark.plan import MemberPlan, Wishes, bounded, planned
+from consumer_membership.spark.plan import MemberPlan, Wishes, planned
 from consumer_membership.types import OffsetAndMetadata
 from tests.integration.conftest import SHORT_SESSIONS
 from tests.spark.recorders import Recorder, Refuser
@@ -87,7 +87,7 @@ class Scene:
         if not is_bounded:
             return plan
         with Consumer({**config, "group.id": self.group}) as asking:
-            return bounded(plan, end_offsets(asking, [self.topic], config))
+            return replace(plan, ends=end_offsets(asking, [self.topic], config))
 
     def start(
         self, plan: MemberPlan, sink: object, instance: int = 0, attempt: int = 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.spark.context import BatchFormat
-from consumer_membership.spark.fence import Fence, attempt_number, run_of
-from consumer_membership.spark.plan import Wishes, attempt_of, bounded, member_config, planned
+from consumer_membership.spark.context import BatchFormat, Fence, attempt_number, run_of
+from consumer_membership.spark.plan import Wishes, attempt_of, member_config, planned
 
 CONFIG: Mapping[str, object] = {"bootstrap.servers": "localhost:9092"}
 
@@ -99,7 +99,7 @@ def test_member_of_a_task_is_static_and_commits_by_hand() -> None:
 
 def test_only_a_run_with_an_end_hears_of_ends() -> None:
     """Partition EOF costs an event for each batch."""
-    plan = bounded(planned(CONFIG, ["a"], "group", Wishes()), {("a", 0): 5})
+    plan = replace(planned(CONFIG, ["a"], "group", Wishes()), ends={("a", 0): 5})
     assert member_config(plan, 0, 1)["enable.partition.eof"] is True
 
 

@@ -11,8 +11,7 @@ from pyspark import cloudpickle
 
 from consumer_membership.errors import DrainError
 from consumer_membership.spark import range_reader
-from consumer_membership.spark.range_reader import TASK_CONFIG, RangeReader
-from consumer_membership.spark.slices import ReadRange
+from consumer_membership.spark.range_reader import TASK_CONFIG, RangeReader, ReadRange
 from tests.support.kafka import create_topic, produce, unique
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
-"""What a check of a Spark session and a Kafka cluster finds: facts are gathered in one place, judged in another.
+"""What a check of a Spark session and a Kafka cluster finds.
 
-`session`, `workers` and `cluster` ask and hold what they were told, as plain values; `*_findings` say what it means and
-ask nobody, so that every judgement can be tested without Spark and without Kafka. `spark/doctor.py` puts both together.
+`session`, `workers` and `cluster` each ask, hold what they were told as plain values, and judge those without asking
+anybody, in the words of `catalogue`; `spark/doctor.py` puts them together.
 """

@@ -1,4 +1,4 @@
-"""What the brokers say: whether they can be reached, which protocol they take, topics, rights, and who is in the group.
+"""What the brokers say of themselves, of topics, rights and the group, and what that means for members about to come.
 
 Nothing is changed. Rights are asked for with requests that a broker refuses before it does anything else: the right to
 READ a group by the removal of a member that does not exist.
@@ -7,11 +7,13 @@ READ a group by the removal of a member that does not exist.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
-from typing import TypeVar, cast
+from typing import cast
 
 from confluent_kafka import KafkaException, TopicCollection
 
@@ -21,18 +23,29 @@ from consumer_membership.admin.progress import TOPIC_FORBIDDEN
 from consumer_membership.config import ConnectionSettings, ConsumerConfig, TlsSettings
 from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
 from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
+from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.examination import Endpoint
+from consumer_membership.spark.diagnosis.findings import Finding
 from consumer_membership.types import BrokerAddress, GroupProtocol
-
-AnswerT = TypeVar("AnswerT")
 
 #: Who is "removed" to see whether that would be allowed: no member has such an id.
 _NOBODY = MemberIdentity(member_id="consumer-membership-check-is-no-member")
 _NO_GROUP = "consumer-membership-check"
 #: Whom brokers take a client for that does not say who it is.
-ANONYMOUS = "User:ANONYMOUS"
+_ANONYMOUS = "User:ANONYMOUS"
 #: What a broker says of a group that is there, and of another kind than it was asked for.
 _OTHER_KIND = "is not a"
+#: What a member needs, of its topics and of its group.
+_NEEDED = ("READ", "DESCRIBE")
+_MOST_NAMED = 5
+#: What librdkafka's words about a topic mean; whatever else it says is "topic not described".
+_TOPIC_ERRORS = {
+    "UNKNOWN_TOPIC_OR_PART": "topic missing",
+    "TOPIC_AUTHORIZATION_FAILED": "right missing",
+    "_TIMED_OUT": "topic not known",
+    "_TIMED_OUT_QUEUE": "topic not known",
+    "_TRANSPORT": "topic not known",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,22 +91,8 @@ class ClusterFacts:
     takes_consumer_protocol: bool | None = None
     topics: tuple[TopicFacts, ...] = ()
     group: GroupFacts | None = None
-    principal: str = ANONYMOUS
+    principal: str = _ANONYMOUS
     files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-def shown(endpoints: Sequence[Endpoint]) -> str:
-    """As `bootstrap.servers` has them."""
-    return ",".join(f"{host}:{port}" for host, port in endpoints)
-
-
-def _principal(settings: ConnectionSettings) -> str:
-    """Kafka's own rules; brokers may have others (`principal.builder.class`, `ssl.principal.mapping.rules`)."""
-    if settings.sasl is not None:
-        return f"User:{settings.sasl.username or '<whom the token is of>'}"
-    if settings.tls is not None and (settings.tls.certificate_location or settings.tls.certificate_pem):
-        return "User:<the subject of ssl.certificate.location>"
-    return ANONYMOUS
 
 
 def cluster_facts(
@@ -106,27 +105,47 @@ def cluster_facts(
     """
     checked = ConsumerConfig.from_mapping({**config, "group.id": group or _NO_GROUP}).with_servers()
     settings = checked.connection_settings()
-    bootstrap = settings.bootstrap_servers
-    wanted = checked.protocol_settings().protocols
+    known = ClusterFacts(
+        bootstrap=settings.bootstrap_servers,
+        wanted=checked.protocol_settings().protocols,
+        principal=_principal(settings),
+        files=_files(settings),
+    )
 
     async def ask() -> ClusterFacts:
         try:
             cluster = Cluster(settings)
         except ConfigurationError as refused:
-            return ClusterFacts(bootstrap=bootstrap, wanted=wanted, failure=str(refused))
+            return replace(known, failure=str(refused))
+        questions = _Questions(GroupClient(cluster), timeout_s)
         try:
-            return await _Questions(GroupClient(cluster), bootstrap, wanted, checked.cluster_config(), timeout_s).ask(
-                topics, group
+            brokers = await cluster.brokers(timeout_s)
+            return replace(
+                known,
+                brokers=brokers,
+                takes_consumer_protocol=await questions.takes_consumer_protocol(brokers[0], group or _NO_GROUP),
+                topics=await asyncio.to_thread(
+                    _topic_facts, checked.cluster_config(), brokers, topics, questions.left_s()
+                ),
+                group=None if group is None else await questions.group(group, brokers[0]),
             )
         except MembershipError as error:
-            return ClusterFacts(bootstrap=bootstrap, wanted=wanted, failure=str(error))
+            return replace(known, failure=str(error))
         finally:
             await cluster.close()
 
     # In a thread of its own: notebooks have an asyncio loop in theirs.
     with ThreadPoolExecutor(1, "consumer-membership-check") as thread:
-        found = thread.submit(lambda: asyncio.run(ask())).result()
-    return replace(found, principal=_principal(settings), files=_files(settings))
+        return thread.submit(lambda: asyncio.run(ask())).result()
+
+
+def _principal(settings: ConnectionSettings) -> str:
+    """Kafka's own rules; brokers may have others (`principal.builder.class`, `ssl.principal.mapping.rules`)."""
+    if settings.sasl is not None:
+        return f"User:{settings.sasl.username or '<whom the token is of>'}"
+    if settings.tls is not None and (settings.tls.certificate_location or settings.tls.certificate_pem):
+        return "User:<the subject of ssl.certificate.location>"
+    return _ANONYMOUS
 
 
 def _files(settings: ConnectionSettings) -> Mapping[str, str]:
@@ -142,101 +161,66 @@ def _files(settings: ConnectionSettings) -> Mapping[str, str]:
 
 
 class _Questions:
-    """What is asked, in its order, each within `timeout_s` at most."""
+    """What is asked of the group's protocol, all of it within `timeout_s`."""
 
-    def __init__(
-        self,
-        client: GroupClient,
-        bootstrap: tuple[Endpoint, ...],
-        wanted: tuple[GroupProtocol, ...],
-        cluster_config: Mapping[str, object],
-        timeout_s: float,
-    ) -> None:
+    def __init__(self, client: GroupClient, timeout_s: float) -> None:
         self._client = client
-        self._bootstrap = bootstrap
-        self._wanted = wanted
-        self._cluster_config = cluster_config
         self._clock = asyncio.get_running_loop().time
         self._deadline = self._clock() + timeout_s
 
-    async def ask(self, topics: Sequence[str], group: str | None) -> ClusterFacts:
-        brokers = await self._client.cluster.brokers(self._left_s())
-        return ClusterFacts(
-            bootstrap=self._bootstrap,
-            wanted=self._wanted,
-            brokers=brokers,
-            takes_consumer_protocol=await self._takes_consumer_protocol(brokers[0], group or _NO_GROUP),
-            topics=await asyncio.to_thread(_topic_facts, self._cluster_config, brokers, topics, self._left_s()),
-            group=None if group is None else await self._group(group, brokers[0]),
+    def left_s(self) -> float:
+        return max(0.0, self._deadline - self._clock())
+
+    async def takes_consumer_protocol(self, broker: BrokerAddress, group: str) -> bool | None:
+        # Any broker tells: it refuses the protocol before it looks at whose group that is.
+        return await _is_not_refused(
+            self._client.describe_consumer_group(broker, group, self.left_s()), with_error=NOT_OFFERED
         )
 
-    async def _takes_consumer_protocol(self, broker: BrokerAddress, group: str) -> bool | None:
-        """Any broker tells: it refuses the protocol before it looks at whose group that is."""
+    async def group(self, name: str, broker: BrokerAddress) -> GroupFacts:
+        # Any broker tells: it looks at the right first, and then whether it is the group's coordinator.
+        removed = self._client.remove_members(broker, name, (_NOBODY,), "a check of rights", self.left_s())
+        facts = GroupFacts(name=name, may_read=await _is_not_refused(removed, with_error=GROUP_FORBIDDEN))
         try:
-            refusal = await _refusal(self._client.describe_consumer_group(broker, group, self._left_s()))
-        except TransportError:
-            return None
-        return refusal != NOT_OFFERED
-
-    async def _group(self, name: str, broker: BrokerAddress) -> GroupFacts:
-        may_read = await self._may_read(name, broker)
-        try:
-            described = await self._persist(name, lambda at: self._described(at, name))
-        except BrokerRefusal as refusal:
-            return _undescribed(name, may_read, refusal)
-        except TransportError as error:
-            return GroupFacts(name=name, may_read=may_read, error=str(error))
-        return GroupFacts(
-            name=name, may_describe=True, may_read=may_read, kind=described.protocol, members=described.members
-        )
-
-    async def _may_read(self, name: str, broker: BrokerAddress) -> bool | None:
-        """Any broker tells: it looks at the right first, and then whether it is the group's coordinator."""
-        try:
-            refusal = await _refusal(
-                self._client.remove_members(broker, name, (_NOBODY,), "a check of rights", self._left_s())
+            described = await self._client.cluster.with_coordinator(
+                name, "the group", self.left_s(), lambda at, _: self._described(at, name)
             )
-        except TransportError:
-            return None
-        return refusal != GROUP_FORBIDDEN
+        except BrokerRefusal as refusal:
+            return _undescribed(facts, refusal)
+        except TransportError as error:
+            return replace(facts, error=str(error))
+        return replace(facts, may_describe=True, kind=described.protocol, members=described.members)
 
     async def _described(self, coordinator: BrokerAddress, name: str) -> GroupDescription:
         try:
-            return await self._client.describe_consumer_group(coordinator, name, self._left_s())
+            return await self._client.describe_consumer_group(coordinator, name, self.left_s())
         except BrokerRefusal as refusal:
             # Not there, or a classic group; or a broker without the consumer protocol.
             if refusal.error.name not in (NOT_FOUND, NOT_OFFERED):
                 raise
-            return await self._client.describe_classic_group(coordinator, name, self._left_s())
-
-    async def _persist(self, name: str, ask: Callable[[BrokerAddress], Awaitable[AnswerT]]) -> AnswerT:
-        return await self._client.cluster.with_coordinator(name, "the group", self._left_s(), lambda at, _: ask(at))
-
-    def _left_s(self) -> float:
-        return max(0.0, self._deadline - self._clock())
+            return await self._client.describe_classic_group(coordinator, name, self.left_s())
 
 
-async def _refusal(asking: Awaitable[object]) -> str:
-    """The name of the error with which a broker refuses this; empty where it does not."""
+async def _is_not_refused(asking: Awaitable[object], *, with_error: str) -> bool | None:
+    """Whether a broker answers otherwise than with this error; None: it does not answer."""
     try:
         await asking
     except BrokerRefusal as refusal:
-        return refusal.error.name
-    return ""
+        return refusal.error.name != with_error
+    except TransportError:
+        return None
+    return True
 
 
-def _undescribed(name: str, may_read: bool | None, refusal: BrokerRefusal) -> GroupFacts:  # noqa: FBT001
-    match refusal.error.name:
-        case str() as said if said == GROUP_FORBIDDEN:
-            return GroupFacts(name=name, may_describe=False, may_read=may_read)
-        case str() as said if said == NOT_FOUND:
-            is_foreign = _OTHER_KIND in refusal.error.message
-            return GroupFacts(name=name, may_describe=True, may_read=may_read, is_foreign=is_foreign)
-        case str() as said if said == TOPIC_FORBIDDEN:
-            hidden = "its members subscribe to topics that may not be described"
-            return GroupFacts(name=name, may_describe=True, may_read=may_read, error=hidden)
-        case _:
-            return GroupFacts(name=name, may_read=may_read, error=str(refusal.error))
+def _undescribed(facts: GroupFacts, refusal: BrokerRefusal) -> GroupFacts:
+    name = refusal.error.name
+    if name == GROUP_FORBIDDEN:
+        return replace(facts, may_describe=False)
+    if name == NOT_FOUND:
+        return replace(facts, may_describe=True, is_foreign=_OTHER_KIND in refusal.error.message)
+    if name == TOPIC_FORBIDDEN:
+        return replace(facts, may_describe=True, error="its members subscribe to topics that may not be described")
+    return replace(facts, error=str(refusal.error))
 
 
 def _topic_facts(
@@ -248,7 +232,7 @@ def _topic_facts(
     names = [name for name in dict.fromkeys(topics) if name and not name.startswith("^")]
     if not names:
         return ()
-    servers = shown([(one.host, one.port) for one in brokers])
+    servers = _shown([(one.host, one.port) for one in brokers])
     # Whatever it has to say about connections was said by the client that found these brokers.
     config = {**cluster_config, "bootstrap.servers": servers, "log_level": 0}
     admin = AdminClient(cast("dict[str, str | int | float | bool]", config))
@@ -265,3 +249,71 @@ def _topic_facts(
             allowed = frozenset(operation.name for operation in topic.authorized_operations or ())
             found.append(TopicFacts(name=name, partitions=len(topic.partitions), operations=allowed or None))
     return tuple(found)
+
+
+def _shown(endpoints: Sequence[Endpoint]) -> str:
+    """As `bootstrap.servers` has them."""
+    return ",".join(f"{host}:{port}" for host, port in endpoints)
+
+
+# ---- what it means ---------------------------------------------------------------------------------------------------
+
+
+def cluster_findings(facts: ClusterFacts, instances: int | None, pipeline: str) -> Iterator[Finding]:
+    """One finding for everything that was looked at; `pipeline` is the name before the members' instance ids."""
+    said = partial(finding, c=facts, servers=_shown(facts.bootstrap))
+    if facts.failure:
+        yield said("brokers away")
+        return
+    yield said("brokers", number=len(facts.brokers), listed=", ".join(map(str, facts.brokers)))
+    yield said(_protocol(facts))
+    for topic in facts.topics:
+        missing = [one for one in _NEEDED if topic.operations is not None and one not in topic.operations]
+        name = _TOPIC_ERRORS.get(topic.error, "topic not described") if topic.error else "topic"
+        not_allowed = f"{' and '.join(missing)} not allowed" if missing else "DESCRIBE not allowed, and READ not known"
+        name = "right missing" if missing else name
+        yield said(name, t=topic, kind="topic", name=topic.name, said=not_allowed)
+    partitions = sum(topic.partitions for topic in facts.topics)
+    if instances is not None and partitions and not any(topic.error for topic in facts.topics):
+        idle = instances - partitions
+        yield said("idle instances" if idle > 0 else "instances", instances=instances, partitions=partitions, idle=idle)
+    if facts.group is not None:
+        rights = {"READ": facts.group.may_read, "DESCRIBE": facts.group.may_describe}
+        not_allowed = f"{' and '.join(one for one in _NEEDED if rights[one] is False)} not allowed"
+        members = len(facts.group.members)
+        yield said(
+            _group(facts.group), g=facts.group, kind="group", name=facts.group.name, said=not_allowed, members=members
+        )
+        yield from _holders(facts.group, instances, pipeline)
+
+
+def _protocol(facts: ClusterFacts) -> str:
+    if facts.takes_consumer_protocol is None:
+        return "protocol not known"
+    if GroupProtocol.CONSUMER not in facts.wanted:
+        return "classic"
+    if facts.takes_consumer_protocol:
+        return "consumer"
+    return "no consumer" if facts.wanted == (GroupProtocol.CONSUMER,) else "classic instead"
+
+
+def _group(group: GroupFacts) -> str:
+    if False in (group.may_read, group.may_describe):
+        return "right missing"
+    if group.is_foreign:
+        return "foreign group"
+    if group.error:
+        return "group not described"
+    return "new group" if group.kind is None else "group"
+
+
+def _holders(group: GroupFacts, instances: int | None, pipeline: str) -> Iterator[Finding]:
+    """Living members that hold the instance ids of this pipeline; one that is away left them for whoever comes."""
+    ours = re.compile(rf"{re.escape(pipeline)}-(\d+)")
+    numbered = [(int(found[1]), one) for one in group.members if (found := ours.fullmatch(one.instance_id or ""))]
+    held = [(n, one) for n, one in numbered if not one.is_away and (instances is None or n < instances)]
+    if held:
+        first = [one for _, one in sorted(held, key=lambda each: each[0])][:_MOST_NAMED]
+        listed = ", ".join(f"{one.instance_id} by client {one.client_id} on {one.host}" for one in first)
+        more = f", and {len(held) - len(first)} more" if len(held) > len(first) else ""
+        yield finding("copy at work", pipeline=pipeline, held=len(held), listed=listed + more)

@@ -58,10 +58,10 @@ def examine(
             "executable": sys.executable,
             "clock": clock,
             "packages": [package(name, module) for name, module in PACKAGES],
-            "driver": line if isinstance(line, str) else "",
-            "sink": why_unreadable(sink),
-            "brokers": errors,
-            "files": [why_closed(path) for path in files],
+            "driver_error": line if isinstance(line, str) else "",
+            "sink_error": why_unreadable(sink),
+            "broker_errors": errors,
+            "file_errors": [why_closed(path) for path in files],
         }
         if isinstance(line, socket.socket):
             with contextlib.suppress(OSError):

@@ -94,7 +94,7 @@ class Diagnosis:
         return "\n".join((counts, *_lines(self.findings)))
 
     def _of(self, severity: Severity) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.severity is severity)
+        return tuple(one for one in self.findings if one.severity is severity)
 
 
 def diagnosis(findings: Iterable[Finding]) -> Diagnosis:

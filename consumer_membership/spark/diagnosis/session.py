@@ -1,13 +1,16 @@
-"""What a Spark session says about itself: its configuration, and how many tasks it runs at once."""
+"""What a Spark session says about itself, and what that means for tasks that are members of a group for hours."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.arguments import context_of
+from consumer_membership.spark.diagnosis.catalogue import finding
+from consumer_membership.spark.diagnosis.findings import Finding
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -16,26 +19,22 @@ if TYPE_CHECKING:
 #: `local`, `local[2]`, `local[*]`, `local[2,3]`: slots, and attempts for each task.
 _LOCAL = re.compile(r"local(?:\[\s*(?:\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?")
 _DEFAULT_MAX_FAILURES = 4
+_IDLE_PREFIXES = ("spark.python.worker", "spark.sql.execution.pyspark.udf")
+_EXCLUSIONS = ("spark.excludeOnFailure.enabled", "spark.excludeOnFailure.taskAndStage.enabled")
 
 #: What the findings go by. The keys of `spark.sql` are the session's own; of the others it knows the application's.
-KEYS = (
+_KEYS = (
     "spark.decommission.enabled",
-    "spark.driver.bindAddress",
-    "spark.driver.host",
     "spark.dynamicAllocation.enabled",
     "spark.dynamicAllocation.minExecutors",
-    "spark.excludeOnFailure.enabled",
-    "spark.excludeOnFailure.taskAndStage.enabled",
+    *_EXCLUSIONS,
     "spark.executor.cores",
     "spark.python.daemon.module",
     "spark.python.task.killTimeout",
-    "spark.python.worker.idleTimeoutSeconds",
-    "spark.python.worker.killOnIdleTimeout",
+    *(f"{prefix}.{what}" for prefix in _IDLE_PREFIXES for what in ("idleTimeoutSeconds", "killOnIdleTimeout")),
     "spark.python.worker.reuse",
     "spark.speculation",
     "spark.sql.execution.pyspark.python",
-    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds",
-    "spark.sql.execution.pyspark.udf.killOnIdleTimeout",
     "spark.task.cpus",
     "spark.task.maxFailures",
 )
@@ -63,41 +62,24 @@ class SessionFacts:
 
 
 def session_facts(spark: SparkSession) -> SessionFacts:
-    """What this session says.
-
-    Raises:
-        ConfigurationError: the session is stopped.
-    """
+    """What this session says."""
     context = context_of(spark)
+    application = {} if context is None else dict(context.getConf().getAll())
+    said = {key: application.get(key) or spark.conf.get(key, None) for key in _KEYS}
+    conf = {key: value for key, value in said.items() if value is not None}
     if context is None:
-        return SessionFacts(is_connect=True, version=str(spark.version), conf=_conf(spark, {}))
-    conf = _conf(spark, dict(context.getConf().getAll()))
+        return SessionFacts(is_connect=True, version=str(spark.version), conf=conf)
     return SessionFacts(
         version=context.version,
         master=str(context.master),
-        slots=slots_of(context),
+        slots=_slots_of(context),
         max_failures=_max_failures(str(context.master), conf),
         python=context.pythonExec,
         conf=conf,
     )
 
 
-def context_of(spark: SparkSession) -> SparkContext | None:
-    """The session's SparkContext; None: it is one of Spark Connect, which has none.
-
-    Raises:
-        ConfigurationError: the session is stopped.
-    """
-    try:
-        context = spark.sparkContext
-    except AttributeError:  # pyspark's own error for this is one, too
-        return None
-    if context._jsc is None:  # noqa: SLF001 - nothing else tells
-        raise ConfigurationError("spark", "a stopped session", "make a session before it is checked")
-    return context
-
-
-def slots_of(context: SparkContext) -> int | None:
+def _slots_of(context: SparkContext) -> int | None:
     """How many tasks of one CPU share (`spark.task.cpus`) run at once on the executors that are there now."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with pyspark
 
@@ -118,6 +100,56 @@ def _max_failures(master: str, conf: Mapping[str, str]) -> int:
     return int(conf.get("spark.task.maxFailures", _DEFAULT_MAX_FAILURES))
 
 
-def _conf(spark: SparkSession, application: Mapping[str, str]) -> Mapping[str, str]:
-    found = {key: application.get(key) or spark.conf.get(key, None) for key in KEYS}
-    return {key: value for key, value in found.items() if value is not None}
+# ---- what it means ---------------------------------------------------------------------------------------------------
+
+
+def session_findings(facts: SessionFacts, instances: int | None) -> Iterator[Finding]:
+    """One finding for everything that was looked at; `instances` None: it is not known how many there will be."""
+    said = partial(finding, s=facts, instances=instances)
+    is_local = facts.master == "local" or facts.master.startswith("local[")
+    if facts.is_connect:
+        yield said("connect")
+    else:
+        more = f"local[{instances}]" if is_local else "cores of all executors, divided by spark.task.cpus"
+        yield said(_slots(facts.slots, instances), missing=(instances or 0) - (facts.slots or 0), more=more)
+        how = "give a local master its number of attempts, local[N,F]" if is_local else "set it to 4 or more"
+        yield said("one attempt" if facts.max_failures == 1 else "attempts", how=how)
+    yield said("speculation" if facts.flag("spark.speculation") else "no speculation")
+    for prefix in _IDLE_PREFIXES:
+        # Seconds, which may come with their unit.
+        seconds = facts.conf.get(f"{prefix}.idleTimeoutSeconds", "0").strip().rstrip("s")
+        if facts.flag(f"{prefix}.killOnIdleTimeout") and seconds != "0":
+            yield said("idle workers killed", prefix=prefix, seconds=seconds)
+    if facts.flag("spark.dynamicAllocation.enabled") and not _has_enough_at_least(facts, instances):
+        yield said("allocation")
+    for key in filter(facts.flag, _EXCLUSIONS):
+        yield said("exclusion", key=key)
+    if facts.flag("spark.decommission.enabled"):
+        yield said("decommissioning")
+    python = facts.conf.get("spark.sql.execution.pyspark.python", facts.python)
+    if python != facts.python:
+        yield said("other interpreter", value=python)
+    if facts.conf.get("spark.python.worker.reuse", "true").strip().lower() == "false":
+        yield said("no reuse")
+    yield said("kill timeout", value=facts.conf.get("spark.python.task.killTimeout", "2s"))
+    if (daemon := facts.conf.get("spark.python.daemon.module")) is not None:
+        yield said("own daemon", value=daemon)
+
+
+def _slots(slots: int | None, instances: int | None) -> str:
+    if slots is None:
+        return "slots not known"
+    if instances is None:
+        return "slots"
+    if slots < instances:
+        return "slots too few"
+    return "slots all taken" if slots == instances else "slots enough"
+
+
+def _has_enough_at_least(facts: SessionFacts, instances: int | None) -> bool:
+    """Whether the executors that are always there have a slot for each instance."""
+    # Spark 4.3 takes fractions of a CPU, which count as one here.
+    cpus = int(float(facts.conf.get("spark.task.cpus", "1")))
+    cores = int(facts.conf.get("spark.executor.cores", "1")) // max(1, cpus)
+    least = int(facts.conf.get("spark.dynamicAllocation.minExecutors", "0"))
+    return instances is not None and least * cores >= instances

@@ -1,4 +1,4 @@
-"""A small job over the slots that asks each task with what and from where a member would work there; bounded in time.
+"""What a small job over the slots finds where a member would work, and what that means; bounded in time.
 
 The job is one of RDDs: it needs no pyarrow in the tasks, which may be what is missing there.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import re
 import socket
 import threading
 import time
@@ -20,7 +21,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from consumer_membership.spark.diagnosis import examination
+from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.examination import Endpoint, examine
+from consumer_membership.spark.diagnosis.findings import Finding
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -37,6 +40,21 @@ _CONNECT_S = 3.0
 #: worker needs a second or two, and several on a machine that is busy.
 _MEETING_S, _MEETING_SHARE = 10.0, 0.3
 _SHORTEST_S = 0.001
+#: More than clocks that are kept by NTP are apart.
+_SKEW_S = 1.0
+#: What may be given as a text instead, which travels with the configuration.
+_HAS_TEXT = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location"})
+#: What Spark says of a job whose workers did not start, and what that means.
+_NO_PYTHON = "it is no Python, or pyspark cannot be imported in it"
+_TRANSLATIONS = {
+    "PYTHON_VERSION_MISMATCH": "executors run another minor version of Python than the driver",
+    "Cannot run program": "executors do not have the interpreter that they are to run",
+    "failed to connect back": f"the interpreter of executors did not find its way back to them: {_NO_PYTHON}",
+    "pyspark.daemon": f"the interpreter of executors did not start pyspark's daemon: {_NO_PYTHON}",
+    "No module named 'pyspark": "pyspark cannot be imported in the interpreter of executors",
+}
+#: The exceptions around what went wrong, which say where it did.
+_AROUND = re.compile(r"java\.io\.IOException: |\[PYTHON_VERSION_MISMATCH\] |org\.apache\.spark\.SparkException: ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +68,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What one task found where it ran.
+    """What one task found where it ran, as `examination` says it.
 
     `clock`: seconds since 1970 by its own clock when it began. An empty error means that all went well:
     `driver_error` of connecting to the driver, `sink_error` of reading the sink, `broker_errors` of connecting to each
@@ -60,12 +78,12 @@ class WorkerReport:
     host: str
     python: str
     executable: str
-    packages: tuple[Package, ...]
+    packages: Sequence[Package]
     clock: float
     driver_error: str = ""
     sink_error: str = ""
-    broker_errors: tuple[str, ...] = ()
-    file_errors: tuple[str, ...] = ()
+    broker_errors: Sequence[str] = ()
+    file_errors: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +112,10 @@ class WorkerFacts:
     @property
     def brokers(self) -> tuple[Endpoint, ...]:
         """Every address that each task connected to, in the order of the reports."""
-        return distinct(self.advertised, self.bootstrap)
+        return _distinct(self.advertised, self.bootstrap)
 
 
-def distinct(*endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+def _distinct(*endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
     """All of them in their order, each once, and not too many."""
     return tuple(dict.fromkeys(chain(*endpoints)))[:_MOST_BROKERS]
 
@@ -118,13 +136,14 @@ def worker_facts(
     meeting_s = min(_MEETING_S, timeout_s * _MEETING_SHARE)
     with _Meeting(str(context.getConf().get("spark.driver.bindAddress", host)), tasks, meeting_s) as meeting:
         address = (host, meeting.port)
-        brokers, paths = distinct(advertised, bootstrap), tuple(files.values())
+        brokers, paths = _distinct(advertised, bootstrap), tuple(files.values())
         asked = partial(examine, address, brokers, sink, paths, _CONNECT_S, meeting_s + _CONNECT_S)
         began_at = time.time()
         outcome = _outcome(context, asked, tasks, timeout_s)
         ended_at, at_once = time.time(), meeting.at_once
     return WorkerFacts(
-        driver=_own_report(),
+        # The driver, examined as a task is.
+        driver=_report(next(examine(("127.0.0.1", 0), (), b"", (), 1.0, 0.0, ()))),
         tasks=tasks,
         at_once=at_once,
         reports=outcome if isinstance(outcome, tuple) else (),
@@ -159,7 +178,7 @@ def _outcome(
         except (Py4JError, PySparkException) as error:
             outcomes.put(_words(error))
         else:
-            outcomes.put(tuple(_report(json.loads(one)) for one in told))
+            outcomes.put(tuple(map(_report, told)))
 
     InheritableThread(target=ask, name="consumer-membership-check", daemon=True).start()
     try:
@@ -178,23 +197,9 @@ def _words(error: Exception) -> str:
     return "\n".join(line for line in said.splitlines() if not line.startswith(("\tat ", "Driver stacktrace:"))).strip()
 
 
-def _own_report() -> WorkerReport:
-    """The driver, examined as a task is."""
-    return _report(json.loads(next(examine(("127.0.0.1", 0), (), b"", (), 1.0, 0.0, ()))))
-
-
-def _report(words: Mapping[str, Any]) -> WorkerReport:
-    return WorkerReport(
-        host=str(words["host"]),
-        python=str(words["python"]),
-        executable=str(words["executable"]),
-        packages=tuple(Package(**package) for package in words["packages"]),
-        clock=float(words["clock"]),
-        driver_error=str(words["driver"]),
-        sink_error=str(words["sink"]),
-        broker_errors=tuple(map(str, words["brokers"])),
-        file_errors=tuple(map(str, words["files"])),
-    )
+def _report(words: str) -> WorkerReport:
+    said: dict[str, Any] = json.loads(words)
+    return WorkerReport(**{**said, "packages": [Package(**package) for package in said["packages"]]})
 
 
 class _Meeting:
@@ -204,7 +209,10 @@ class _Meeting:
     """
 
     def __init__(self, bind: str, expected: int, patience_s: float) -> None:
-        self._listener = _listener(bind, expected)
+        try:
+            self._listener = socket.create_server((bind, 0), backlog=expected)
+        except OSError:  # no address of this machine: on every interface
+            self._listener = socket.create_server(("", 0), backlog=expected)
         self._expected = expected
         self._patience_s = patience_s
         self._thread = threading.Thread(target=self._meet, name="consumer-membership-meeting", daemon=True)
@@ -244,9 +252,104 @@ class _Meeting:
                 self._listener.settimeout(max(_SHORTEST_S, deadline - time.monotonic()))
 
 
-def _listener(bind: str, backlog: int) -> socket.socket:
-    """Where the driver listens by its configuration, else on every interface."""
-    try:
-        return socket.create_server((bind, 0), backlog=backlog)
-    except OSError:
-        return socket.create_server(("", 0), backlog=backlog)
+# ---- what it means ---------------------------------------------------------------------------------------------------
+
+
+def worker_findings(facts: WorkerFacts, python: str, instances: int | None) -> Iterator[Finding]:
+    """One finding for everything that was looked at; `python` is the command that executors run."""
+    said = partial(finding, w=facts, python=python, hosts=_hosts(facts.reports))
+    if facts.is_too_late:
+        # No fault is proven: on a machine that is busy the same session does it a little later.
+        yield said("job too late", seconds=facts.ended_at - facts.began_at)
+    elif facts.failure:
+        yield _failed(facts.failure, python)
+    else:
+        # Who could not reach the driver could not meet the others there.
+        is_held = facts.at_once < min(facts.tasks, instances or facts.tasks)
+        yield said("slots held" if is_held and not any(one.driver_error for one in facts.reports) else "at once")
+        yield _pythons(facts)
+        yield from (_package(facts, own) for own in facts.driver.packages)
+        yield from _tried(facts)
+        yield from _clocks(facts)
+
+
+def _tried(facts: WorkerFacts) -> Iterator[Finding]:
+    """What each task tried where it ran."""
+    reports = facts.reports
+
+    def tried(errors: Sequence[str], bad: str, good: str, **values: object) -> Iterator[Finding]:
+        failed = [number for number, error in enumerate(errors) if error]
+        if failed:
+            yield finding(bad, failed=_hosts(reports[number] for number in failed), error=errors[failed[0]], **values)
+        elif good:
+            yield finding(good, hosts=_hosts(reports), **values)
+
+    yield from tried(
+        [one.driver_error for one in reports], "driver not reached", "driver", address=facts.driver_address
+    )
+    reached = [{at for at, error in zip(facts.brokers, one.broker_errors, strict=True) if not error} for one in reports]
+    for number, at in enumerate(facts.brokers):
+        # One of several bootstrap servers may be away, where each of these tasks reached another one.
+        is_spare = all(at in ats or ats.intersection(facts.bootstrap) for ats in reached) and at not in facts.advertised
+        bad = "spare broker not reached" if is_spare else "broker not reached"
+        yield from tried([one.broker_errors[number] for one in reports], bad, "broker", at=at)
+    for number, (key, path) in enumerate(facts.files.items()):
+        instead = f", or give its text as {key.removesuffix('location')}pem" if key in _HAS_TEXT else ""
+        errors = [one.file_errors[number] for one in reports]
+        yield from tried(errors, "file missing", "file", key=key, path=path, instead=instead)
+    yield from tried([one.sink_error for one in reports], "sink not read", "")
+
+
+def _failed(said: str, python: str) -> Finding:
+    lines = [line for line in said.splitlines() if line.strip()] or ["it failed without a word"]
+    for words, meaning in _TRANSLATIONS.items():
+        for line in lines:
+            if words in line:
+                said = _AROUND.split(line)[-1].strip()
+                return finding("wrong Python", said=said, meaning=f"{meaning}; the command is {python!r}")
+    return finding("job failed", said=lines[0], python=python)
+
+
+def _pythons(facts: WorkerFacts) -> Finding:
+    own = facts.driver.python
+    others = {
+        f"{one.python} ({one.executable} on {one.host})"
+        for one in facts.reports
+        if one.python.split(".")[:2] != own.split(".")[:2]
+    }
+    if others:
+        meaning = "what is pickled by one minor version of Python cannot be read by another"
+        return finding("wrong Python", said=f"{own} on the driver, {_listed(others)}", meaning=meaning)
+    return finding("same Python", own=own, others=_listed({one.python for one in facts.reports}))
+
+
+def _package(facts: WorkerFacts, own: Package) -> Finding:
+    found = [(one, package) for one in facts.reports for package in one.packages if package.name == own.name]
+    missing = [(one, package) for one, package in found if package.error]
+    if missing:
+        first, package = missing[0]
+        failed = _hosts(one for one, _ in missing)
+        return finding("package missing", own=own, first=first, error=package.error, failed=failed)
+    others = {package.version for _, package in found}
+    how = f"install {own.name} {own.version} on every executor" if own.version else f"install {own.name} here too"
+    name = "package differs" if others - {own.version} else "package"
+    return finding(name, own=own, version=own.version or own.error, others=_listed(others), how=how)
+
+
+def _clocks(facts: WorkerFacts) -> Iterator[Finding]:
+    """Clocks that were read outside of the time of the job: at least so much are they wrong."""
+    skews: dict[str, float] = {}
+    for one in facts.reports:
+        skew = max(0.0, one.clock - facts.ended_at) + min(0.0, one.clock - facts.began_at)
+        skews[one.host] = max(skew, skews.get(one.host, 0.0), key=abs)
+    for host, skew in sorted(skews.items()):
+        if abs(skew) > _SKEW_S:
+            yield finding("clock", host=host, seconds=abs(skew), direction="ahead of" if skew > 0 else "behind")
+
+
+def _hosts(reports: Iterable[WorkerReport]) -> str:
+    return _listed({report.host for report in reports})
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

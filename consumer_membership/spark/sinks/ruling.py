@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from consumer_membership.errors import FencedError
-from consumer_membership.spark.context import OffsetRange, SinkContext
-from consumer_membership.spark.fence import Fence, run_of
+from consumer_membership.spark.context import Fence, OffsetRange, SinkContext, run_of
 
 #: A topic and a partition of it.
 Place: TypeAlias = tuple[str, int]

@@ -20,8 +20,8 @@ from confluent_kafka import Message, Producer, TopicPartition
 from consumer_membership import Consumer
 from consumer_membership.errors import FencedError, MembershipError
 from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
+from consumer_membership.spark.batches import ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
-from consumer_membership.spark.ranges import ranges_of, runs_of
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, kafka
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_membership.errors import FencedError
-from consumer_membership.spark.fence import attempt_number
+from consumer_membership.spark.context import attempt_number
 from consumer_membership.spark.sinks.ruling import UNWRITTEN, Place, StoredFence, rule
 from tests.spark.sinks.builders import GROUP, TOPIC, context
 

@@ -8,7 +8,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from consumer_membership.spark.ends import end_offsets
+from consumer_membership.spark.brokers import end_offsets
 from tests.support.kafka import create_topic, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 
 from consumer_membership.errors import TransportError
-from consumer_membership.spark import drain, ends, member_task, read_group, run
-from tests.spark.test_arguments import GIVEN, write
+from consumer_membership.spark import brokers, drain, member_task, read_group, run
+from tests.spark.builders import GIVEN, write
 
 #: For ever, as a test sees it: what waits for so long is ended by its time limit.
 FOR_EVER_S = 86_400.0
@@ -45,7 +45,7 @@ def test_address_where_nobody_listens_is_named_at_once(
     call: Callable[[Mapping[str, object]], object], nobody: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the reason, as operators hear it from `GroupAdmin`."""
-    monkeypatch.setattr(ends, "_TIMEOUT_S", FOR_EVER_S)
+    monkeypatch.setattr(brokers, "_TIMEOUT_S", FOR_EVER_S)
     with pytest.raises(TransportError, match=rf"No broker can be reached: {nobody}: .*connection refused"):
         call({"bootstrap.servers": nobody, "log_level": 0})
 
@@ -54,9 +54,9 @@ def test_address_where_nobody_listens_is_named_at_once(
 @pytest.mark.timeout(60)
 def test_broker_that_is_slow_is_waited_for(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody is there: it has all the time, and what is said then is what the package's own client knows."""
-    monkeypatch.setattr(ends, "_FIRST_S", 0.2)
-    monkeypatch.setattr(ends, "_TIMEOUT_S", 1.0)
-    ends.refuse_if_away({"bootstrap.servers": silent})
+    monkeypatch.setattr(brokers, "_FIRST_S", 0.2)
+    monkeypatch.setattr(brokers, "_TIMEOUT_S", 1.0)
+    brokers.refuse_if_away({"bootstrap.servers": silent})
     with pytest.raises(TransportError, match="topic 'orders' cannot be looked up: ") as refused:
         CALLS["drain"]({"bootstrap.servers": silent, "log_level": 0})
     assert "Local: " not in str(refused.value)
@@ -66,4 +66,4 @@ def test_broker_that_is_slow_is_waited_for(silent: str, monkeypatch: pytest.Monk
 @pytest.mark.timeout(60)
 def test_one_address_that_may_have_a_broker_is_enough(nobody: str, silent: str) -> None:
     """The others may be away for a while."""
-    ends.refuse_if_away({"bootstrap.servers": f"{nobody},{silent}"})
+    brokers.refuse_if_away({"bootstrap.servers": f"{nobody},{silent}"})

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from consumer_membership.admin import MemberDescription
-from consumer_membership.spark.diagnosis.cluster import ClusterFacts, GroupFacts, TopicFacts
-from consumer_membership.spark.diagnosis.cluster_findings import cluster_findings
+from consumer_membership.spark.diagnosis.cluster import ClusterFacts, GroupFacts, TopicFacts, cluster_findings
 from consumer_membership.spark.diagnosis.findings import Finding, Severity
 from consumer_membership.types import BrokerAddress, GroupProtocol
-from tests.spark.findings import one, subjects
+from tests.spark.diagnosis.builders import one, subjects
 
 ERROR, WARNING, OK = Severity.ERROR, Severity.WARNING, Severity.OK
 BOTH = (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC)

@@ -9,7 +9,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 from consumer_membership.devbroker import Broker, start
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.errors import ConfigurationError, TransportError
-from consumer_membership.spark.assignment_interval import KEY, AssigningAtOnce
+from consumer_membership.spark.brokers import INTERVAL_KEY, AssigningAtOnce
 from consumer_membership.spark.plan import MemberPlan, Wishes, planned
 from tests.integration.test_refusals import AUTHORIZER, forbid
 from tests.support.kafka import unique
@@ -31,7 +31,7 @@ def test_group_is_assigned_at_once_from_then_on(kafka: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     # Altered is what the controller has written; the broker shows it a moment later.
     again = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(30))
-    again(lambda: admin.describe_configs([asked])[asked].result(30)[KEY].value == "0")
+    again(lambda: admin.describe_configs([asked])[asked].result(30)[INTERVAL_KEY].value == "0")
 
 
 def test_broker_that_does_not_know_it_assigns_at_once_anyway(broker_pool: BrokerPool) -> None:
@@ -58,6 +58,6 @@ def test_missing_right_is_named() -> None:
 
 def test_broker_that_is_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asked for it is told, in bounded time."""
-    monkeypatch.setattr("consumer_membership.spark.assignment_interval._TIMEOUT_S", 0.5)
+    monkeypatch.setattr("consumer_membership.spark.brokers._TIMEOUT_S", 0.5)
     with pytest.raises(TransportError, match="is not altered"):
         AssigningAtOnce(plan_for("127.0.0.1:1")).wait()

@@ -1,12 +1,13 @@
-"""Where a bounded run ends, and whether it still can."""
+"""What a driver asks of the brokers before a bounded run, and has them set: ends, the assignment interval."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -20,10 +21,13 @@ from consumer_membership.errors import (
     TransportError,
 )
 from consumer_membership.runtime.network.cluster import Cluster
-from consumer_membership.spark.plan import MemberPlan, Partition
+from consumer_membership.spark.context import Partition
+from consumer_membership.spark.plan import MemberPlan
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import TopicMetadata
+
+_log = logging.getLogger("consumer_membership.spark")
 
 _TIMEOUT_S = 30.0
 #: After which it is looked why nobody has answered yet.
@@ -33,7 +37,14 @@ EARLIEST, LATEST = -2, -1
 #: librdkafka looks for a connection twice in this time at most. A new handle needs its second one soon: to the broker
 #: that it heard of over the first one, which it ends then, often without having the answer to its question.
 _QUICK = {"reconnect.backoff.ms": 20}
-_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001 - librdkafka's own codes
+# librdkafka's own codes begin with an underscore.
+_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
+_TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT})  # noqa: SLF001
+#: The group's own setting; `group.consumer.assignment.interval.ms` is the brokers'. KIP-848 groups of Kafka 4.3.
+INTERVAL_KEY = "consumer.assignment.interval.ms"
+
+
+# ---- ends ------------------------------------------------------------------------------------------------------------
 
 
 def partitions_of(consumer: Consumer, topics: Sequence[str], config: Mapping[str, object]) -> tuple[Partition, ...]:
@@ -65,12 +76,9 @@ def _looked_up(consumer: Consumer, topic: str, config: Mapping[str, object]) -> 
 
 
 def refuse_if_away(config: Mapping[str, object]) -> None:
-    """Return if there may be a broker, which perhaps is slow.
+    """Raise TransportError if nobody listens at any of the addresses, or if whoever does and this client disagree.
 
     librdkafka says after a long time that there was no answer, and nothing of an address or a reason.
-
-    Raises:
-        TransportError: nobody listens at any of the addresses, or whoever does is not believed or does not believe.
     """
     settings = _connection(config)
     away = _why_away(settings)
@@ -116,11 +124,7 @@ def _is_nobody_there(settings: ConnectionSettings) -> bool:
 
 
 def ends_now(plan: MemberPlan) -> dict[Partition, int]:
-    """The end of each partition of a plan's topics, asked with a consumer of its own.
-
-    Raises:
-        ConfigurationError, TransportError: as `end_offsets`.
-    """
+    """The end of each partition of a plan's topics, asked with a consumer of its own; raises as `end_offsets`."""
     config = {**_QUICK, **plan.config, "group.id": plan.group}
     with Consumer(config) as asking:
         return end_offsets(asking, plan.topics, config)
@@ -137,12 +141,9 @@ def end_offsets(consumer: Consumer, topics: Sequence[str], config: Mapping[str, 
 
 
 def log_offsets(consumer: Consumer, partitions: Iterable[Partition], which: int) -> dict[Partition, int]:
-    """The `EARLIEST` or `LATEST` offset of each of these partitions.
+    """The `EARLIEST` or `LATEST` offset of each of these partitions; raises TransportError if no broker says.
 
     One request for each broker; watermarks would be one for each partition.
-
-    Raises:
-        TransportError: no broker says.
     """
     try:
         found = consumer.offsets_for_times([TopicPartition(*p, which) for p in partitions], _TIMEOUT_S)
@@ -155,11 +156,7 @@ def log_offsets(consumer: Consumer, partitions: Iterable[Partition], which: int)
 
 
 def check_ends(consumer: Consumer, ends: Mapping[Partition, int]) -> None:
-    """Return if these ends can be reached.
-
-    Raises:
-        DrainError: a topic is gone, or has fewer records than when the run began (it was made anew).
-    """
+    """Raise DrainError if an end cannot be reached: its topic is gone, or has fewer records (it was made anew)."""
     for (topic, number), end in sorted(ends.items()):
         try:
             watermarks = consumer.get_watermark_offsets(TopicPartition(topic, number), _TIMEOUT_S)
@@ -175,3 +172,51 @@ def check_ends(consumer: Consumer, ends: Mapping[Partition, int]) -> None:
                 f"{topic}[{number}] was to be read up to offset {end} and ends at {watermarks[1]} now: the topic was "
                 "deleted and made anew, or records were lost"
             )
+
+
+# ---- the assignment interval -----------------------------------------------------------------------------------------
+
+
+class AssigningAtOnce:
+    """Has the brokers assign a group's partitions at every join from now on, not once a second as by Kafka 4.3.
+
+    Made, it is under way. Brokers before 4.3 do not know the setting: they always assign at once.
+    """
+
+    def __init__(self, plan: MemberPlan) -> None:
+        # Slow to import, and its users are few.
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+        from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource  # noqa: PLC0415
+        from confluent_kafka.admin._resource import ResourceType  # noqa: PLC0415
+
+        config = ConsumerConfig.from_mapping({**plan.config, "group.id": plan.group})
+        self._group = plan.group
+        # Kept until the answer is there: it would die with its client.
+        self._admin = AdminClient(cast("dict[str, str | int | float | bool]", config.cluster_config()))
+        entry = ConfigEntry(INTERVAL_KEY, "0", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.GROUP, plan.group, incremental_configs=[entry])
+        answers = self._admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)
+        (self._answer,) = answers.values()
+
+    def wait(self) -> None:
+        """Return when the brokers have answered.
+
+        Raises:
+            ConfigurationError: they refuse it, most likely for the right to alter the group's configuration.
+            TransportError: no broker answers.
+        """
+        try:
+            self._answer.result(_TIMEOUT_S)
+        except (KafkaException, TimeoutError) as failed:
+            error = failed.args[0] if failed.args else None
+            words = error.str() if isinstance(error, KafkaError) else f"no answer within {_TIMEOUT_S:.0f} s"
+            if not isinstance(error, KafkaError) or error.code() in _TIMED_OUT:
+                raise TransportError(f"the configuration of group {self._group!r} is not altered: {words}") from failed
+            if error.code() != KafkaError.INVALID_CONFIG:
+                raise ConfigurationError(
+                    "assign_at_once",
+                    True,
+                    f"the brokers do not let {INTERVAL_KEY} of group {self._group!r} be set: {words}; grant "
+                    "ALTER_CONFIGS on the group, or leave it out",
+                ) from failed
+            _log.info("Group %s: the brokers do not take %s: %s", self._group, INTERVAL_KEY, words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer_membership.spark.slices import LEAST_OFFSETS, ReadRange, shared_out
+from consumer_membership.spark.range_reader import LEAST_OFFSETS, ReadRange, shared_out
 
 
 def whole(partition: int, offsets: int, first: int = 0) -> ReadRange:

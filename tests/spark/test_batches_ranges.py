@@ -9,8 +9,8 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumer_membership.spark.batches import before, ranges_of, runs_of
 from consumer_membership.spark.context import OffsetRange
-from consumer_membership.spark.ranges import before, ranges_of, runs_of
 
 
 def record(topic: str, partition: int, offset: int) -> Message:

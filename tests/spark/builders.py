@@ -1,0 +1,39 @@
+"""What callers of the spark room give, and as much of a session as is looked at before a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+
+from confluent_kafka import Message
+
+from consumer_membership.spark import SinkContext
+
+#: Where nobody listens: whoever asks fails with another error.
+CONFIG: Mapping[str, object] = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+class Conf:
+    """A session's, with nothing in it."""
+
+    def get(self, _: str, default: str | None = None) -> str | None:
+        """The default."""
+        return default
+
+
+#: As much of a session as is looked at before a job.
+SESSION = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=object()))
+STOPPED = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=None))
+
+
+def write(_batch: list[Message], _context: SinkContext) -> None:
+    """A sink."""
+
+
+GIVEN: Mapping[str, object] = {
+    "spark": SESSION,
+    "config": CONFIG,
+    "topics": ["orders"],
+    "group": "billing",
+    "sink": write,
+}
