@@ -7,10 +7,10 @@ takes nothing of the account with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from consumer_membership.spark.context import Partition
+from consumer_membership.spark.context import OffsetRange, Partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +28,9 @@ class Tally:
 
     def metadata(self) -> str:
         """As text for a commit."""
-        return json.dumps(
-            {
-                "run": self.run,
-                "first": self.first,
-                "records": self.records,
-                "began": round(self.began_at, 3),
-                "ended": round(self.ended_at, 3),
-            },
-            separators=(",", ":"),
-        )
+        times = {"began": round(self.began_at, 3), "ended": round(self.ended_at, 3)}
+        said = {"run": self.run, "first": self.first, "records": self.records, **times}
+        return json.dumps(said, separators=(",", ":"))
 
 
 def tally_in(metadata: str | None, run: str) -> Tally | None:
@@ -80,34 +73,34 @@ class Bounds:
         return self._ends.get(partition, 0) if self.is_bounded else None
 
     def learn(self, partition: Partition, committed: int, metadata: str | None) -> None:
-        """The coordinator said what is committed; below 0: nothing is."""
+        """Note what the coordinator says is committed; below 0: nothing is."""
         tally = tally_in(metadata, self._run)
         if tally is None:
             self._tallies.pop(partition, None)
         else:
             self._tallies[partition] = tally
-        self._note(partition, committed)
+        self.note(partition, committed)
 
-    def committed(self, partition: Partition, next_offset: int) -> None:
-        """This member committed this offset."""
-        self._note(partition, next_offset)
+    def note(self, partition: Partition, committed: int) -> None:
+        """Note that this offset is committed, by whomever."""
+        if max(committed, 0) >= self._ends.get(partition, 0):
+            self._left.discard(partition)
+        else:
+            self._left.add(partition)
 
-    def counted(self, partition: Partition, first: int, records: int, began_at: float, ended_at: float) -> str:
-        """The metadata of the commit that follows these records; `kept` makes the tally the last one."""
-        return self._grown(partition, first, records, began_at, ended_at).metadata()
+    def metadata(self, part: OffsetRange, began_at: float, ended_at: float) -> str:
+        """The metadata of the commit that follows these records; `keep` makes its tally the last one."""
+        return self._grown(part, began_at, ended_at).metadata() if self.is_bounded else ""
 
     def metadata_of(self, partition: Partition) -> str:
         """The metadata of a commit that follows no new records."""
         tally = self._tallies.get(partition)
         return "" if tally is None else tally.metadata()
 
-    def keep(self, partition: Partition, first: int, records: int, began_at: float, ended_at: float) -> None:
-        """The commit with these records succeeded."""
-        self._tallies[partition] = self._grown(partition, first, records, began_at, ended_at)
-
-    def finished(self, partitions: Iterable[Partition]) -> Iterator[Partition]:
-        """Those of these that are done."""
-        return (partition for partition in partitions if self.is_bounded and partition not in self._left)
+    def keep(self, part: OffsetRange, began_at: float, ended_at: float) -> None:
+        """Note that the commit with these records succeeded."""
+        if self.is_bounded:
+            self._tallies[part.place] = self._grown(part, began_at, ended_at)
 
     def outstanding(self, positions: Mapping[Partition, int], partitions: Iterable[Partition]) -> int | None:
         """How many offsets there are from these positions to the ends of these partitions; None: one is not known."""
@@ -118,14 +111,8 @@ class Bounds:
             total += max(0, self._ends.get(partition, 0) - positions[partition])
         return total
 
-    def _grown(self, partition: Partition, first: int, records: int, began_at: float, ended_at: float) -> Tally:
-        before = self._tallies.get(partition)
+    def _grown(self, part: OffsetRange, began_at: float, ended_at: float) -> Tally:
+        before = self._tallies.get(part.place)
         if before is None:
-            return Tally(run=self._run, first=first, records=records, began_at=began_at, ended_at=ended_at)
-        return replace(before, records=before.records + records, ended_at=ended_at)
-
-    def _note(self, partition: Partition, committed: int) -> None:
-        if max(committed, 0) >= self._ends.get(partition, 0):
-            self._left.discard(partition)
-        else:
-            self._left.add(partition)
+            return Tally(run=self._run, first=part.first, records=part.records, began_at=began_at, ended_at=ended_at)
+        return replace(before, records=before.records + part.records, ended_at=ended_at)

@@ -9,7 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, TopicPartition
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    retry_if_not_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.clients.outcomes import PendingCommit
@@ -59,11 +65,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Commit:
-    """One commit: its offsets, what they count, and the ends that are reached with it."""
+    """One commit: the offset and the metadata of each partition, and the records and the times that they count."""
 
-    offsets: list[TopicPartition]
+    offsets: Mapping[Partition, tuple[int, str]]
     ranges: tuple[OffsetRange, ...]
-    ended: Mapping[Partition, int]
     began_at: float
     ended_at: float
 
@@ -141,10 +146,7 @@ class Handover:
     # ---- the sink ----
 
     def _call(self, held: Held, epoch: int, began_at: float) -> None:
-        def counted(part: OffsetRange) -> str:
-            return self._metadata(part.place, part, began_at, time.time())
-
-        ownership = _Asked(self._consumer, held.ranges, self._metadata_before, counted)
+        ownership = _Asked(self._consumer, held.ranges, self._bounds, began_at)
         context = SinkContext(
             group=self._plan.group,
             pipeline=self._plan.pipeline,
@@ -154,7 +156,17 @@ class Handover:
             attempt=self._attempt,
             batch_format=self._plan.batch_format,
             ranges=held.ranges,
-            fences=tuple(self._fence(one, epoch) for one in held.ranges),
+            fences=tuple(
+                Fence(
+                    group=self._plan.group,
+                    topic=one.topic,
+                    partition=one.partition,
+                    next_offset=one.next_offset,
+                    epoch=epoch,
+                    attempt=self._attempt,
+                )
+                for one in held.ranges
+            ),
             ownership=ownership,
         )
         heard_at = max(self._confirmed_at, self._consumer.membership().last_heartbeat_at or 0.0)
@@ -165,7 +177,7 @@ class Handover:
         attempts = Retrying(
             stop=stop_after_attempt(self._plan.sink_attempts),
             wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
-            retry=retry_if_exception(_may_pass),
+            retry=retry_if_exception_type(Exception) & retry_if_not_exception_type(FencedError),
             reraise=True,
         )
         try:
@@ -206,16 +218,6 @@ class Handover:
             time.sleep(_LOOK_S)
         return False
 
-    def _fence(self, one: OffsetRange, epoch: int) -> Fence:
-        return Fence(
-            group=self._plan.group,
-            topic=one.topic,
-            partition=one.partition,
-            next_offset=one.next_offset,
-            epoch=epoch,
-            attempt=self._attempt,
-        )
-
     # ---- the commit ----
 
     def settle(self) -> None:
@@ -233,7 +235,7 @@ class Handover:
             self._refused(commit, failure)
         else:
             self._confirmed_at = time.monotonic()
-            self._note(commit, [one for one in done if one.error is not None])
+            self._note(commit, {(one.topic, one.partition): one.error for one in done if one.error is not None})
 
     def await_answer(self) -> None:
         """Wait until the last commit is answered, before partitions go to another member; `settle` looks at it."""
@@ -243,44 +245,38 @@ class Handover:
 
     def _begin_commit(self, held: Held, began_at: float) -> None:
         """Commit what the sink has taken, while the next batch is fetched; it is settled before that is given."""
-        commit = self._commit_of(held, began_at)
-        if not commit.offsets:
-            self._note(commit, [])
+        now = time.time()
+        ends = {place: self._bounds.end_of(place) or 0 for place in held.finished}
+        parts: dict[Partition, OffsetRange | None] = {**dict.fromkeys(ends), **{one.place: one for one in held.ranges}}
+        offsets = {
+            place: (
+                max(ends.get(place, 0), 0 if part is None else part.next_offset),
+                self._bounds.metadata_of(place) if part is None else self._bounds.metadata(part, began_at, now),
+            )
+            for place, part in parts.items()
+        }
+        commit = _Commit(offsets=offsets, ranges=held.ranges, began_at=began_at, ended_at=now)
+        # A sink that commits has done so up to its last record; only an end behind that is left to do.
+        is_left = ends.keys() if self._has_committing_sink else offsets.keys()
+        left = [TopicPartition(*place, *at) for place, at in offsets.items() if place in is_left]
+        if not left:
+            self._note(commit, {})
             return
         try:
-            self._underway = commit, self._consumer.begin_commit(commit.offsets)
+            self._underway = commit, self._consumer.begin_commit(left)
         except (CommitError, FatalGroupError) as failure:
             self._refused(commit, failure)
 
-    def _commit_of(self, held: Held, began_at: float) -> _Commit:
-        now = time.time()
-        ended = {partition: self._bounds.end_of(partition) or 0 for partition in held.finished}
-        counted = {one.place: one for one in held.ranges}
-        offsets = []
-        for place, one in counted.items():
-            metadata = self._metadata(place, one, began_at, now)
-            offsets.append(TopicPartition(*place, max(one.next_offset, ended.get(place, 0)), metadata))
-        for place, end in ended.items():
-            if place not in counted:
-                offsets.append(TopicPartition(*place, end, self._metadata_before(place)))
-        if self._has_committing_sink:
-            # It has committed up to its last record; only an end behind that is left to do.
-            offsets = [one for one in offsets if (one.topic, one.partition) in ended]
-        return _Commit(offsets=offsets, ranges=held.ranges, ended=ended, began_at=began_at, ended_at=now)
-
-    def _note(self, commit: _Commit, failed: Sequence[TopicPartition]) -> None:
-        """Count what was committed; these failed."""
-        refused = {(partition.topic, partition.partition): partition.error for partition in failed}
+    def _note(self, commit: _Commit, refused: Mapping[Partition, KafkaError]) -> None:
+        """Count what was committed; these were refused."""
         for (topic, number), error in refused.items():
             _log.warning("Task %s: %s[%s] is not committed: %s", self._instance, topic, number, error)
         for one in commit.ranges:
             if one.place not in refused:
-                if self._bounds.is_bounded:
-                    self._bounds.keep(one.place, one.first, one.records, commit.began_at, commit.ended_at)
-                self._bounds.committed(one.place, max(one.next_offset, commit.ended.get(one.place, 0)))
-        for place, end in commit.ended.items():
+                self._bounds.keep(one, commit.began_at, commit.ended_at)
+        for place, (offset, _) in commit.offsets.items():
             if place not in refused:
-                self._bounds.committed(place, end)
+                self._bounds.note(place, offset)
 
     def _refused(self, commit: _Commit, failure: CommitError | FatalGroupError) -> None:
         """None of it was committed."""
@@ -297,35 +293,21 @@ class Handover:
             failure,
         )
 
-    def _metadata(self, place: Partition, one: OffsetRange, began_at: float, now: float) -> str:
-        if not self._bounds.is_bounded:
-            return ""
-        return self._bounds.counted(place, one.first, one.records, began_at, now)
 
-    def _metadata_before(self, place: Partition) -> str:
-        return self._bounds.metadata_of(place) if self._bounds.is_bounded else ""
-
-
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """The coordinator's word on a member, for one batch."""
 
-    def __init__(
-        self,
-        consumer: Consumer,
-        ranges: Sequence[OffsetRange],
-        metadata: Callable[[Partition], str],
-        counted: Callable[[OffsetRange], str],
-    ) -> None:
-        self._consumer = consumer
-        self._ranges = ranges
-        self._metadata = metadata
-        self._counted = counted
+    consumer: Consumer
+    ranges: Sequence[OffsetRange]
+    bounds: Bounds
+    began_at: float
 
     def verify(self) -> None:
         """Commit what is committed already: the coordinator refuses it from a member that was replaced."""
-        before = [TopicPartition(*one.place, one.first, self._metadata(one.place)) for one in self._ranges]
+        before = [TopicPartition(*one.place, one.first, self.bounds.metadata_of(one.place)) for one in self.ranges]
         try:
-            self._consumer.commit(offsets=before, asynchronous=False)
+            self.consumer.commit(offsets=before, asynchronous=False)
         except (CommitError, FatalGroupError) as refused:
             words = f"the coordinator does not confirm the member: {refused}; nothing was written"
             if isinstance(refused, FatalGroupError) or refused.code in _UNCONFIRMED:
@@ -335,15 +317,11 @@ class _Asked:
 
     def group_metadata(self) -> bytes:
         """What a transactional producer tells the coordinator of the member."""
-        return self._consumer.consumer_group_metadata()
+        return self.consumer.consumer_group_metadata()
 
     def commit_metadata(self, part: OffsetRange) -> str:
         """What a transactional producer commits beside the offset behind these records: a drain's account of them."""
-        return self._counted(part)
-
-
-def _may_pass(raised: BaseException) -> bool:
-    return isinstance(raised, Exception) and not isinstance(raised, FencedError)
+        return self.bounds.metadata(part, self.began_at, time.time())
 
 
 def _said(ranges: Sequence[OffsetRange]) -> str:

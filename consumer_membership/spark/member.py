@@ -57,7 +57,7 @@ class MemberSummary:
 class TaskMember:
     """The member of one attempt of a task; made, run and closed in one thread.
 
-    `attempt` is larger for each later attempt of the same member (`fence.attempt_number`).
+    `attempt` is larger for each later attempt of the same member (`context.attempt_number`).
     """
 
     def __init__(self, plan: MemberPlan, sink: object, instance: int, attempt: int, link: Link) -> None:
@@ -141,7 +141,11 @@ class TaskMember:
         """The next batch, as the sink wants it; perhaps an empty one."""
         messages = self._consumer.consume(*self._sought())
         self._read_what_is_committed()
-        return self._within_bounds(*self._sorted_out(messages))
+        finished: set[Partition] = set()
+        if not are_records(messages):
+            finished = {_place_of(message) for message in messages if self._is_end(message)}
+            messages = [message for message in messages if message.error() is None]
+        return self._within_bounds(messages, finished)
 
     def _sought(self) -> tuple[int, float]:
         """How many records to gather, and how long: what is not there any more is not waited for."""
@@ -153,26 +157,18 @@ class TaskMember:
             return size, min(wait_s, OTHERS_S)
         return min(size, outstanding or size), wait_s
 
-    def _sorted_out(self, messages: list[Message]) -> tuple[list[Message], set[Partition]]:
-        """The records, and the partitions whose end a message showed."""
-        if are_records(messages):
-            return messages, set()
-        records, finished = [], set()
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append(message)
-            elif self._is_end(message, error):
-                finished.add((message.topic() or "", message.partition() or 0))
-        return records, finished
-
-    def _is_end(self, message: Message, error: KafkaError) -> bool:
+    def _is_end(self, message: Message) -> bool:
         """Whether it says that a partition's end is reached; an error that is final is raised, another one logged."""
+        error = message.error()
+        if error is None:
+            return False
         if error.code() == _EOF:
-            partition = (message.topic() or "", message.partition() or 0)
+            partition = _place_of(message)
             return partition in self._bounds.left and (message.offset() or 0) >= self._end(partition)
         if error.fatal():
-            self._raise_final(error)
+            if error.code() in REPLACED:
+                raise FencedError(f"task {self._instance} was replaced or removed: {error.str()}")
+            raise GroupError(f"task {self._instance}: {error.str()}", error.code())
         _log.warning("Task %s: %s", self._instance, error.str())
         return False
 
@@ -188,17 +184,16 @@ class TaskMember:
 
     def _has_more(self) -> bool:
         """Whether there may be more to come of a partition of its own."""
-        return not self._bounds.is_bounded or any(
-            partition in self._mine and partition not in self._reached for partition in self._bounds.left
-        )
+        return not self._bounds.is_bounded or bool((self._bounds.left & self._mine) - self._reached)
 
     def _within_bounds(self, records: list[Message], finished: set[Partition]) -> Held:
         runs = runs_of(records, self._plan.topics)
         ranges = ranges_of(runs)
         if self._bounds.is_bounded:
-            finished |= {one.place for one in ranges if one.next_offset >= self._end(one.place)}
-            if any(one.next_offset > self._end(one.place) for one in ranges):
-                records = before(records, {one.place: self._end(one.place) for one in ranges})
+            ends = {one.place: self._end(one.place) for one in ranges}
+            finished |= {one.place for one in ranges if one.next_offset >= ends[one.place]}
+            if any(one.next_offset > ends[one.place] for one in ranges):
+                records = before(records, ends)
                 runs = runs_of(records, self._plan.topics)
                 ranges = ranges_of(runs)
         batch = formed(records, self._plan.batch_format, runs)
@@ -222,12 +217,11 @@ class TaskMember:
         self._gone(consumer, partitions)
 
     def _gone(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        for partition in partitions:
-            gone = (partition.topic, partition.partition)
-            self._mine.discard(gone)
-            self._unread.discard(gone)
-            self._reached.discard(gone)
-            self._positions.pop(gone, None)
+        gone = {(partition.topic, partition.partition) for partition in partitions}
+        for held in (self._mine, self._unread, self._reached):
+            held.difference_update(gone)
+        for place in gone:
+            self._positions.pop(place, None)
 
     def _read_what_is_committed(self) -> None:
         """Know what is done of the partitions that are new here, and who counted it."""
@@ -236,20 +230,20 @@ class TaskMember:
         # What is asked for now may have the last commit in it: it must not be counted again.
         self._handover.settle()
         fresh, self._unread = sorted(self._unread), set()
-        self._ask_committed(fresh)
-        # A partition that was not in the topic when the run began has no end in it.
-        done = [TopicPartition(*p) for p in self._bounds.finished(fresh) if p in self._mine]
-        self._consumer.pause(done)
-
-    def _ask_committed(self, partitions: Sequence[Partition]) -> None:
-        """Ask as a member does: offsets that a sink's transaction commits are waited for."""
-        for one in self._consumer.committed([TopicPartition(*partition) for partition in partitions], ANSWER_S):
+        # Asked as a member does: offsets that a sink's transaction commits are waited for.
+        for one in self._committed(fresh):
             if one.error is None:
                 self._bounds.learn((one.topic, one.partition), max(0, one.offset), one.metadata)
                 if one.offset >= 0:
                     self._positions.setdefault((one.topic, one.partition), one.offset)
             else:
                 _log.warning("Task %s: what is committed of %s is not known: %s", self._instance, one, one.error)
+        # A partition that was not in the topic when the run began has no end in it.
+        done = [TopicPartition(*place) for place in fresh if place not in self._bounds.left and place in self._mine]
+        self._consumer.pause(done)
+
+    def _committed(self, partitions: Sequence[Partition]) -> list[TopicPartition]:
+        return self._consumer.committed([TopicPartition(*partition) for partition in partitions], ANSWER_S)
 
     def _look_at_the_others(self) -> None:
         """Nothing came: perhaps the others have done the rest, or there is nothing any more that could be done."""
@@ -261,25 +255,20 @@ class TaskMember:
         again = left & self._reached & self._mine
         if again:
             self._give(Held(finished=again))
-        others = sorted(partition for partition in left if partition not in self._mine)
-        if others:
-            self._ask_how_far(others)
+        try:
+            # Whose tally it is does not matter here.
+            others = self._committed(sorted(left - self._mine)) if left - self._mine else []
+        except KafkaException as unknown:
+            _log.debug("Task %s: how far the others are is not known: %s", self._instance, unknown)
+            others = []
+        for one in others:
+            if one.error is None and one.offset >= 0:
+                self._bounds.note((one.topic, one.partition), one.offset)
         if self._bounds.left != left:
             self._moved_at = now
         elif now - self._moved_at > DOUBT_S:
             self._moved_at = now
             check_ends(self._consumer, {partition: self._end(partition) for partition in self._bounds.left})
-
-    def _ask_how_far(self, others: Sequence[Partition]) -> None:
-        """What the others have committed; whose tally it is does not matter here."""
-        try:
-            said = self._consumer.committed([TopicPartition(*partition) for partition in others], ANSWER_S)
-        except KafkaException as unknown:
-            _log.debug("Task %s: how far the others are is not known: %s", self._instance, unknown)
-            return
-        for one in said:
-            if one.error is None and one.offset >= 0:
-                self._bounds.committed((one.topic, one.partition), one.offset)
 
     def _refuse_to_replace_a_later_attempt(self) -> None:
         """An attempt that was stopped before it joined must not take the place of the one that replaced it."""
@@ -295,12 +284,6 @@ class TaskMember:
                     f"group.instance.id {instance_id!r} is held by a later attempt, member {holder.member_id} "
                     f"(client {holder.client_id!r}) on host {holder.host}; this one (attempt {self._attempt}) ends"
                 )
-
-    def _raise_final(self, error: KafkaError) -> None:
-        code = error.code()
-        if code in REPLACED:
-            raise FencedError(f"task {self._instance} was replaced or removed: {error.str()}")
-        raise GroupError(f"task {self._instance}: {error.str()}", code)
 
     # ---- what the driver hears ----
 
@@ -340,6 +323,11 @@ class TaskMember:
                 end = watermarks[1]
             lag += max(0, end - position)
         return lag
+
+
+def _place_of(message: Message) -> Partition:
+    """The partition of an event or a record."""
+    return (message.topic() or "", message.partition() or 0)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from consumer_membership.errors import ConfigurationError, SinkError
 from consumer_membership.spark.arguments import check_config, check_sink
 from consumer_membership.spark.brokers import ends_now
 from consumer_membership.spark.context import SinkContext, attempt_number
-from consumer_membership.spark.control import ControlLink, NoLink
+from consumer_membership.spark.control import ControlLink, Link
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import MemberPlan, Options, Wishes, planned
@@ -99,7 +99,7 @@ def _in_this_task(plan: MemberPlan, sink: bytes) -> MemberSummary:
     made = _unpickled(sink)
     instance = context.partitionId()
     attempt = attempt_number(plan.run_started_ms, context.taskAttemptId())
-    link = NoLink() if plan.control is None else ControlLink(plan.control, instance, attempt)
+    link = Link() if plan.control is None else ControlLink(plan.control, instance, attempt)
     with contextlib.closing(link), _told_of_the_end(link):
         try:
             return TaskMember(plan, made, instance, attempt, link).run()
@@ -121,7 +121,7 @@ def _unpickled(sink: bytes) -> object:
 
 
 @contextlib.contextmanager
-def _told_of_the_end(link: ControlLink | NoLink) -> Iterator[None]:
+def _told_of_the_end(link: Link) -> Iterator[None]:
     """Finish the batch in hand when the executor ends: its Python processes get SIGHUP then, or SIGTERM."""
     if threading.current_thread() is not threading.main_thread():
         yield

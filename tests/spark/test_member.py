@@ -23,7 +23,7 @@ from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.errors import DrainError, FencedError, SinkError
 from consumer_membership.spark.brokers import end_offsets
 from consumer_membership.spark.context import SinkContext
-from consumer_membership.spark.control import MemberProgress, NoLink, Order
+from consumer_membership.spark.control import Link, MemberProgress, Order
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.plan import MemberPlan, Wishes, planned
 from consumer_membership.types import OffsetAndMetadata
@@ -47,7 +47,7 @@ def until(ask: Callable[[], AnswerT], is_good: Callable[[AnswerT], bool]) -> Ans
     return again(ask)
 
 
-class Line(NoLink):
+class Line(Link):
     """A driver within the test."""
 
     def __init__(self) -> None:
