@@ -447,8 +447,8 @@ def test_group_without_a_free_partition_says_what_it_waits_for(kafka: Broker, sp
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
     with polling(kafka, group, topic) as other:
         wait_for(lambda: len(other.membership().owned) == 1)
-        with pytest.raises(TransportError, match="after 10 s: it is STABLE and waits for partitions: the coordinator"):
-            read_group(spark, config(kafka), [topic], group, timeout_s=10)
+        with pytest.raises(TransportError, match="after 5 s: it is STABLE and waits for partitions: the coordinator"):
+            read_group(spark, config(kafka), [topic], group, timeout_s=5)
     assert members(kafka, group) == 0
 
 

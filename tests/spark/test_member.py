@@ -38,7 +38,7 @@ AnswerT = TypeVar("AnswerT")
 
 PATIENCE_S = 60.0
 PARTITIONS = 4
-SESSION_S = 8.0
+SESSION_S = 6.0
 
 
 def until(ask: Callable[[], AnswerT], is_good: Callable[[AnswerT], bool]) -> AnswerT:

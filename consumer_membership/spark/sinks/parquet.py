@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark.batches import Batch, record_batch, schema
-from consumer_membership.spark.context import SinkContext
-from consumer_membership.spark.sinks.file_chain import FileChain, chains, make_durable, publish, remove
-from consumer_membership.spark.sinks.ruling import UNWRITTEN, Place, Ruling, StoredFence, place_of, rule, said
+from consumer_membership.spark.context import Partition, SinkContext
+from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, rule, said
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -41,7 +42,7 @@ class ParquetSink:
     any time: a file is there as a whole or not at all. It takes all three batch formats. Each batch makes new files, so
     let batches be large.
 
-    The files of a partition form a chain (`file_chain.py`), and each has the fence of its writer in its footer. What
+    The files of a partition form a chain (`FileChain`), and each has the fence of its writer in its footer. What
     the last file holds is left out of a batch: an attempt before wrote it and did not live to commit it to Kafka. An
     attempt that was stopped and woke up finds its place taken, gets a `FencedError` and publishes nothing. What dead
     attempts had begun lies in hidden files until the next attempt removes it. Each partition is a unit of its own: all
@@ -66,7 +67,7 @@ class ParquetSink:
         self._folder = Path(folder).absolute()
         self._compression = compression
         #: What this process knows of the chains' ends; that it is outdated shows in a place that is taken.
-        self._ends: dict[tuple[str, Place], StoredFence] = {}
+        self._ends: dict[tuple[str, Partition], StoredFence] = {}
 
     def __repr__(self) -> str:
         return f"ParquetSink({str(self._folder)!r})"
@@ -126,7 +127,7 @@ class ParquetSink:
             for part in parts.values():
                 part.draft.unlink(missing_ok=True)
 
-    def _parts(self, ruling: Ruling, stored: Mapping[Place, StoredFence]) -> Mapping[Place, _Part]:
+    def _parts(self, ruling: Ruling, stored: Mapping[Partition, StoredFence]) -> Mapping[Partition, _Part]:
         parts = {}
         for place, fence in ruling.fences.items():
             position = stored[place].next_offset
@@ -137,8 +138,8 @@ class ParquetSink:
         return parts
 
     def _written(
-        self, batch: Batch, context: SinkContext, ruling: Ruling, parts: Mapping[Place, _Part]
-    ) -> Mapping[Place, _Part]:
+        self, batch: Batch, context: SinkContext, ruling: Ruling, parts: Mapping[Partition, _Part]
+    ) -> Mapping[Partition, _Part]:
         """Write the drafts; those that have records."""
         from pyarrow import Table, parquet  # noqa: PLC0415 - an extra
 
@@ -152,21 +153,13 @@ class ParquetSink:
             if not mine.num_rows:
                 continue
             written[place] = part
-            footer = {
-                "group": context.group,
-                "first": first,
-                "next_offset": part.fence.next_offset,
-                "records": mine.num_rows,
-                "epoch": part.fence.epoch,
-                "attempt": part.fence.attempt,
-                "writer": part.fence.writer,
-            }
+            footer = {"group": context.group, "first": first, "records": mine.num_rows, **asdict(part.fence)}
             table = Table.from_batches([mine]).replace_schema_metadata({_PREFIX + k: str(v) for k, v in footer.items()})
             parquet.write_table(table, part.draft, compression=self._compression)
             make_durable(part.draft)
         return written
 
-    def _publish(self, context: SinkContext, parts: Mapping[Place, _Part]) -> bool:
+    def _publish(self, context: SinkContext, parts: Mapping[Partition, _Part]) -> bool:
         if any(part.chain.file(part.position).exists() for part in parts.values()):
             return False
         for place, part in parts.items():
@@ -177,25 +170,132 @@ class ParquetSink:
 
     # ---- the chains' ends ----
 
-    def _ruled(self, context: SinkContext, stored: Mapping[Place, StoredFence]) -> Ruling:
+    def _ruled(self, context: SinkContext, stored: Mapping[Partition, StoredFence]) -> Ruling:
         return rule(context, stored, remedy=f"call forget({context.group!r}) of this sink")
 
-    def _chain(self, place: Place) -> FileChain:
+    def _chain(self, place: Partition) -> FileChain:
         topic, partition = place
         return FileChain(folder=self._folder, topic=topic, partition=partition)
 
-    def _stored(self, context: SinkContext) -> Mapping[Place, StoredFence]:
+    def _stored(self, context: SinkContext) -> Mapping[Partition, StoredFence]:
         for fence in context.fences:
-            key = (context.group, place_of(fence))
+            key = (context.group, fence.place)
             if key not in self._ends:
-                chain = self._chain(place_of(fence))
+                chain = self._chain(fence.place)
                 remove(chain.drafts(), below=fence.rank)
                 self._ends[key] = _end_of(chain, context.group)
-        return {place_of(fence): self._ends[context.group, place_of(fence)] for fence in context.fences}
+        return {fence.place: self._ends[context.group, fence.place] for fence in context.fences}
 
     def _forget_ends(self, context: SinkContext) -> None:
         for fence in context.fences:
-            self._ends.pop((context.group, place_of(fence)), None)
+            self._ends.pop((context.group, fence.place), None)
+
+
+# ---- a chain of files ----
+
+_OFFSET_DIGITS = 20  # of the largest offset, 2^63 - 1, and one to spare, as in the names of Kafka's segments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A file that is being written, under a name that readers of data leave out for its dot."""
+
+    path: Path
+    epoch: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChain:
+    """The files of one partition in a folder: each begins where the one before ended, and says so in its name.
+
+    A file takes its place in the chain by a link that is made only if nobody has the name, so of two attempts that
+    would write the same place one succeeds, and the other one finds out. The first file's name is offset 0, whatever
+    its first record: everybody must agree on the chain's beginning, even if the log's was cut off in between. The topic
+    stands behind a word of ours, so that no file of a topic such as `_schemas` looks hidden.
+    """
+
+    folder: Path
+    topic: str
+    partition: int
+
+    def file(self, position: int) -> Path:
+        """The file that goes on from this offset."""
+        return self.folder / f"{self._stem}{position:0{_OFFSET_DIGITS}}.parquet"
+
+    def draft(self, position: int, rank: tuple[int, int]) -> Path:
+        """Where an attempt writes it before it is published."""
+        epoch, attempt = rank
+        return self.folder / f".{self.file(position).name}.{epoch}.{attempt}"
+
+    def last(self) -> Path | None:
+        """The last file."""
+        pattern = re.compile(rf"{re.escape(self._stem)}\d{{{_OFFSET_DIGITS}}}\.parquet")
+        # By name is by offset: all have as many digits.
+        name = max(filter(pattern.fullmatch, _names(self.folder)), default=None)
+        return None if name is None else self.folder / name
+
+    def mark(self, position: int) -> Path:
+        """An empty file that says: the fences of what ends at this offset count no more."""
+        return self.folder / f".{self.file(position).name}.forgotten"
+
+    def drafts(self) -> Iterator[Draft]:
+        """What attempts have not published, or not yet."""
+        pattern = re.compile(rf"\.{re.escape(self._stem)}\d{{{_OFFSET_DIGITS}}}\.parquet\.(-?\d+)\.(-?\d+)")
+        for name in _names(self.folder):
+            if found := pattern.fullmatch(name):
+                yield Draft(path=self.folder / name, epoch=int(found[1]), attempt=int(found[2]))
+
+    @property
+    def _stem(self) -> str:
+        return f"part-{self.topic}-{self.partition}-"
+
+
+def chains(folder: Path) -> list[FileChain]:
+    """Every chain in a folder."""
+    pattern = re.compile(rf"part-(.+)-(\d+)-\d{{{_OFFSET_DIGITS}}}\.parquet")
+    found = {(match[1], int(match[2])) for match in map(pattern.fullmatch, _names(folder)) if match}
+    return [FileChain(folder=folder, topic=topic, partition=partition) for topic, partition in sorted(found)]
+
+
+def publish(draft: Path, file: Path) -> bool:
+    """Give a draft its place, and keep it there; False if somebody else has the place.
+
+    Raises:
+        FileNotFoundError: somebody removed the draft.
+    """
+    try:
+        os.link(draft, file)
+    except FileExistsError:
+        # Over NFS the answer to a link that was made may be lost, and the question asked again.
+        if not draft.samefile(file):
+            return False
+    make_durable(file.parent)
+    draft.unlink(missing_ok=True)
+    return True
+
+
+def remove(drafts: Iterator[Draft], *, below: tuple[int, int]) -> None:
+    """Remove what attempts of a lower rank left: they are dead, or are not to publish it any more."""
+    for draft in drafts:
+        if (draft.epoch, draft.attempt) < below:
+            draft.path.unlink(missing_ok=True)
+
+
+def make_durable(path: Path) -> None:
+    """See a file, or the names in a folder, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _names(folder: Path) -> Iterator[str]:
+    return (path.name for path in folder.iterdir())
+
+
+# ---- what a file says of itself ----
 
 
 def _end_of(chain: FileChain, group: str) -> StoredFence:
@@ -205,7 +305,7 @@ def _end_of(chain: FileChain, group: str) -> StoredFence:
     footer = _footer(last)
     next_offset = int(footer["next_offset"])
     if chain.mark(next_offset).exists():
-        return StoredFence(next_offset=next_offset, epoch=UNWRITTEN.epoch, attempt=UNWRITTEN.attempt, writer="")
+        return replace(UNWRITTEN, next_offset=next_offset)
     if footer["group"] != group:
         raise ConfigurationError(
             "folder",
@@ -254,7 +354,7 @@ def _arrow(batch: Batch) -> pa.RecordBatch:
     return RecordBatch.from_pandas(batch, schema=schema(), preserve_index=False)
 
 
-def _of_partition(records: pa.RecordBatch, place: Place, first: int) -> pa.RecordBatch:
+def _of_partition(records: pa.RecordBatch, place: Partition, first: int) -> pa.RecordBatch:
     """The records of one partition from an offset on."""
     from pyarrow import compute  # noqa: PLC0415 - an extra
 

@@ -1,10 +1,11 @@
-"""Records to PostgreSQL, in one transaction with the fences of their partitions."""
+"""Records to PostgreSQL, in one transaction with the fences of their partitions, which a table of ours keeps."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from confluent_kafka import Message
@@ -12,10 +13,9 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 
 from consumer_membership.errors import ConfigurationError, SinkError
 from consumer_membership.spark.batches import Batch, after
-from consumer_membership.spark.context import BatchFormat, SinkContext
-from consumer_membership.spark.sinks.fence_table import FenceHeldError, FenceTable
+from consumer_membership.spark.context import BatchFormat, Partition, SinkContext
 from consumer_membership.spark.sinks.resource import PerProcess
-from consumer_membership.spark.sinks.ruling import UNWRITTEN, Place, Ruling, StoredFence, place_of, rule, said
+from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, rule, said
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -75,10 +75,10 @@ class PostgresSink(Generic[BatchT]):
         self._write = write
         self._lock_timeout_s = lock_timeout_s
         self._idle_timeout_s = idle_timeout_s
-        self._fences = FenceTable(table=fence_table, sink=name)
+        self._fences = _FenceTable(table=fence_table, sink=name)
         self._connection: PerProcess[Connection[TupleRow]] = PerProcess()
         #: Up to where the fences are, or would be, that this sink has tried to store.
-        self._tried: dict[tuple[str, Place], int] = {}
+        self._tried: dict[tuple[str, Partition], int] = {}
 
     @classmethod
     def rows(
@@ -119,14 +119,14 @@ class PostgresSink(Generic[BatchT]):
             ConfigurationError: two sinks have one name.
         """
         attempts = Retrying(
-            retry=retry_if_exception_type((_LostError, FenceHeldError)),
+            retry=retry_if_exception_type((_LostError, _FenceHeldError)),
             stop=self._is_enough,
             wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
             reraise=True,
         )
         try:
             attempts(self._begin, batch, context)
-        except FenceHeldError as held:
+        except _FenceHeldError as held:
             raise SinkError(
                 f"another transaction has held the fences of {said(context)} in {self._fences.table} for more than"
                 f" {self._lock_timeout_s:g} s (lock_timeout_s); look for it in pg_stat_activity. Nothing was written"
@@ -165,7 +165,7 @@ class PostgresSink(Generic[BatchT]):
             raise _LostError from error
         try:
             self._transact(connection, batch, context)
-        except FenceHeldError:
+        except _FenceHeldError:
             self._end_holders(connection, context)
             raise
         except (errors.DeadlockDetected, errors.SerializationFailure) as victim:
@@ -178,7 +178,7 @@ class PostgresSink(Generic[BatchT]):
             raise _LostError from raised
 
     def _transact(self, connection: Connection[TupleRow], batch: BatchT, context: SinkContext) -> None:
-        places = [place_of(part) for part in context.ranges]
+        places = [part.place for part in context.ranges]
         self._fences.prepare(connection, context.group, places)
         with connection.transaction(), connection.cursor() as cursor:
             self._limit(cursor, _POLITE_S)
@@ -207,11 +207,11 @@ class PostgresSink(Generic[BatchT]):
             (f"{lock_timeout_s * 1000:.0f}ms", f"{self._idle_timeout_s * 1000:.0f}ms"),
         )
 
-    def _refuse_another_of_the_name(self, context: SinkContext, stored: Mapping[Place, StoredFence]) -> None:
+    def _refuse_another_of_the_name(self, context: SinkContext, stored: Mapping[Partition, StoredFence]) -> None:
         """Two sinks of one name in one task: what the first has written, the second would take for its own."""
         for part, fence in zip(context.ranges, context.fences, strict=True):
-            key = (context.group, place_of(part))
-            last = stored.get(place_of(part), UNWRITTEN)
+            key = (context.group, part.place)
+            last = stored.get(part.place, UNWRITTEN)
             if last.rank == fence.rank and last.next_offset > max(part.first, self._tried.get(key, 0)):
                 raise ConfigurationError(
                     "name",
@@ -225,13 +225,13 @@ class PostgresSink(Generic[BatchT]):
         # Whoever the coordinator confirms is the owner, and whoever holds the fences is not. The other way round this
         # is where the one that was replaced hears of it.
         context.verify()
-        ended = self._fences.end_holders(connection, context.group, [place_of(part) for part in context.ranges])
+        ended = self._fences.end_holders(connection, context.group, [part.place for part in context.ranges])
         if ended:
             _log.info("Ended %s session(s) of replaced writers that held the fences of %s", ended, said(context))
 
     def _is_enough(self, state: RetryCallState) -> bool:
         raised = state.outcome.exception() if state.outcome is not None else None
-        if isinstance(raised, FenceHeldError):
+        if isinstance(raised, _FenceHeldError):
             return (state.seconds_since_start or 0.0) >= self._lock_timeout_s
         return state.attempt_number >= _ATTEMPTS
 
@@ -245,6 +245,163 @@ class PostgresSink(Generic[BatchT]):
         # The fences that are read are to be the ones that the lock waited for.
         connection.isolation_level = IsolationLevel.READ_COMMITTED
         return connection
+
+
+# ---- the table of fences ----
+
+_CREATE = """
+CREATE TABLE IF NOT EXISTS {table} (
+    sink text, consumer_group text, topic text, partition integer,
+    next_offset bigint NOT NULL, epoch integer NOT NULL, attempt bigint NOT NULL, writer text NOT NULL,
+    written_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (sink, consumer_group, topic, partition)
+)"""
+_INSERT = """
+INSERT INTO {table} (sink, consumer_group, topic, partition, next_offset, epoch, attempt, writer)
+SELECT %(sink)s, %(group)s, topic, partition, %(next_offset)s, %(epoch)s, %(attempt)s, %(writer)s
+FROM unnest(%(topics)s::text[], %(partitions)s::integer[]) AS batch (topic, partition)
+ON CONFLICT DO NOTHING"""
+_ROWS_OF_BATCH = """
+    sink = %(sink)s AND consumer_group = %(group)s
+    AND (topic, partition) IN (SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::integer[]))"""
+# In one order for everybody, so that two batches of several partitions never wait for each other.
+_LOCK = f"""
+SELECT topic, partition, next_offset, epoch, attempt, writer FROM {{table}} WHERE {_ROWS_OF_BATCH}
+ORDER BY topic, partition FOR UPDATE"""  # noqa: S608 - names of our own
+_STORE = """
+UPDATE {table} AS stored
+SET next_offset = batch.next_offset, epoch = batch.epoch, attempt = batch.attempt, writer = %(writer)s,
+    written_at = now()
+FROM unnest(
+    %(topics)s::text[], %(partitions)s::integer[], %(offsets)s::bigint[], %(epochs)s::integer[], %(attempts)s::bigint[]
+) AS batch (topic, partition, next_offset, epoch, attempt)
+WHERE sink = %(sink)s AND consumer_group = %(group)s
+    AND stored.topic = batch.topic AND stored.partition = batch.partition"""
+# The transaction that locks a row, or has changed it, stands in the row's xmax, and holds the lock of its own id.
+_END_HOLDERS = f"""
+SELECT pg_terminate_backend(pid) FROM (
+    SELECT DISTINCT pid FROM {{table}} AS fences
+    JOIN pg_locks ON locktype = 'transactionid' AND granted AND transactionid = fences.xmax
+    WHERE pid <> pg_backend_pid() AND {_ROWS_OF_BATCH}
+) AS holders"""  # noqa: S608 - names of our own
+_FORGET = "DELETE FROM {table} WHERE sink = %(sink)s AND consumer_group = %(group)s"
+
+
+class _FenceHeldError(Exception):
+    """Another transaction holds the fences of a batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FenceTable:
+    """The fences of one sink, a row for each group and partition; `table` may have a schema in front, with a dot.
+
+    Every batch locks its rows first, so that of two attempts one waits for the other's transaction before it writes
+    anything; whatever else the two would fight over comes after that.
+    """
+
+    table: str
+    sink: str
+
+    def prepare(self, connection: Connection[TupleRow], group: str, places: Sequence[Partition]) -> None:
+        """See to it that the table and the rows exist.
+
+        Outside the batch's transaction, so that a row which somebody holds is always one that all can see.
+        """
+        from psycopg import errors  # noqa: PLC0415 - an extra
+
+        with self._told(connection), connection.cursor() as cursor:
+            with suppress(errors.UndefinedTable):
+                self._execute(cursor, _INSERT, group, places, **asdict(UNWRITTEN))
+                return
+            # IF NOT EXISTS looks before it takes the name: two that create at once may both try, and one is refused
+            # by the catalogue's own keys once the other has committed.
+            with suppress(errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
+                self._execute(cursor, _CREATE, group, ())
+                _log.info("Created the table %s for the fences of sinks", self.table)
+            self._execute(cursor, _INSERT, group, places, **asdict(UNWRITTEN))
+
+    def lock(self, cursor: Cursor[TupleRow], group: str, places: Sequence[Partition]) -> dict[Partition, StoredFence]:
+        """What the rows say, held until the transaction ends; _FenceHeldError where another one holds them too long."""
+        from psycopg import errors  # noqa: PLC0415 - an extra
+
+        try:
+            with self._told(cursor.connection):
+                self._execute(cursor, _LOCK, group, places)
+        except errors.LockNotAvailable as held:
+            raise _FenceHeldError from held
+        return {
+            (topic, partition): StoredFence(next_offset=next_offset, epoch=epoch, attempt=attempt, writer=writer)
+            for topic, partition, next_offset, epoch, attempt, writer in cursor
+        }
+
+    def store(self, cursor: Cursor[TupleRow], group: str, fences: Mapping[Partition, StoredFence]) -> None:
+        """Keep these in the rows that are locked; raises SinkError if the rows are gone."""
+        stored = list(fences.values())
+        words = {
+            "offsets": [fence.next_offset for fence in stored],
+            "epochs": [fence.epoch for fence in stored],
+            "attempts": [fence.attempt for fence in stored],
+            "writer": stored[0].writer,
+        }
+        with self._told(cursor.connection):
+            self._execute(cursor, _STORE, group, list(fences), **words)
+        if cursor.rowcount != len(fences):
+            raise SinkError(f"the fences of group {group!r} in {self.table} were removed while a batch was written")
+
+    def end_holders(self, connection: Connection[TupleRow], group: str, places: Sequence[Partition]) -> int:
+        """End the sessions whose transactions hold these rows; how many there were.
+
+        For the owner of the partitions only: whoever else holds them was replaced. A process that is stopped in the
+        middle of a COPY holds them for ever otherwise, for no timeout of PostgreSQL's counts there.
+        """
+        from psycopg import errors  # noqa: PLC0415 - an extra
+
+        try:
+            with connection.cursor() as cursor:
+                self._execute(cursor, _END_HOLDERS, group, places)
+                return len(cursor.fetchall())
+        except errors.InsufficientPrivilege as refused:
+            _log.warning("A transaction that holds the fences of %s cannot be ended: %s", places, refused)
+            return 0
+
+    def forget(self, connection: Connection[TupleRow], group: str) -> int:
+        """Remove a group's fences; how many there were."""
+        from psycopg import errors  # noqa: PLC0415 - an extra
+
+        with self._told(connection), suppress(errors.UndefinedTable), connection.cursor() as cursor:
+            self._execute(cursor, _FORGET, group, ())
+            return cursor.rowcount
+        return 0
+
+    def _execute(
+        self, cursor: Cursor[TupleRow], text: str, group: str, places: Sequence[Partition], **words: object
+    ) -> None:
+        from psycopg import sql  # noqa: PLC0415 - an extra
+
+        named = {
+            "sink": self.sink,
+            "group": group,
+            "topics": [topic for topic, _ in places],
+            "partitions": [partition for _, partition in places],
+        }
+        cursor.execute(sql.SQL(text).format(table=sql.Identifier(*self.table.split("."))), {**named, **words})
+
+    @contextmanager
+    def _told(self, connection: Connection[TupleRow]) -> Iterator[None]:
+        """Say whose table it is that PostgreSQL complains of, unless the connection is what is wrong."""
+        from psycopg import Error, errors  # noqa: PLC0415 - an extra
+
+        try:
+            yield
+        except (errors.LockNotAvailable, errors.DeadlockDetected):
+            raise
+        except Error as error:
+            if connection.closed:
+                raise
+            raise SinkError(f"the table of fences, {self.table}: {error}") from error
+
+
+# ---- rows ----
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,13 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from consumer_membership.errors import FencedError
-from consumer_membership.spark.context import Fence, OffsetRange, SinkContext, run_of
-
-#: A topic and a partition of it.
-Place: TypeAlias = tuple[str, int]
+from consumer_membership.spark.context import Fence, Partition, SinkContext, run_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +52,13 @@ class Ruling:
     it. `is_empty`: every record is there already. `is_whole`: none is.
     """
 
-    positions: Mapping[Place, int]
-    fences: Mapping[Place, StoredFence]
+    positions: Mapping[Partition, int]
+    fences: Mapping[Partition, StoredFence]
     is_empty: bool
     is_whole: bool
 
 
-def place_of(part: OffsetRange | Fence) -> Place:
-    """The partition that a range or a fence is about."""
-    return (part.topic, part.partition)
-
-
-def rule(context: SinkContext, stored: Mapping[Place, StoredFence], *, remedy: str) -> Ruling:
+def rule(context: SinkContext, stored: Mapping[Partition, StoredFence], *, remedy: str) -> Ruling:
     """What may be written of a batch, given what is stored of its partitions; `stored` may lack some.
 
     `remedy` is the end of the error's text: what to do if the group was deleted, so that its epochs began anew.
@@ -75,11 +66,11 @@ def rule(context: SinkContext, stored: Mapping[Place, StoredFence], *, remedy: s
     Raises:
         FencedError: somebody with a higher rank wrote one of the partitions. Nothing of the batch may be written.
     """
-    positions: dict[Place, int] = {}
-    fences: dict[Place, StoredFence] = {}
+    positions: dict[Partition, int] = {}
+    fences: dict[Partition, StoredFence] = {}
     is_empty = is_whole = True
     for part, fence in zip(context.ranges, context.fences, strict=True):
-        place = place_of(part)
+        place = part.place
         last = stored.get(place, UNWRITTEN)
         if last.rank > fence.rank:
             raise _fenced(context, fence, last, remedy)

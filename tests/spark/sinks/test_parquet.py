@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark import BatchFormat
 from consumer_membership.spark.batches import formed, record_batch, schema
-from consumer_membership.spark.sinks import ParquetSink, file_chain
+from consumer_membership.spark.sinks import ParquetSink
 from consumer_membership.spark.sinks import parquet as parquet_sink
 from tests.spark.sinks.builders import GROUP, TOPIC, batch, context, sent
 from tests.spark.sinks.zombie import zombie
@@ -187,7 +187,7 @@ def test_drafts_of_lower_ranks_are_removed_by_the_next_attempt(tmp_path: Path) -
 
 def test_attempt_whose_draft_was_removed_is_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later attempt has begun, though it has not written yet; nothing is published any more."""
-    publish = file_chain.publish
+    publish = parquet_sink.publish
 
     def after_the_next_one_began(draft: Path, file: Path) -> bool:
         draft.unlink()
@@ -204,7 +204,7 @@ def test_link_whose_answer_was_lost_counts(tmp_path: Path) -> None:
     draft, file = tmp_path / ".draft", tmp_path / "file"
     draft.write_bytes(b"data")
     file.hardlink_to(draft)
-    assert file_chain.publish(draft, file)
+    assert parquet_sink.publish(draft, file)
     assert (file.read_bytes(), draft.exists()) == (b"data", False)
 
 

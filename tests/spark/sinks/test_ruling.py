@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_membership.errors import FencedError
-from consumer_membership.spark.context import attempt_number
-from consumer_membership.spark.sinks.ruling import UNWRITTEN, Place, StoredFence, rule
+from consumer_membership.spark.context import Partition, attempt_number
+from consumer_membership.spark.sinks.ruling import UNWRITTEN, StoredFence, rule
 from tests.spark.sinks.builders import GROUP, TOPIC, context
 
 REMEDY = "call forget('orders-group') of this sink"
 
 
-def stored(next_offset: int, epoch: int = 5, attempt: int = 1, partition: int = 0) -> dict[Place, StoredFence]:
+def stored(next_offset: int, epoch: int = 5, attempt: int = 1, partition: int = 0) -> dict[Partition, StoredFence]:
     """What a sink keeps of one partition."""
     return {(TOPIC, partition): StoredFence(next_offset=next_offset, epoch=epoch, attempt=attempt, writer="pipe-1")}
 
 
 @pytest.mark.parametrize("before", [{}, {(TOPIC, 0): UNWRITTEN}, stored(10), stored(7), stored(10, epoch=4, attempt=9)])
-def test_batch_behind_what_is_stored_is_written_as_a_whole(before: dict[Place, StoredFence]) -> None:
+def test_batch_behind_what_is_stored_is_written_as_a_whole(before: dict[Partition, StoredFence]) -> None:
     """Nothing stored, the end right before it, or a gap (compaction, markers); a lower rank or the same one."""
     ruling = rule(context({0: range(10, 20)}), before, remedy=REMEDY)
     assert (ruling.is_whole, ruling.is_empty, ruling.positions) == (True, False, {(TOPIC, 0): 10})
@@ -95,7 +95,7 @@ calls = st.lists(st.tuples(ranks, st.integers(0, 30), st.integers(1, 10)), max_s
 @given(calls)
 def test_each_record_is_written_once_and_ranks_never_fall(course: list[tuple[tuple[int, int], int, int]]) -> None:
     """Whichever attempts come in whichever order with whichever offsets, in a store that keeps what the rule says."""
-    kept: dict[Place, StoredFence] = {}
+    kept: dict[Partition, StoredFence] = {}
     written: list[int] = []
     highest = UNWRITTEN.rank
     for (epoch, attempt), first, length in course:
