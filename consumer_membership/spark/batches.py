@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import compress, groupby
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never, cast, overload
+from typing import TYPE_CHECKING, TypeAlias, assert_never, cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
@@ -80,14 +80,6 @@ def schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
     return arrow.schema([(name, types[name]) for name in columns])
 
 
-@overload
-def formed(messages: list[Message], batch_format: Literal[BatchFormat.MESSAGES], runs: Runs = ()) -> list[Message]: ...
-@overload
-def formed(messages: list[Message], batch_format: Literal[BatchFormat.ARROW], runs: Runs = ()) -> pa.RecordBatch: ...
-@overload
-def formed(messages: list[Message], batch_format: Literal[BatchFormat.PANDAS], runs: Runs = ()) -> pd.DataFrame: ...
-@overload
-def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) -> Batch: ...
 def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) -> Batch:
     """The records as the batch that a sink asked for; messages stay the list that they are.
 
@@ -112,8 +104,7 @@ def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) 
 def record_batch(messages: list[Message], columns: tuple[str, ...] = COLUMNS, *, runs: Runs = ()) -> pa.RecordBatch:
     """The records as an Arrow batch of these columns; the others cost nothing. `runs` as for `formed`.
 
-    Raises:
-        ConfigurationError: as `formed`.
+    Raises ConfigurationError: as `formed`.
     """
     arrow = _pyarrow()
     known = _known(runs, len(messages))
@@ -170,15 +161,9 @@ def runs_of(records: Sequence[Message], topics: Sequence[str]) -> list[OffsetRan
         length = len(list(run))
         first, last = records[at], records[at + length - 1]
         at += length
-        runs.append(
-            OffsetRange(
-                topic=_text(last.topic()),
-                partition=_whole(last.partition()),
-                first=_whole(first.offset()),
-                next_offset=_whole(last.offset()) + 1,
-                records=length,
-            )
-        )
+        topic, partition = place_of(last)
+        start, end = first.offset() or 0, (last.offset() or 0) + 1
+        runs.append(OffsetRange(topic=topic, partition=partition, first=start, next_offset=end, records=length))
     return runs
 
 
@@ -206,16 +191,12 @@ def are_records(messages: Sequence[Message]) -> bool:
 
 def before(records: Sequence[Message], ends: Mapping[Partition, int]) -> list[Message]:
     """The records below the end of their partition; each has one."""
-    return [m for m in records if _whole(m.offset()) < ends[(_text(m.topic()), _whole(m.partition()))]]
+    return [m for m in records if (m.offset() or 0) < ends[place_of(m)]]
 
 
-def _text(value: str | None) -> str:
-    """What a record has, and an event may lack."""
-    return value or ""
-
-
-def _whole(value: int | None) -> int:
-    return value or 0
+def place_of(message: Message) -> Partition:
+    """The partition of a record, or of an event, which may lack one."""
+    return (message.topic() or "", message.partition() or 0)
 
 
 # ---- columns ----
@@ -333,11 +314,7 @@ def _pyarrow() -> ModuleType:
 
 
 def _required(name: str, batch_format: BatchFormat) -> ModuleType:
-    """The library that a format needs.
-
-    Raises:
-        ConfigurationError: it is not there.
-    """
+    """The library that a format needs. Raises ConfigurationError: it is not there."""
     try:
         return importlib.import_module(name)
     except ImportError as missing:

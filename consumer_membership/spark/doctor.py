@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.arguments import check_config, check_sink, check_time, context_of
+from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.cluster import ClusterFacts, cluster_facts, cluster_findings
-from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity, diagnosis, error, ok
+from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity, diagnosis
 from consumer_membership.spark.diagnosis.session import session_facts, session_findings
 from consumer_membership.spark.diagnosis.workers import worker_facts, worker_findings
 from consumer_membership.spark.pickling import pickled
@@ -100,15 +101,13 @@ def _sink(sink: object | None) -> tuple[bytes, list[Finding]]:
     if sink is None:
         return b"", []
     if not callable(sink):
-        kind = type(sink).__qualname__
-        remedy = "give a function or an object with __call__: sink(batch, context)"
-        return b"", [error("sink", f"is a {kind}", "it is called with each batch", remedy)]
+        return b"", [finding("no sink", kind=type(sink).__qualname__)]
     try:
         check_sink(sink)
         sent = pickled(sink)
-    except ConfigurationError as refused:
-        return b"", [_refused(refused)]
-    return sent, [ok("sink", f"can be sent to the tasks, {len(sent):,} bytes")]
+    except ConfigurationError as refusal:
+        return b"", [finding("refused", refusal=refusal)]
+    return sent, [finding("sink", size=len(sent))]
 
 
 def _checked(
@@ -125,14 +124,10 @@ def _checked(
         try:
             planned(usable, topics or (_ANY,), _ANY if group is None else group, wishes)
         except ConfigurationError as refused:
-            findings.append(_refused(refused))
+            findings.append(finding("refused", refusal=refused))
             if refused.key not in usable:
                 return None, findings
             # A key at a time, so that all of them are named at once.
             del usable[refused.key]
         else:
             return usable, findings
-
-
-def _refused(refusal: ConfigurationError) -> Finding:
-    return error(refusal.key, repr(refusal.value), "", refusal.remedy)

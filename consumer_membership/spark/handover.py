@@ -223,8 +223,7 @@ class Handover:
     def settle(self) -> None:
         """Wait for the answer to the last commit, and count what it says.
 
-        Raises:
-            FencedError: the member was replaced.
+        Raises FencedError: the member was replaced.
         """
         if self._underway is None:
             return

@@ -21,7 +21,7 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import FencedError, GroupError, MembershipError
 from consumer_membership.membership.states import MemberState
-from consumer_membership.spark.batches import are_records, before, formed, ranges_of, runs_of
+from consumer_membership.spark.batches import are_records, before, formed, place_of, ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.brokers import check_ends
 from consumer_membership.spark.context import Partition
@@ -143,7 +143,7 @@ class TaskMember:
         self._read_what_is_committed()
         finished: set[Partition] = set()
         if not are_records(messages):
-            finished = {_place_of(message) for message in messages if self._is_end(message)}
+            finished = {place_of(message) for message in messages if self._is_end(message)}
             messages = [message for message in messages if message.error() is None]
         return self._within_bounds(messages, finished)
 
@@ -163,7 +163,7 @@ class TaskMember:
         if error is None:
             return False
         if error.code() == _EOF:
-            partition = _place_of(message)
+            partition = place_of(message)
             return partition in self._bounds.left and (message.offset() or 0) >= self._end(partition)
         if error.fatal():
             if error.code() in REPLACED:
@@ -323,11 +323,6 @@ class TaskMember:
                 end = watermarks[1]
             lag += max(0, end - position)
         return lag
-
-
-def _place_of(message: Message) -> Partition:
-    """The partition of an event or a record."""
-    return (message.topic() or "", message.partition() or 0)
 
 
 @contextmanager

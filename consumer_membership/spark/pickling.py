@@ -21,13 +21,14 @@ _DEEPEST, _MOST_PARTS = 8, 2_000
 _MAKE_IT_THERE = (
     "make it inside the task, at the first call, and let only what it is made from travel: addresses, names, numbers"
 )
+_A_CLIENT = f"a client belongs to the process that made it; {_MAKE_IT_THERE}"
 #: What people most often carry along by mistake, by the module of its class, and what to do about it.
 _ADVICE = (
     ("pyspark", "a SparkSession and what belongs to it work on the driver only; collect what the tasks need of it"),
     ("py4j", "an object of the JVM works on the driver only; collect what the tasks need of it"),
-    ("consumer_membership.clients", f"a client belongs to the process that made it; {_MAKE_IT_THERE}"),
-    ("cimpl", f"a client belongs to the process that made it; {_MAKE_IT_THERE}"),
-    ("confluent_kafka", f"a client belongs to the process that made it; {_MAKE_IT_THERE}"),
+    ("consumer_membership.clients", _A_CLIENT),
+    ("cimpl", _A_CLIENT),
+    ("confluent_kafka", _A_CLIENT),
     ("_io", "an open file or stream works in its own process only; open it inside the task, at the first call"),
 )
 
@@ -117,17 +118,17 @@ def _parts(part: _Part) -> Iterator[_Part]:
 def _variables(path: str, function: types.FunctionType) -> Iterator[_Part]:
     """What a function refers to: the variables around it, its module's, and the defaults of its parameters."""
     code = function.__code__
+    found: dict[str, object] = {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # a variable that has no value yet
-            yield _Part(f"the variable {name!r} of {path}", cell.cell_contents)
-    for name in sorted(_globals_of(code)):
-        if name in function.__globals__:
-            yield _Part(f"the variable {name!r} of {path}", function.__globals__[name])
+            found[name] = cell.cell_contents
+    found |= {name: function.__globals__[name] for name in sorted(_globals_of(code)) if name in function.__globals__}
+    yield from (_Part(f"the variable {name!r} of {path}", value) for name, value in found.items())
     positional = code.co_varnames[: code.co_argcount]
-    values = function.__defaults__ or ()
-    defaults = [*zip(positional[len(positional) - len(values) :], values, strict=True)]
-    for name, value in (*defaults, *(function.__kwdefaults__ or {}).items()):
-        yield _Part(f"the default of {name!r} of {path}", value)
+    # The defaults are those of the last parameters.
+    defaults = dict(zip(reversed(positional), reversed(function.__defaults__ or ()), strict=False))
+    defaults |= function.__kwdefaults__ or {}
+    yield from (_Part(f"the default of {name!r} of {path}", value) for name, value in defaults.items())
 
 
 def _globals_of(code: types.CodeType) -> frozenset[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership.errors import DrainError
-from consumer_membership.spark.batches import record_batch
+from consumer_membership.spark.batches import place_of, record_batch
 from consumer_membership.spark.context import Partition
 
 if TYPE_CHECKING:
@@ -206,8 +206,7 @@ class _Reading:
         return [message for message in found if self._is_wanted(message)] if is_beyond else found
 
     def _is_wanted(self, message: Message) -> bool:
-        place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
-        return offset < self._ranges[place].end
+        return (message.offset() or 0) < self._ranges[place_of(message)].end
 
     def _finish(self, places: set[Partition]) -> None:
         self._open -= places

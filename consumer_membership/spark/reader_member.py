@@ -95,9 +95,8 @@ class ReaderMember:
         asked_at = 0.0
         while (now := monotonic()) < deadline:
             view = self._view()
-            owned = set(view.owned)
-            if view.state is MemberState.STABLE and owned:
-                if owned >= everything:
+            if view.state is MemberState.STABLE and view.owned:
+                if view.owned.keys() >= everything:
                     break
                 if now - asked_at > _DESCRIBE_S:
                     if not self._is_more_to_come(view):
@@ -152,18 +151,14 @@ class ReaderMember:
         """Which offsets these partitions have; `committed` says where it matters what an open transaction hides."""
         asked = list(partitions)
         firsts, ends = (log_offsets(self.consumer, asked, which) for which in (EARLIEST, LATEST))
-        highs = self._high_watermarks() if any(committed.get(each, 0) > ends[each] for each in asked) else {}
-        return {
-            each: LogBounds(first=firsts[each], end=ends[each], high_watermark=highs.get(each, ends[each]))
-            for each in asked
-        }
-
-    def _high_watermarks(self) -> dict[Partition, int]:
-        try:
-            known = GroupAdmin(self._config).describe(self._group).partitions
-        except MembershipError as refused:
-            raise TransportError(f"the ends of partitions cannot be had: {refused}") from refused
-        return {(each.topic, each.partition): each.end for each in known if each.end is not None}
+        highs: dict[Partition, int] = {}
+        if any(committed.get(each, 0) > ends[each] for each in asked):
+            try:
+                known = GroupAdmin(self._config).describe(self._group).partitions
+            except MembershipError as refused:
+                raise TransportError(f"the ends of partitions cannot be had: {refused}") from refused
+            highs = {(each.topic, each.partition): each.end for each in known if each.end is not None}
+        return {each: LogBounds(firsts[each], ends[each], highs.get(each, ends[each])) for each in asked}
 
     def commit(self, offsets: Mapping[Partition, int], taken_at: Mapping[Partition, int]) -> None:
         """Commit these, if every partition of `taken_at` is still owned since the epoch there.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: How long a drain's batches gather.
 _DRAIN_WAIT_S = 0.1
+#: For the batches in hand, where somebody is waiting at a terminal. Spark kills its tasks sooner after a Ctrl-C.
+_LAST_BATCH_S = 10.0
 #: Between two looks at the members, for the display.
 _REFRESH_S = 0.5
 
@@ -96,13 +98,7 @@ class RunHandle:
             FencedError: another run of the pipeline has taken the members over.
             GroupError, TransportError, MembershipError: what ended the tasks otherwise.
         """
-        try:
-            is_over = watched(self._job, self._display, timeout_s)
-        except KeyboardInterrupt:
-            self._job.stop()
-            watched(self._job, self._display, _LAST_BATCH_S)
-            raise
-        return self._result() if is_over else None
+        return self._result() if _watched(self._job, self._display, timeout_s) else None
 
     def stop(self, timeout_s: float | None = None) -> RunResult | None:
         """Have every member finish its batch, commit and leave; None if that takes longer than `timeout_s`.
@@ -133,10 +129,6 @@ class RunHandle:
         self._job.wait(None if error is None else _LAST_BATCH_S)
         if error is None:
             self._result()
-
-
-#: For the batches in hand, where somebody is waiting at a terminal. Spark kills its tasks sooner after a Ctrl-C.
-_LAST_BATCH_S = 10.0
 
 
 def run(
@@ -237,13 +229,7 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     if todo == 0:
         return _drained(plan, before, before, 0.0)
     job = MemberJob(spark, plan, sink, control_host)
-    try:
-        is_over = watched(job, Display(show_progress, todo), timeout_s)
-    except KeyboardInterrupt:
-        job.stop()
-        job.wait(_LAST_BATCH_S)
-        raise
-    if not is_over:
+    if not _watched(job, Display(show_progress, todo), timeout_s):
         job.cancel()
         job.wait()
         raise DrainError(f"not drained within {timeout_s} s: {_left(plan, _committed(plan))}; call it again to go on")
@@ -255,17 +241,23 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     return _drained(plan, before, after, job.seconds)
 
 
-def watched(job: MemberJob, display: Display, timeout_s: float | None) -> bool:
-    """Show a job's progress until it is over, or this time is; whether it is over."""
+def _watched(job: MemberJob, display: Display, timeout_s: float | None) -> bool:
+    """Whether a job is over within this time, shown meanwhile; at a Ctrl-C it is stopped in good order."""
     left_s = float("inf") if timeout_s is None else timeout_s
     with display:
-        while not job.wait(max(0.0, min(_REFRESH_S, left_s))):
+        try:
+            while left_s > 0:
+                if job.wait(min(_REFRESH_S, left_s)):
+                    break
+                display.show(job.progress())
+                left_s -= _REFRESH_S
+        except KeyboardInterrupt:
+            job.stop()
+            job.wait(_LAST_BATCH_S)
+            raise
+        finally:
             display.show(job.progress())
-            left_s -= _REFRESH_S
-            if left_s <= 0:
-                return False
-        display.show(job.progress())
-    return True
+    return job.is_over
 
 
 def _chosen(ends: Mapping[Partition, int], until: str | Mapping[Partition, int]) -> Mapping[Partition, int]:

@@ -12,7 +12,7 @@ from functools import cache
 
 from consumer_membership.spark.diagnosis.findings import Finding, Severity
 
-#: Of the session, of the workers, of the cluster.
+#: Of the session, the workers, the cluster, and what the caller gave.
 _WORDS = """
 connect | warning | session | Spark Connect
     there is no SparkContext: `run` and `drain` do not take such a session; how many tasks run at once and how often
@@ -162,6 +162,12 @@ group | ok | group {g.name} | {g.kind.value} protocol, {members} members
 copy at work | warning | pipeline {pipeline} | {held} of its instance ids are held: {listed}
     a copy of this pipeline is running, or was killed a moment ago: starting another one takes its members over
     -> stop the other one first, or give this one another pipeline name
+sink | ok | sink | can be sent to the tasks, {size:,} bytes
+no sink | error | sink | is a {kind}
+    it is called with each batch
+    -> give a function or an object with __call__: sink(batch, context)
+refused | error | {refusal.key} | {refusal.value!r}
+    -> {refusal.remedy}
 """
 
 

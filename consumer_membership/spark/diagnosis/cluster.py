@@ -98,11 +98,7 @@ class ClusterFacts:
 def cluster_facts(
     config: Mapping[str, object], topics: Sequence[str], group: str | None, timeout_s: float
 ) -> ClusterFacts:
-    """What these brokers say, within about this time.
-
-    Raises:
-        ConfigurationError: the configuration cannot work.
-    """
+    """What these brokers say, within about this time. Raises ConfigurationError: the configuration cannot work."""
     checked = ConsumerConfig.from_mapping({**config, "group.id": group or _NO_GROUP}).with_servers()
     settings = checked.connection_settings()
     known = ClusterFacts(

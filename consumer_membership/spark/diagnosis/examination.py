@@ -43,56 +43,59 @@ def examine(
 
     `meeting` is where the driver listens: tasks connect, and those that run at the same time wait there for each other,
     no longer than `patience_s`. `sink` is the pickled sink, empty where there is none; `files` are the paths that the
-    configuration has in it.
+    configuration has in it. An error is why something does not work there; empty if it does.
     """
     clock = time.time()
-    with contextlib.ExitStack() as lines:
-        line = connected(meeting, connect_s)
-        if isinstance(line, socket.socket):
-            lines.enter_context(line)
-        with ThreadPoolExecutor(8) as threads:
-            errors = list(threads.map(lambda broker: why_unreachable(broker, connect_s), brokers))
+    line, driver_error = connected(meeting, connect_s)
+    with line, ThreadPoolExecutor(8) as threads:
         answer = {
             "host": socket.gethostname(),
             "python": platform.python_version(),
             "executable": sys.executable,
             "clock": clock,
             "packages": [package(name, module) for name, module in PACKAGES],
-            "driver_error": line if isinstance(line, str) else "",
-            "sink_error": why_unreadable(sink),
-            "broker_errors": errors,
-            "file_errors": [why_closed(path) for path in files],
+            "driver_error": driver_error,
+            "sink_error": sink_error(sink),
+            "broker_errors": list(threads.map(lambda broker: broker_error(broker, connect_s), brokers)),
+            "file_errors": [file_error(path) for path in files],
         }
-        if isinstance(line, socket.socket):
-            with contextlib.suppress(OSError):
-                line.settimeout(patience_s)
-                line.recv(1)
+        with contextlib.suppress(OSError):
+            line.settimeout(patience_s)
+            line.recv(1)
     yield json.dumps(answer)
 
 
-def connected(endpoint: Endpoint, timeout_s: float) -> socket.socket | str:
-    """A connection, or why there is none."""
+def connected(endpoint: Endpoint, timeout_s: float) -> tuple[socket.socket, str]:
+    """A connection; or a socket without one, and why."""
     try:
-        return socket.create_connection(endpoint, timeout_s)
+        return socket.create_connection(endpoint, timeout_s), ""
     except OSError as error:
-        return str(error) or type(error).__name__
+        return socket.socket(), str(error) or type(error).__name__
 
 
-def why_unreachable(endpoint: Endpoint, timeout_s: float) -> str:
+def broker_error(endpoint: Endpoint, timeout_s: float) -> str:
     """Why there is no connection; empty if there is one."""
-    line = connected(endpoint, timeout_s)
-    if isinstance(line, str):
-        return line
+    line, error = connected(endpoint, timeout_s)
     line.close()
-    return ""
+    return error
 
 
-def why_closed(path: str) -> str:
+def file_error(path: str) -> str:
     """Why nothing can be read there; empty if something can. A folder is as good as a file."""
     try:
         os.close(os.open(path, os.O_RDONLY))
     except OSError as error:
         return error.strerror or str(error)
+    return ""
+
+
+def sink_error(sink: bytes) -> str:
+    """Why the sink cannot be made from its bytes; empty if it can, or if there is none."""
+    try:
+        if sink:
+            pickle.loads(sink)  # noqa: S301 - the driver's own
+    except Exception as error:  # noqa: BLE001 - a module of the user's may raise anything when it is imported
+        return f"{type(error).__name__}: {error}"
     return ""
 
 
@@ -104,13 +107,3 @@ def package(name: str, module: str) -> dict[str, str]:
     except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
         return {"name": name, "version": "", "error": f"{type(error).__name__}: {error}"}
     return {"name": name, "version": version, "error": ""}
-
-
-def why_unreadable(sink: bytes) -> str:
-    """Why the sink cannot be made from its bytes; empty if it can, or if there is none."""
-    try:
-        if sink:
-            pickle.loads(sink)  # noqa: S301 - the driver's own
-    except Exception as error:  # noqa: BLE001 - a module of the user's may raise anything when it is imported
-        return f"{type(error).__name__}: {error}"
-    return ""

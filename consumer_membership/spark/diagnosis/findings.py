@@ -39,21 +39,6 @@ class Finding:
     remedy: str = ""
 
 
-def error(subject: str, found: str, why: str, remedy: str) -> Finding:
-    """A finding without whose remedy the job fails."""
-    return Finding(severity=Severity.ERROR, subject=subject, found=found, why=why, remedy=remedy)
-
-
-def warning(subject: str, found: str, why: str, remedy: str) -> Finding:
-    """A finding that is worth a thought before the job runs."""
-    return Finding(severity=Severity.WARNING, subject=subject, found=found, why=why, remedy=remedy)
-
-
-def ok(subject: str, found: str, why: str = "") -> Finding:
-    """Something that is as it should be."""
-    return Finding(severity=Severity.OK, subject=subject, found=found, why=why)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """All findings, the worst first; `print` shows them with their remedies."""
@@ -63,27 +48,25 @@ class Diagnosis:
     @property
     def errors(self) -> tuple[Finding, ...]:
         """What keeps a job with group members from working."""
-        return self._of(Severity.ERROR)
+        return tuple(one for one in self.findings if one.severity is Severity.ERROR)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
         """What makes it work otherwise than one would expect."""
-        return self._of(Severity.WARNING)
+        return tuple(one for one in self.findings if one.severity is Severity.WARNING)
 
     def raise_for_errors(self) -> None:
         """Return if there is no error.
 
-        Raises:
-            ConfigurationError: there are some; the text has all of them, each with its remedy.
+        Raises ConfigurationError: there are some; the text has all of them, each with its remedy.
         """
-        match self.errors:
-            case ():
-                return
-            case (one,):
-                raise ConfigurationError(one.subject, one.found, _in_a_line(one.why, one.remedy))
-            case several:
-                listed = (f"\n- {one.subject}: {one.found}: {_in_a_line(one.why, one.remedy)}" for one in several)
-                raise ConfigurationError("check", f"{len(several)} errors", "".join(listed))
+        listed = [(one, "; ".join(filter(None, (one.why, one.remedy)))) for one in self.errors]
+        if len(listed) == 1:
+            ((one, words),) = listed
+            raise ConfigurationError(one.subject, one.found, words)
+        if listed:
+            lines = "".join(f"\n- {one.subject}: {one.found}: {words}" for one, words in listed)
+            raise ConfigurationError("check", f"{len(listed)} errors", lines)
 
     def __str__(self) -> str:
         errors, warnings = len(self.errors), len(self.warnings)
@@ -93,17 +76,10 @@ class Diagnosis:
         )
         return "\n".join((counts, *_lines(self.findings)))
 
-    def _of(self, severity: Severity) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if one.severity is severity)
-
 
 def diagnosis(findings: Iterable[Finding]) -> Diagnosis:
     """These findings, the worst first and otherwise as they come."""
     return Diagnosis(findings=tuple(sorted(findings, key=lambda one: _WORST_FIRST.index(one.severity))))
-
-
-def _in_a_line(*texts: str) -> str:
-    return "; ".join(filter(None, texts))
 
 
 def _lines(findings: tuple[Finding, ...]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from consumer_membership.spark.diagnosis import examination
 from consumer_membership.spark.diagnosis.catalogue import finding
@@ -134,7 +134,8 @@ def worker_facts(
     tasks = min(_MOST_TASKS, max(1, slots or 1))
     host = str(context.getConf().get("spark.driver.host", "localhost"))
     meeting_s = min(_MEETING_S, timeout_s * _MEETING_SHARE)
-    with _Meeting(str(context.getConf().get("spark.driver.bindAddress", host)), tasks, meeting_s) as meeting:
+    bind = str(context.getConf().get("spark.driver.bindAddress", host))
+    with contextlib.closing(_Meeting(bind, tasks, meeting_s)) as meeting:
         address = (host, meeting.port)
         brokers, paths = _distinct(advertised, bootstrap), tuple(files.values())
         asked = partial(examine, address, brokers, sink, paths, _CONNECT_S, meeting_s + _CONNECT_S)
@@ -213,43 +214,33 @@ class _Meeting:
             self._listener = socket.create_server((bind, 0), backlog=expected)
         except OSError:  # no address of this machine: on every interface
             self._listener = socket.create_server(("", 0), backlog=expected)
-        self._expected = expected
-        self._patience_s = patience_s
-        self._thread = threading.Thread(target=self._meet, name="consumer-membership-meeting", daemon=True)
         self.port = int(self._listener.getsockname()[1])
         self.at_once = 0
-
-    def __enter__(self) -> Self:
+        self._thread = threading.Thread(
+            target=self._meet, args=(expected, patience_s), name="consumer-membership-meeting", daemon=True
+        )
         self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         with contextlib.suppress(OSError):
             # Wakes the accepting thread, which closing alone does not.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
 
-    def _meet(self) -> None:
+    def _meet(self, expected: int, patience_s: float) -> None:
         with contextlib.suppress(OSError):
-            self._gather()
+            with contextlib.ExitStack() as present, contextlib.suppress(TimeoutError):
+                while self.at_once < expected:
+                    present.enter_context(self._listener.accept()[0])
+                    self.at_once += 1
+                    if self.at_once == 1:
+                        deadline = time.monotonic() + patience_s
+                    self._listener.settimeout(max(_SHORTEST_S, deadline - time.monotonic()))
             # Whoever comes later is not kept.
             self._listener.settimeout(None)
             while True:
                 self._listener.accept()[0].close()
-
-    def _gather(self) -> None:
-        with contextlib.ExitStack() as present:
-            while self.at_once < self._expected:
-                try:
-                    connection, _ = self._listener.accept()
-                except TimeoutError:
-                    return
-                present.enter_context(connection)
-                self.at_once += 1
-                if self.at_once == 1:
-                    deadline = time.monotonic() + self._patience_s
-                self._listener.settimeout(max(_SHORTEST_S, deadline - time.monotonic()))
 
 
 # ---- what it means ---------------------------------------------------------------------------------------------------

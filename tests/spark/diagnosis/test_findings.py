@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.spark.diagnosis.findings import Diagnosis, Severity, diagnosis, error, ok, warning
+from consumer_membership.spark.diagnosis.findings import Diagnosis, Severity, diagnosis
+from tests.spark.diagnosis.builders import error, ok, warning
 
 ERROR, WARNING, OK = Severity.ERROR, Severity.WARNING, Severity.OK
 
