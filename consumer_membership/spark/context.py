@@ -22,7 +22,7 @@ class BatchFormat(StrEnum):
 
     #: `list[confluent_kafka.Message]`
     MESSAGES = "messages"
-    #: `pyarrow.RecordBatch` with the columns of `batches.SCHEMA`
+    #: `pyarrow.RecordBatch` with the columns of `batches.schema()`
     ARROW = "arrow"
     #: `pandas.DataFrame` with the same columns
     PANDAS = "pandas"

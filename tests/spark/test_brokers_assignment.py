@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
-from consumer_membership.devbroker import Broker, start
+from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.errors import ConfigurationError, TransportError
 from consumer_membership.spark.brokers import INTERVAL_KEY, AssigningAtOnce
 from consumer_membership.spark.plan import MemberPlan, Wishes, planned
 from tests.integration.test_refusals import AUTHORIZER, forbid
 from tests.support.kafka import unique
-from tests.support.versions import NEWEST
+
+if TYPE_CHECKING:
+    from tests.conftest import BrokerFactory
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -39,21 +43,21 @@ def test_broker_that_does_not_know_it_assigns_at_once_anyway(broker_pool: Broker
     AssigningAtOnce(plan_for(broker_pool.shared("4.0.0").bootstrap_servers)).wait()
 
 
-def test_missing_right_is_named() -> None:
+def test_missing_right_is_named(kafka_broker: BrokerFactory) -> None:
     """The key that was asked for, and what to grant."""
-    with start(NEWEST, properties=AUTHORIZER) as broker:
-        plan = plan_for(broker.bootstrap_servers)
-        forbid(broker.bootstrap_servers, ResourceType.GROUP, plan.group, AclOperation.ALTER_CONFIGS)
+    broker = kafka_broker(properties=AUTHORIZER)
+    plan = plan_for(broker.bootstrap_servers)
+    forbid(broker.bootstrap_servers, ResourceType.GROUP, plan.group, AclOperation.ALTER_CONFIGS)
 
-        def is_refused() -> bool:
-            try:
-                AssigningAtOnce(plan).wait()
-            except ConfigurationError as refused:
-                return "uthoriz" in str(refused) and "grant ALTER_CONFIGS on the group" in str(refused)
-            return False
+    def is_refused() -> bool:
+        try:
+            AssigningAtOnce(plan).wait()
+        except ConfigurationError as refused:
+            return "uthoriz" in str(refused) and "grant ALTER_CONFIGS on the group" in str(refused)
+        return False
 
-        again = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(30))
-        assert again(is_refused)
+    again = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(30))
+    assert again(is_refused)
 
 
 def test_broker_that_is_away_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

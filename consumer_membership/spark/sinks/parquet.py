@@ -182,7 +182,7 @@ class ParquetSink:
             key = (context.group, fence.place)
             if key not in self._ends:
                 chain = self._chain(fence.place)
-                remove(chain.drafts(), below=fence.rank)
+                chain.remove_drafts(below=fence.rank)
                 self._ends[key] = _end_of(chain, context.group)
         return {fence.place: self._ends[context.group, fence.place] for fence in context.fences}
 
@@ -194,15 +194,6 @@ class ParquetSink:
 # ---- a chain of files ----
 
 _OFFSET_DIGITS = 20  # of the largest offset, 2^63 - 1, and one to spare, as in the names of Kafka's segments
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A file that is being written, under a name that readers of data leave out for its dot."""
-
-    path: Path
-    epoch: int
-    attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +215,7 @@ class FileChain:
         return self.folder / f"{self._stem}{position:0{_OFFSET_DIGITS}}.parquet"
 
     def draft(self, position: int, rank: tuple[int, int]) -> Path:
-        """Where an attempt writes it before it is published."""
+        """Where an attempt writes it before it is published: readers of data leave it out for its dot."""
         epoch, attempt = rank
         return self.folder / f".{self.file(position).name}.{epoch}.{attempt}"
 
@@ -239,12 +230,12 @@ class FileChain:
         """An empty file that says: the fences of what ends at this offset count no more."""
         return self.folder / f".{self.file(position).name}.forgotten"
 
-    def drafts(self) -> Iterator[Draft]:
-        """What attempts have not published, or not yet."""
+    def remove_drafts(self, *, below: tuple[int, int]) -> None:
+        """Remove what attempts of a lower rank left: they are dead, or are not to publish it any more."""
         pattern = re.compile(rf"\.{re.escape(self._stem)}\d{{{_OFFSET_DIGITS}}}\.parquet\.(-?\d+)\.(-?\d+)")
-        for name in _names(self.folder):
-            if found := pattern.fullmatch(name):
-                yield Draft(path=self.folder / name, epoch=int(found[1]), attempt=int(found[2]))
+        for found in filter(None, map(pattern.fullmatch, _names(self.folder))):
+            if (int(found[1]), int(found[2])) < below:
+                (self.folder / found[0]).unlink(missing_ok=True)
 
     @property
     def _stem(self) -> str:
@@ -273,13 +264,6 @@ def publish(draft: Path, file: Path) -> bool:
     make_durable(file.parent)
     draft.unlink(missing_ok=True)
     return True
-
-
-def remove(drafts: Iterator[Draft], *, below: tuple[int, int]) -> None:
-    """Remove what attempts of a lower rank left: they are dead, or are not to publish it any more."""
-    for draft in drafts:
-        if (draft.epoch, draft.attempt) < below:
-            draft.path.unlink(missing_ok=True)
 
 
 def make_durable(path: Path) -> None:
@@ -313,12 +297,8 @@ def _end_of(chain: FileChain, group: str) -> StoredFence:
             f"holds records of group {footer['group']!r}, and {group!r} would write them a second time; give each group"
             f" a folder of its own, or call forget({footer['group']!r}) of this sink if it has taken the other's place",
         )
-    return StoredFence(
-        next_offset=next_offset,
-        epoch=int(footer["epoch"]),
-        attempt=int(footer["attempt"]),
-        writer=footer["writer"],
-    )
+    epoch, attempt = int(footer["epoch"]), int(footer["attempt"])
+    return StoredFence(next_offset=next_offset, epoch=epoch, attempt=attempt, writer=footer["writer"])
 
 
 def _footer(file: Path) -> Mapping[str, str]:
