@@ -309,9 +309,7 @@ def _membership(context: SinkContext) -> bytes:
 def _insist(call: Callable[[], None]) -> None:
     """Call, again as long as librdkafka says that it can be repeated."""
     Retrying(
-        retry=retry_if_exception(
-            lambda raised: isinstance(raised, KafkaException) and bool(raised.args[0].retriable())
-        ),
+        retry=retry_if_exception(_can_be_repeated),
         stop=stop_after_delay(_CALLS_S),
         wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
         reraise=True,
