@@ -117,7 +117,7 @@ class Task:
 
     def commit_metadata(self, part: OffsetRange) -> str:
         """As `Ownership.commit_metadata`."""
-        return self._account.counted(part.place, part.first, part.records, 1.0, 2.0) if self._account else ""
+        return self._account.metadata(part, 1.0, 2.0) if self._account else ""
 
 
 Transform: TypeAlias = Callable[[Message], Iterator[OutRecord]]
