@@ -243,21 +243,23 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
 
 def _watched(job: MemberJob, display: Display, timeout_s: float | None) -> bool:
     """Whether a job is over within this time, shown meanwhile; at a Ctrl-C it is stopped in good order."""
-    left_s = float("inf") if timeout_s is None else timeout_s
     with display:
         try:
-            while left_s > 0:
-                if job.wait(min(_REFRESH_S, left_s)):
-                    break
-                display.show(job.progress())
-                left_s -= _REFRESH_S
+            return _shown(job, display, float("inf") if timeout_s is None else timeout_s)
         except KeyboardInterrupt:
             job.stop()
-            job.wait(_LAST_BATCH_S)
+            _shown(job, display, _LAST_BATCH_S)
             raise
-        finally:
-            display.show(job.progress())
-    return job.is_over
+
+
+def _shown(job: MemberJob, display: Display, left_s: float) -> bool:
+    while not job.wait(max(0.0, min(_REFRESH_S, left_s))):
+        display.show(job.progress())
+        left_s -= _REFRESH_S
+        if left_s <= 0:
+            return False
+    display.show(job.progress())
+    return True
 
 
 def _chosen(ends: Mapping[Partition, int], until: str | Mapping[Partition, int]) -> Mapping[Partition, int]:
