@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer, MemberState, UseError
-from consumer_membership.config import texts
+from consumer_membership.config import checks
 from consumer_membership.membership.classic.assignor import RebalanceProtocol, Topics
 from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.text import LONGEST_ID_PREFIX, LONGEST_STRING
@@ -65,7 +65,7 @@ def test_member_with_the_longest_texts_joins_and_commits(ground: Ground) -> None
 @pytest.mark.parametrize("key", ["client.id", "group.instance.id"])
 def test_one_byte_more_is_no_member_id(ground: Ground, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Why these two have less room than the others: the coordinator cannot write the id that it makes of them."""
-    monkeypatch.setattr(texts, "_LONGEST", {})
+    monkeypatch.setattr(checks, "LONGEST", {})
     config = {key.replace(".", "_"): filled("id", LONGEST_ID_PREFIX + 1)}
     with ground.member(unique("group"), [ground.topic(1)], **config) as worker:
         worker.wait(lambda w: bool(w.notes.errors), "the refusal")
