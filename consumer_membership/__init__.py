@@ -50,10 +50,10 @@ from consumer_membership.membership.classic.assignor import (
     Assigned,
     AssignmentObserver,
     Assignor,
+    MemberSubscription,
     RebalanceProtocol,
     Topics,
 )
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 

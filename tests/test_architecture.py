@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 
+import pytest
+
+from consumer_membership.membership import states
 from consumer_membership.membership.classic import states as classic_states
+from consumer_membership.membership.consumer.instance import CLAIM_TRANSITIONS
 from consumer_membership.membership.states import MemberState, diagram
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,19 +25,20 @@ def text() -> str:
     return MAP.read_text()
 
 
-def test_state_diagram_is_the_generated_one() -> None:
-    """To renew it: print(diagram()) between the markers."""
-    shown = re.search(r"<!-- states: begin -->\n```mermaid\n(.*)\n```\n<!-- states: end -->", text(), re.DOTALL)
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("states", states.VALID_TRANSITIONS),
+        ("classic states", classic_states.VALID_TRANSITIONS),
+        ("claim states", CLAIM_TRANSITIONS),
+    ],
+    ids=["states", "classic states", "claim states"],
+)
+def test_state_diagram_is_the_generated_one(name: str, table: Mapping[Enum, frozenset[Enum]]) -> None:
+    """To renew it: print(diagram(TABLE)) between the markers."""
+    shown = re.search(rf"<!-- {name}: begin -->\n```mermaid\n(.*?)\n```\n<!-- {name}: end -->", text(), re.DOTALL)
     assert shown is not None
-    assert shown[1] == diagram()
-
-
-def test_classic_state_diagram_is_the_generated_one() -> None:
-    """Likewise for the classic protocol's machine."""
-    begin, end = "<!-- classic states: begin -->", "<!-- classic states: end -->"
-    shown = re.search(rf"{begin}\n```mermaid\n(.*)\n```\n{end}", text(), re.DOTALL)
-    assert shown is not None
-    assert shown[1] == classic_states.diagram()
+    assert shown[1] == diagram(table)
 
 
 def test_every_state_has_its_name_in_java() -> None:

@@ -8,7 +8,7 @@ from consumer_membership.config.strategies import is_own, remote_assignor
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic.assignor import Assignor
-from consumer_membership.membership.classic.settings import ClassicSettings
+from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.types import GroupProtocol
 
 _CONSUMER, _CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC

@@ -1,6 +1,6 @@
 """What a member orders, and in which order the shell performs it.
 
-`Member.handle(event, now)` returns a tuple of these values. **The contract of their order:**
+`GroupMember.handle(event, now)` returns a tuple of these values. **The contract of their order:**
 
 1. Effects are performed in the order returned, and all of them before the next event is handled. Those for the
    application's thread are put into its mailbox in that order; it performs them in that order.
@@ -25,7 +25,7 @@
 | PausePartitions, RevokePartitions, LosePartitions, AssignPartitions | application's thread | StepFinished |
 | CollectPositions | application's thread | PositionsReported |
 | CommitCompleted, RaiseToApplication, LeaveCompleted | application's thread | nothing |
-| StateChanged, InstanceReleased, TopicsAppeared, Warned | observer, on the network thread | nothing |
+| StateChanged, InstanceReleased, TopicsAppeared, ProtocolChosen, Warned | observer, on the network thread | nothing |
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import Assignment, BrokerError, Holder, Offsets, TopicPartition
+from consumer_membership.types import Assignment, BrokerError, GroupProtocol, Holder, Offsets, TopicPartition
 
 # ---- for the network ------------------------------------------------------------------------------------------------
 
@@ -248,6 +248,15 @@ class TopicsAppeared:
     """Subscribed topics of which the application was told that they are not available are there now."""
 
     topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolChosen:
+    """The member speaks this protocol from now on, or the coordinator has just let it in by it."""
+
+    protocol: GroupProtocol
+    reason: str
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

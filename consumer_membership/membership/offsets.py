@@ -235,6 +235,12 @@ class Commits:
         commit.not_before = now + commit.backoff.next_delay()
         return [] if retriable and not commit.is_last_try else [self._finish(commit, error)]
 
+    def repeat(self) -> None:
+        """Send anew what is on its way: its answer may come in words that nobody reads any more."""
+        for commit in self._pending.values():
+            commit.in_flight = False
+            commit.stale_epoch = None
+
     def abandon(self, error: BrokerError) -> list[CommitCompleted]:
         """Give up what waits to be sent; what is on its way may still succeed, and is not sent again."""
         for commit in self._pending.values():

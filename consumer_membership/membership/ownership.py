@@ -38,7 +38,7 @@ class Ownership:
         self.target_number = 0
         self.reached = 0
         self.statement = 0
-        #: Whether this membership has not finished a reconciliation yet.
+        #: Whether the next reconciliation is told to the application even if it brings nothing: a membership's first.
         self.is_first = True
         self._changed()
 
@@ -64,6 +64,11 @@ class Ownership:
             topic_ids = {p.topic_id for p in self.target or ()}
             self._unresolved = frozenset(topic_ids - self.names.keys())
         return self._unresolved
+
+    def count_unresolved(self) -> int:
+        """How many partitions of the target have no name yet."""
+        unresolved = self.unresolved
+        return sum(1 for p in self.target or () if p.topic_id in unresolved) if unresolved else 0
 
     @property
     def named_owned(self) -> Mapping[TopicPartition, int]:
@@ -137,6 +142,10 @@ class Ownership:
         """Learn topic names; an id keeps its name, for what is held is given up by the name it was assigned with."""
         self.names = {topic_id: name for topic_id, name in names.items() if name} | self.names
         self._changed()
+
+    def tell_next(self, *, is_first: bool) -> None:
+        """Have the next reconciliation told to the application even if it brings nothing, or not."""
+        self.is_first = is_first
 
     def forget(self) -> None:
         """The membership is over."""

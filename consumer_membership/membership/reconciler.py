@@ -135,7 +135,7 @@ class Reconciler:
         self._given_up = frozenset(self._ownership.owned)
         self._enter(Phase.IDLE, now)
         self._adding = frozenset()
-        self._ownership.is_first = False
+        self._ownership.tell_next(is_first=False)
         self._commit_id = None
         self._commit_within_s = self._settings.leave_timeout_s
         self.revoking = None if may_hold else frozenset()

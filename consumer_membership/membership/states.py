@@ -8,9 +8,10 @@ early nor go on fetching after they were fenced; the table below is what keeps a
 
 Two rules:
 
-1. Everything that says which state may follow which lives here; `member.Member` is the only writer of a state and
-   refuses an edge that this table lacks.
-2. This module does not know why a transition happens. The reasons are in `member`, each with the broker's rule.
+1. Everything that says which state may follow which lives here; `StateMachine` is the only writer of a state and
+   refuses an edge that its table lacks.
+2. This module does not know why a transition happens. The reasons are in `consumer.protocol`, each with the broker's
+   rule, and in `member`.
 
 | state | heartbeats | Kafka's Java name | meaning |
 |---|---|---|---|
@@ -30,6 +31,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from consumer_membership.errors import InternalError
+
+StateT = TypeVar("StateT", bound=Enum)
 
 
 class MemberState(Enum):
@@ -74,9 +80,32 @@ IN_GROUP: frozenset[MemberState] = frozenset({_S.JOINING, _S.RECONCILE, _S.ACK, 
 SILENT: frozenset[MemberState] = frozenset({_S.UNSUBSCRIBED, _S.FENCED, _S.STALE, _S.FATAL})
 
 
-def diagram() -> str:
-    """The transition table as a Mermaid state diagram; docs/architecture.md carries it and a test keeps both equal."""
-    lines = ["stateDiagram-v2", f"    [*] --> {_S.UNSUBSCRIBED}"]
-    for state in MemberState:
-        lines += [f"    {state} --> {after}" for after in MemberState if after in VALID_TRANSITIONS[state]]
+class StateMachine(Generic[StateT]):
+    """A state, and the only writer of it: an edge that its table lacks is our bug. It begins with the table's first."""
+
+    __slots__ = ("_of", "_table", "state")
+
+    def __init__(self, of: str, table: Mapping[StateT, frozenset[StateT]]) -> None:
+        self._of = of
+        self._table = table
+        self.state = next(iter(table))
+
+    def go(self, new: StateT, reason: str) -> StateT:
+        """Change the state; the one before.
+
+        Raises:
+            InternalError: there is no such way.
+        """
+        old = self.state
+        if new not in self._table[old]:
+            raise InternalError(f"{self._of} cannot go from {old} to {new} ({reason})")
+        self.state = new
+        return old
+
+
+def diagram(table: Mapping[StateT, frozenset[StateT]]) -> str:
+    """A transition table as a Mermaid state diagram; docs/architecture.md carries them and a test keeps both equal."""
+    lines = ["stateDiagram-v2", f"    [*] --> {next(iter(table))}"]
+    for state in table:
+        lines += [f"    {state} --> {after}" for after in table if after in table[state]]
     return "\n".join(lines)

@@ -46,13 +46,12 @@ class Seen:
 class TopicWatch:
     """The subscription of one member, and what of it is not there.
 
-    `refresh_s` None: it never asks by itself. `lists_all`: whether it asks for the list of all topics where there are
-    patterns; otherwise whoever has that list calls `saw`.
+    `refresh_s` None: it never asks by itself.
     """
 
-    def __init__(self, refresh_s: float | None, jitter: Jitter, *, lists_all: bool = True) -> None:
+    def __init__(self, refresh_s: float | None, jitter: Jitter) -> None:
         self._refresh_s = refresh_s
-        self._lists_all = lists_all
+        self._lists_all = True
         self._pace = Backoff(SOON_S, LATE_S, jitter)
         self._subscription = Subscription()
         self._compiled: Mapping[str, re.Pattern[str]] = {}
@@ -99,6 +98,10 @@ class TopicWatch:
         return f"topic '{name}' does not exist ({error.name})"
 
     # ---- what happens ----
+
+    def list_all(self, *, does: bool) -> None:
+        """Ask for the list of all topics where there are patterns, or not: whoever has that list calls `saw`."""
+        self._lists_all = does
 
     def subscribe(self, subscription: Subscription, now: Instant) -> None:
         """Watch this from now on."""
@@ -158,10 +161,6 @@ class TopicWatch:
         if self._refresh_s is not None:
             self._look_at = min(now + self._refresh_s, self.again_at or inf)
         return seen
-
-    def inherit(self, former: TopicWatch) -> None:
-        """Go on where the watch of another protocol's member stopped: nothing is told twice."""
-        self._told = dict(former._told)
 
     def not_seen(self, now: Instant) -> None:
         """The question got no answer: what is known stays, and it is asked again."""

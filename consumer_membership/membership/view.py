@@ -75,6 +75,24 @@ class MembershipView:
         return self.state in (MemberState.ACK, MemberState.STABLE)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolView:
+    """What a member's protocol adds to its `MembershipView`; the fields that have its names are explained there.
+
+    `waits_for` None: the protocol waits for nothing of its own.
+    """
+
+    member_id: str
+    instance_id: str | None
+    member_epoch: int
+    waits_for: str | None
+    waits_since: Instant | None
+    waits_until: Instant | None
+    heartbeat_interval_s: float | None
+    session_timeout_s: float | None
+    lease_until: Instant | None
+
+
 def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipView:
     """The member of this picture after an end that its state machine has not seen: FATAL, and not in its group."""
     end = Transition(at=now, old=view.state, new=MemberState.FATAL, reason=str(error))

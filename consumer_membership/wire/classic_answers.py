@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,
     ClassicHeartbeatAnswered,
@@ -19,7 +20,6 @@ from consumer_membership.membership.classic.exchanges import (
     SyncAnswered,
     SyncRejected,
 )
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.effects import CommitOffsets
 from consumer_membership.membership.events import CommitVerdict
 from consumer_membership.types import BrokerError

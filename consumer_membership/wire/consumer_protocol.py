@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
+from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription
 from consumer_membership.types import TopicPartition
 from consumer_membership.wire.codec import Fields, MalformedError, Message, read_data, write_data
 

@@ -9,8 +9,7 @@ import pytest
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignor import RebalanceProtocol, Topics
-from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.classic.assignor import MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.types import GroupProtocol, TopicPartition
 
 CONSUMER, CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC

@@ -32,9 +32,9 @@ STALE = 0
 
 
 def canonicalise(process: Process) -> None:
-    """Rewrite what is common to all protocols; the member handled its last event at `member._now`."""
+    """Rewrite what is common to all protocols; the member handled its last event at `parts.now`."""
     member = process.member
-    now = member._now
+    now = member.parts.now
     _rename_attempts(process)
     _rename_targets(member.ownership, member.reconciler)
     _rename_commits(process, now)
@@ -153,17 +153,18 @@ def _empty(commit: _Pending) -> None:
 
 
 def _place_member(process: Process, member: Core, now: float) -> None:
-    member._out = []
-    member.since = None
-    member.transitions.clear()
-    member.last_error = None
-    member.last_heartbeat_at = None
-    member._polled_at = member._leaving_since = 0.0
+    parts, leave = member.parts, member.parts.leave
+    parts._effects = []
+    parts.since = None
+    parts.transitions.clear()
+    parts.last_error = None
+    member._protocol.last_heartbeat_at = None
+    member._polled_at = leave.since = 0.0
     is_leaving = process.shown is MemberState.UNSUBSCRIBING
-    member._leave_by = (later(member._leave_by, now, LEAVE_S) or 0.0) if is_leaving else 0.0
+    leave.by = (later(leave.by, now, LEAVE_S) or 0.0) if is_leaving else 0.0
     if not is_leaving:
-        member._leave_option = LeaveOption.DEFAULT
-    member.coordinator.searching_since = None if member.coordinator.searching_since is None else 0.0
+        leave.option = LeaveOption.DEFAULT
+    parts.coordinator.searching_since = None if parts.coordinator.searching_since is None else 0.0
 
 
 def _place_reconciler(reconciler: Reconciler, now: float) -> None:

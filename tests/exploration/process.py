@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from consumer_membership.errors import InternalError
 from consumer_membership.membership.classic.member import ClassicMember
+
+from consumer_membership.errors import InternalError
 from consumer_membership.membership.effects import ApplicationEffect, CommitOffsets, LeaveCompleted, PausePartitions
 from consumer_membership.membership.events import (
     CoordinatorFound,

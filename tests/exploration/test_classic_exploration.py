@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-
-from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.lifecycle import AnyEffect
 from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
-from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.classic.subscription import MemberSubscription
+
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.effects import RevokePartitions
 from consumer_membership.membership.events import Step, StepFinished
 from consumer_membership.membership.reconciler import Phase, Reconciler

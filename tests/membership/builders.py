@@ -12,8 +12,10 @@ from uuid import UUID
 
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
-from consumer_membership.membership.member import Member
-from consumer_membership.membership.portrait import view_of
+from consumer_membership.membership.consumer.protocol import ConsumerProtocol
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.parts import Parts
+from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
@@ -25,9 +27,10 @@ from consumer_membership.types import (
     TopicIdPartition,
     TopicPartition,
 )
+from tests.support.protocols import CONSUMER_ONLY
 from tests.support.subscriptions import to_a_broker
 
-EffectT = TypeVar("EffectT", bound=ef.Effect)
+EffectT = TypeVar("EffectT", bound=GroupEffect)
 
 START = 1000.0
 INTERVAL_S = 5.0
@@ -73,21 +76,38 @@ class Scene:
     def __init__(self, **settings: object) -> None:
         self.ids = [f"member-{number}" for number in range(50, 0, -1)]
         values: dict[str, object] = {"group_id": "g", "max_poll_interval_s": MAX_POLL_S} | settings
-        self.member = Member(MemberSettings(**values), new_member_id=self.ids.pop, jitter=lambda: 0.5)  # type: ignore[arg-type]  # a test's own words
+        self.member = GroupMember(
+            MemberSettings(**values),  # type: ignore[arg-type]  # a test's own words
+            CONSUMER_ONLY,
+            new_member_id=self.ids.pop,
+            jitter=lambda: 0.5,
+        )
         self.now = START
-        self.effects: list[ef.Effect] = []
-        self.last: tuple[ef.Effect, ...] = ()
+        self.effects: list[GroupEffect] = []
+        self.last: tuple[GroupEffect, ...] = ()
         self._settled = 0
 
     # ---- looking ----
 
     @property
+    def parts(self) -> Parts:
+        """The parts that members of both protocols have."""
+        return self.member.parts
+
+    @property
+    def protocol(self) -> ConsumerProtocol:
+        """The consumer protocol's part."""
+        protocol = self.member._protocol
+        assert isinstance(protocol, ConsumerProtocol)
+        return protocol
+
+    @property
     def state(self) -> MemberState:
-        return self.member.state
+        return self.protocol.state
 
     @property
     def view(self) -> MembershipView:
-        return view_of(self.member)
+        return self.member.view()
 
     @property
     def edges(self) -> list[tuple[MemberState, MemberState]]:
@@ -139,7 +159,9 @@ class Scene:
 
     def feed(self, event: ev.Event) -> Scene:
         """Give the member an event now."""
-        self.last = self.member.handle(event, self.now)
+        ordered = self.member.handle(event, self.now)
+        # Which protocol is spoken is `test_choice`'s.
+        self.last = tuple(effect for effect in ordered if not isinstance(effect, ef.ProtocolChosen))
         self.effects += self.last
         return self
 
@@ -207,7 +229,7 @@ class Scene:
         return self.feed(
             ev.HeartbeatAnswered(
                 request_id=self.request_id if request_id is None else request_id,
-                member_epoch=max(1, self.member.member_epoch) if epoch is None else epoch,
+                member_epoch=max(1, self.protocol.member_epoch) if epoch is None else epoch,
                 heartbeat_interval_s=interval_s,
                 assignment=None if assignment is None else frozenset(assignment),
             )
@@ -261,7 +283,7 @@ class Scene:
 
     def in_touch(self) -> Scene:
         """Have an ordinary heartbeat in flight."""
-        if self.member.heartbeats.in_flight is None:
+        if self.protocol.heartbeats.in_flight is None:
             self.next_beat()
         return self
 
@@ -275,7 +297,7 @@ class Scene:
             effect = self.effects[self._settled]
             self._settled += 1
             match effect:
-                case ef.FindCoordinator() if not self.member.coordinator.is_known:
+                case ef.FindCoordinator() if not self.parts.coordinator.is_known:
                     self.found()
                 case ef.ResolveTopicIds():
                     self.resolve(*effect.topic_ids)

@@ -31,7 +31,7 @@ class Lawbook:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.state = scene.state
-        self.in_flight = scene.member.heartbeats.in_flight
+        self.in_flight = scene.protocol.heartbeats.in_flight
         #: What the application holds, as far as it performed steps.
         self.held: set[TopicPartition] = set(scene.owned)
         self.paused: frozenset[TopicPartition] | None = frozenset()
@@ -39,7 +39,7 @@ class Lawbook:
         self.steps: list[ef.StepEffect] = []
         self.newest = 0
         self._rank = -1
-        self._is_searching = scene.member.coordinator.searching_since is not None
+        self._is_searching = scene.parts.coordinator.searching_since is not None
         self._commits: set[int] = set()
         self._was_overdue = False
         #: The commit that the running revocation owes.
@@ -55,10 +55,10 @@ class Lawbook:
 
     def feed(self, event: ev.Event) -> None:
         """Give the member an event, and look at what it orders."""
-        before = self.scene.member.member_epoch
+        before = self.scene.protocol.member_epoch
         self._take(event)
         self.scene.feed(event)
-        assert self.scene.member.member_epoch >= JOIN_EPOCH, (event, before)
+        assert self.scene.protocol.member_epoch >= JOIN_EPOCH, (event, before)
         for number, effect in enumerate(self.scene.last):
             self._look(effect, self.scene.last[number + 1 :])
         assert self.state is self.scene.state
@@ -151,7 +151,7 @@ class Lawbook:
             assert beat.is_full, beat
             assert beat.owned == frozenset(), beat
         if beat.owned is not None:
-            said = self.scene.member.ownership.named(beat.owned)
+            said = self.scene.parts.ownership.named(beat.owned)
             words = f"the member says {sorted(said)}, the application holds {sorted(self.held)}"
             assert self.held <= said, words
             if any(isinstance(effect, ef.StateChanged) and effect.old is S.ACK for effect in rest):

@@ -51,7 +51,7 @@ def request_of(scene: Scene) -> int:
 
 def attempt_of(scene: Scene) -> int:
     """The number of the latest attempt."""
-    return scene.member.reconciler.attempt
+    return scene.parts.reconciler.attempt
 
 
 def _step_done(scene: Scene, *, failed: bool = False) -> ev.StepFinished:
@@ -74,7 +74,7 @@ PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
     ev.CoordinatorLost: lambda _: ev.CoordinatorLost(reason="closed"),
     ev.HeartbeatAnswered: lambda scene: ev.HeartbeatAnswered(
         request_id=request_of(scene),
-        member_epoch=scene.member.member_epoch + 1,
+        member_epoch=scene.protocol.member_epoch + 1,
         heartbeat_interval_s=5.0,
         assignment=frozenset({A0, A1}),
     ),
@@ -153,7 +153,7 @@ def hostile(scene: Scene) -> list[ev.Event]:
         ev.HeartbeatRejected(request_id=number, verdict=verdict, error=error, holder=holder)
         for number in (0, request)
         for verdict in ev.Verdict
-        for error, holder in ((GROUP_FULL, None), (LOADING, scene.member.member_id), (FENCED_EPOCH, ""))
+        for error, holder in ((GROUP_FULL, None), (LOADING, scene.protocol.member_id), (FENCED_EPOCH, ""))
     ]
     events += [
         ev.HeartbeatFailed(request_id=number, reason="", retriable=retriable)

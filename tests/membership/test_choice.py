@@ -9,10 +9,11 @@ import pytest
 
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
-from consumer_membership.membership.choice import GroupEffect, GroupMember, ProtocolChosen, ProtocolSettings
+from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic import leadership as le
-from consumer_membership.membership.classic.member import AnyEvent
+from consumer_membership.membership.effects import ProtocolChosen
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, GroupProtocol, OffsetAndMetadata, Subscription, TopicPartition
@@ -45,7 +46,7 @@ class Stage:
         self.effects: list[GroupEffect] = []
         self.last: tuple[GroupEffect, ...] = ()
 
-    def feed(self, *events: AnyEvent) -> Stage:
+    def feed(self, *events: GroupEvent) -> Stage:
         for event in events:
             self.last = self.member.handle(event, self.now)
             self.effects += self.last
@@ -204,7 +205,7 @@ def test_answers_to_the_other_protocols_requests_are_dropped() -> None:
     stage.refuse_classic(TOO_OLD)
     other = Stage(CONSUMER_ONLY).joining()
     other.feed(
-        le.TopicsNotDescribed(request_id=1, error=TOO_OLD),
+        ex.TopicsNotDescribed(request_id=1, error=TOO_OLD),
         ex.ExchangeFailed(request_id=1, reason="late"),
         ex.ClassicHeartbeatAnswered(request_id=1),
     )
@@ -214,7 +215,7 @@ def test_answers_to_the_other_protocols_requests_are_dropped() -> None:
 def test_attempts_go_on_counting_after_the_change() -> None:
     """The application's thread drops the steps of attempts that are older than the newest it saw."""
     stage = Stage().joining().let_in()
-    attempt = stage.member.core.reconciler.attempt
+    attempt = stage.member.newest_attempt
     gone = BrokerError(code=25, name="UNKNOWN_MEMBER_ID")
     stage.now += 10.0
     stage.feed(ev.TimePassed()).refuse(gone, ev.Verdict.REJOIN)
@@ -223,7 +224,7 @@ def test_attempts_go_on_counting_after_the_change() -> None:
     stage.now += 10.0
     stage.feed(ev.TimePassed()).refuse(NOT_CONVERTED, ev.Verdict.GROUP_GONE)
     assert stage.member.protocol is CLASSIC
-    assert stage.member.core.reconciler.attempt >= attempt
+    assert stage.member.newest_attempt >= attempt
 
 
 def test_join_that_the_application_gave_up_is_not_refused() -> None:

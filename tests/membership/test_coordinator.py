@@ -114,7 +114,7 @@ def test_coordinator_that_was_found_twice_is_the_latter() -> None:
 def test_member_with_a_place_is_not_kept_from_its_coordinator() -> None:
     """A fifth of what is left of the session, a second at most; afterwards nothing is at stake any more."""
     scene = stable(A0).feed(SessionTimeoutLearned(session_timeout_s=6.0))
-    heard = scene.member.last_heartbeat_at
+    heard = scene.protocol.last_heartbeat_at
     assert heard is not None
     pauses = [scene.member.longest_pause_s(heard + gone_s) for gone_s in (0.0, 3.0, 5.5, 6.0)]
     assert [None if pause is None else round(pause, 3) for pause in pauses] == [1.0, 0.6, 0.1, None]
@@ -123,7 +123,7 @@ def test_member_with_a_place_is_not_kept_from_its_coordinator() -> None:
 def test_member_of_an_unknown_session_takes_the_usual_one() -> None:
     """Nobody tells a dynamic member of the consumer protocol."""
     scene = stable(A0)
-    heard = scene.member.last_heartbeat_at
+    heard = scene.protocol.last_heartbeat_at
     assert heard is not None
     assert [scene.member.longest_pause_s(heard + gone_s) for gone_s in (0.0, 40.0, 45.0)] == [1.0, 1.0, None]
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
-from consumer_membership.membership.member import IGNORED
+from consumer_membership.membership.consumer.protocol import IGNORED
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption, Subscription, TopicIdPartition
 from tests.membership.builders import (
@@ -253,19 +253,19 @@ class Peers(RuleBasedStateMachine):
 
     # ---- the network ----
 
-    @precondition(lambda self: not self.scene.member.coordinator.is_known)
+    @precondition(lambda self: not self.scene.parts.coordinator.is_known)
     @rule()
     def finds_the_coordinator(self) -> None:
-        if self.scene.member.coordinator.searching_since is not None:
+        if self.scene.parts.coordinator.searching_since is not None:
             self.feed(ev.CoordinatorFound(coordinator=COORDINATOR))
 
-    @precondition(lambda self: not self.scene.member.coordinator.is_known)
+    @precondition(lambda self: not self.scene.parts.coordinator.is_known)
     @rule(often=strategies.integers(0, 3))
     def may_not_look_up(self, often: int) -> None:
         if often == 0:
             self.feed(ev.CoordinatorLookupFailed(error=NOT_ALLOWED))
 
-    @precondition(lambda self: self.scene.member.coordinator.is_known)
+    @precondition(lambda self: self.scene.parts.coordinator.is_known)
     @rule()
     def loses_the_coordinator(self) -> None:
         self.feed(ev.CoordinatorLost(reason="closed"))
@@ -301,7 +301,7 @@ class Peers(RuleBasedStateMachine):
         if is_final and often:
             return
         order = self.heartbeats.pop()
-        holder = self.scene.member.member_id if is_own else "another"
+        holder = self.scene.protocol.member_id if is_own else "another"
         self.feed(
             ev.HeartbeatRejected(request_id=order.request_id, verdict=verdict, error=error, holder=holder)  # type: ignore[arg-type]  # one of `errors`
         )
@@ -428,12 +428,12 @@ class Peers(RuleBasedStateMachine):
     def is_in_touch(self) -> bool:
         """Let the next heartbeat be sent, where one is due at all; whether one is in flight."""
         for _ in range(3):
-            if self.scene.member.heartbeats.in_flight is not None:
+            if self.scene.protocol.heartbeats.in_flight is not None:
                 break
             if (deadline := self.scene.member.next_deadline()) is not None:
                 self.scene.now = max(self.scene.now, deadline)
                 self.feed(ev.TimePassed())
-        return bool(self.heartbeats) and self.heartbeats[-1].request_id == self.scene.member.heartbeats.in_flight
+        return bool(self.heartbeats) and self.heartbeats[-1].request_id == self.scene.protocol.heartbeats.in_flight
 
     # ---- in the end ----
 
@@ -442,7 +442,7 @@ class Peers(RuleBasedStateMachine):
         for _ in range(400):
             if not self.behave():
                 break
-        wanted = bool(self.scene.member.subscription)
+        wanted = bool(self.scene.parts.subscription)
         at_rest = (S.STABLE, S.FATAL) if wanted else (S.UNSUBSCRIBED, S.FATAL)
         assert self.scene.state in at_rest, (self.scene.state, self.scene.view.waits_for)
         if self.scene.state is S.STABLE:
@@ -455,7 +455,7 @@ class Peers(RuleBasedStateMachine):
         if self.laws.steps:
             self.laws.perform({}, failed=False)
             self.sort()
-        elif scene.member.coordinator.searching_since is not None:
+        elif scene.parts.coordinator.searching_since is not None:
             self.finds_the_coordinator()
         elif self.heartbeats:
             self.grant_well(self.heartbeats.pop())
@@ -494,9 +494,9 @@ class Peers(RuleBasedStateMachine):
         self.feed(ev.Polled())
         if self.laws.steps or self.heartbeats or self.fetches or self.commits or self.descriptions:
             return True
-        wants = bool(self.scene.member.subscription)
+        wants = bool(self.scene.parts.subscription)
         is_calm = self.scene.state in ((S.STABLE, S.FATAL) if wants else (S.UNSUBSCRIBED, S.FATAL))
-        if is_calm and self.scene.member.reconciler.is_idle:
+        if is_calm and self.scene.parts.reconciler.is_idle:
             return False
         if (deadline := self.scene.member.next_deadline()) is not None:
             self.scene.now = deadline

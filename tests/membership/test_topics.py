@@ -7,13 +7,12 @@ from typing import TypeVar
 
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
-from consumer_membership.membership.choice import GroupMember, ProtocolSettings
-from consumer_membership.membership.classic import leadership as le
-from consumer_membership.membership.classic.portrait import view_of as classic_view_of
-from consumer_membership.membership.classic.settings import ClassicSettings
-from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.events import Verdict
-from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.types import UNSUPPORTED_VERSION_CODE, BrokerError, GroupProtocol, Subscription
 from tests.membership.builders import A0, B0, COORDINATOR, LOADING, Scene, named
 from tests.membership.classic.scene import ClassicScene, Plan
@@ -57,7 +56,7 @@ def told(scene: Scene | ClassicScene) -> list[tuple[str | None, int]]:
 def looks_after(scene: Scene, seconds: float) -> int:
     """How often it looks within this time, with the same answer each time."""
     before, end = len(asked(scene)), scene.now + seconds
-    while (due := scene.member.watch.due_at) is not None and due <= end:
+    while (due := scene.parts.watch.due_at) is not None and due <= end:
         scene.now = max(scene.now, due)
         saw(scene.feed(ev.Polled()), "payments")
     return len(asked(scene)) - before
@@ -205,7 +204,7 @@ def test_classic_follower_looks_and_tells() -> None:
     scene = saw(classic_joining("a", "b"), "b")
     assert (asked(scene), told(scene)) == ([{"a", "b"}], [("a", 3)])
     scene.gather(1).share().settle()
-    assert classic_view_of(scene.member).waits_for == "topic 'a' does not exist (UNKNOWN_TOPIC_OR_PART)"
+    assert scene.member.view().waits_for == "topic 'a' does not exist (UNKNOWN_TOPIC_OR_PART)"
 
 
 def test_classic_leader_looks_sooner_while_a_topic_is_missing_and_takes_it_in() -> None:
@@ -213,9 +212,9 @@ def test_classic_leader_looks_sooner_while_a_topic_is_missing_and_takes_it_in() 
     scene = saw(classic_joining("a"), "a")
     others = {"m": MemberSubscription(topics=frozenset({"a"})), "n": MemberSubscription(topics=frozenset({"late"}))}
     scene.gather(1, leads=True, members=others).described(a=1).computed(m=[], n=[]).share().settle()
-    looks = len(scene.all(le.DescribeTopics))
+    looks = len(scene.all(ex.DescribeTopics))
     scene.after(2.0)
-    assert len(scene.all(le.DescribeTopics)) == looks + 1
+    assert len(scene.all(ex.DescribeTopics)) == looks + 1
     scene.described(a=1, late=1)
     assert scene.join.reason == "the leader's topics have changed"
 
@@ -225,7 +224,7 @@ def test_classic_member_with_a_pattern_tells_what_its_list_shows() -> None:
     scene = classic_joining("b", pattern="^a").listed("b")
     assert (asked(scene), told(scene)) == ([], [("^a", 3)])
     scene.gather(1).share().settle()
-    assert classic_view_of(scene.member).waits_for == "pattern '^a' matches no topic (UNKNOWN_TOPIC_OR_PART)"
+    assert scene.member.view().waits_for == "pattern '^a' matches no topic (UNKNOWN_TOPIC_OR_PART)"
     scene.after(2.0).listed("a", "b")
     assert scene.join.protocols[0][1].topics == {"a", "b"}
 

@@ -13,6 +13,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from consumer_membership.membership.participant import LEAVE_ANSWER_S, OrderT, Participant
+
 from consumer_membership.membership.effects import (
     AssignPartitions,
     CommitCompleted,
@@ -38,7 +40,6 @@ from consumer_membership.membership.events import (
     StepFinished,
     TimePassed,
 )
-from consumer_membership.membership.participant import LEAVE_ANSWER_S, OrderT, Participant
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation.coordinator import Committed, Removed

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
+from consumer_membership.membership.heartbeat import Heartbeats
+from consumer_membership.membership.instance import InstanceId
 
 from consumer_membership.membership.effects import Effect, LosePartitions, RevokePartitions
 from consumer_membership.membership.events import Event, HeartbeatAnswered, Step, StepFinished
-from consumer_membership.membership.heartbeat import Heartbeats
-from consumer_membership.membership.instance import InstanceId
 from consumer_membership.membership.member import Member
 from consumer_membership.membership.offsets import Commits
 from consumer_membership.membership.reconciler import Reconciler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic.assignors import BUILT_IN
-from consumer_membership.membership.classic.settings import ClassicSettings
+from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.types import GroupProtocol
 
 RANGE = ClassicSettings(assignors=(BUILT_IN["range"],))

@@ -27,8 +27,9 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.membership import events as ev
-from consumer_membership.membership.effects import CommitOffsets, Effect, SendHeartbeat, StateChanged
-from consumer_membership.membership.member import Member
+from consumer_membership.membership.effects import CommitOffsets, SendHeartbeat, StateChanged
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.network import member_requests
@@ -116,9 +117,9 @@ class Trap:
 
     def set(self) -> None:
         """Look at each event before the member handles it, and at its orders before they are performed."""
-        handle = Member.handle
+        handle = GroupMember.handle
 
-        def watched(member: Member, event: ev.Event, now: float) -> tuple[Effect, ...]:
+        def watched(member: GroupMember, event: GroupEvent, now: float) -> tuple[GroupEffect, ...]:
             self._before(member, event)
             effects = handle(member, event, now)
             self._after(member, effects)
@@ -127,33 +128,34 @@ class Trap:
                     say(state=effect.new, reason=effect.reason)
             return effects
 
-        Member.handle = watched  # type: ignore[method-assign]  # the point of it
+        GroupMember.handle = watched  # type: ignore[method-assign]  # the point of it
 
-    def _before(self, member: Member, event: ev.Event) -> None:
-        match event, member.state:
+    def _before(self, member: GroupMember, event: GroupEvent) -> None:
+        match event, member.view().state:
             case ev.HeartbeatAnswered(), MemberState.JOINING:
-                self.spring(Point.JOIN_UNHEARD if member.instance.ghost is None else Point.HOLDER_RELEASED)
-            case ev.HeartbeatAnswered(), MemberState.UNSUBSCRIBING if event.request_id == member._leave_request:
+                self.spring(Point.JOIN_UNHEARD if member._protocol.instance.ghost is None else Point.HOLDER_RELEASED)
+            case ev.HeartbeatAnswered(), MemberState.UNSUBSCRIBING if event.request_id == member.parts.leave.request:
                 self.spring(Point.LEAVE_UNHEARD)
             case ev.HeartbeatAnswered(), _ if self._has_acknowledged:
                 self.spring(Point.ACK_UNHEARD)
-            case ev.CommitAnswered(), MemberState.RECONCILE if member.reconciler.phase is Phase.COMMIT:
+            case ev.CommitAnswered(), MemberState.RECONCILE if member.parts.reconciler.phase is Phase.COMMIT:
                 self.spring(Point.COMMITTED)
             case ev.StepFinished(step=ev.Step.REVOKE), MemberState.RECONCILE:
                 self.spring(Point.REVOKED)
             case _:
                 pass
 
-    def _after(self, member: Member, effects: tuple[Effect, ...]) -> None:
+    def _after(self, member: GroupMember, effects: tuple[GroupEffect, ...]) -> None:
+        state = member.view().state
         for effect in effects:
             match effect:
-                case SendHeartbeat(heartbeat=beat) if beat.is_leave and member.state is MemberState.UNSUBSCRIBING:
+                case SendHeartbeat(heartbeat=beat) if beat.is_leave and state is MemberState.UNSUBSCRIBING:
                     self.spring(Point.LEAVE_UNSENT)
                 case SendHeartbeat(heartbeat=beat) if beat.member_epoch == 0:
                     self.spring(Point.JOIN_UNSENT)
-                case CommitOffsets() if member.state is MemberState.RECONCILE:
+                case CommitOffsets() if state is MemberState.RECONCILE:
                     self.spring(Point.COMMIT_UNSENT)
-                case CommitOffsets() if member.state is MemberState.UNSUBSCRIBING:
+                case CommitOffsets() if state is MemberState.UNSUBSCRIBING:
                     self.spring(Point.LAST_COMMIT_UNSENT)
                 case StateChanged(new=MemberState.ACK):
                     self.spring(Point.ACK_UNSENT)

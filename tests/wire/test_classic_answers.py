@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatAnswered,
     ClassicHeartbeatRejected,
@@ -15,7 +16,6 @@ from consumer_membership.membership.classic.exchanges import (
     SyncAnswered,
     SyncRejected,
 )
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.effects import CommitOffsets
 from consumer_membership.membership.events import CommitVerdict
 from consumer_membership.types import OffsetAndMetadata, TopicPartition

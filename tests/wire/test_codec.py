@@ -159,7 +159,7 @@ _PROGRAM = """
 import sys
 from uuid import UUID
 from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat, SendJoin, SendSync
-from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import GroupProtocol, TopicPartition
 from consumer_membership.wire import requests

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
+from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription
 from consumer_membership.types import TopicPartition
 from consumer_membership.wire.codec import MalformedError
 from consumer_membership.wire.consumer_protocol import (

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from consumer_membership.errors import UnsupportedProtocolError
-from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.effects import CommitOffsets, Heartbeat
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from consumer_membership.wire import requests

@@ -1,4 +1,4 @@
-"""What an assignor is: the built-in ones and a user's own implement `Assignor`.
+"""What an assignor is, and what it is told: the built-in ones and a user's own implement `Assignor`.
 
 The group's leader calls it with everything that the members told, and hands its result to the coordinator.
 """
@@ -10,8 +10,28 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.types import TopicPartition
+
+#: The generation of a member that has none: new, reset, or of a client that does not tell it.
+NO_GENERATION = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSubscription:
+    """One member's subscription as its leader reads it (ConsumerProtocolSubscription v0-v3).
+
+    `owned` are the partitions that the member says it owns, `generation` the one to which that belongs
+    (`NO_GENERATION`: not told). `instance_id` comes with the JoinGroup answer, not with the bytes. `version` is the one
+    in which the bytes were written.
+    """
+
+    topics: frozenset[str]
+    user_data: bytes | None = None
+    owned: frozenset[TopicPartition] = frozenset()
+    generation: int = NO_GENERATION
+    rack_id: str | None = None
+    instance_id: str | None = None
+    version: int = 3
 
 
 class RebalanceProtocol(Enum):

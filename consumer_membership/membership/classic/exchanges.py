@@ -1,4 +1,4 @@
-"""What a classic member orders of its coordinator and what it learns: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+"""What a classic member orders and what it learns: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and the leader's part.
 
 Effects are orders (`Send...`), events the facts that answer them. Each pair shares a `request_id`: the core drops an
 answer whose number is not the one it waits for, so that Java's "if the generation is unchanged" needs no comparison.
@@ -10,8 +10,13 @@ answer whose number is not the one it waits for, so that Java's "if the generati
 | SendClassicHeartbeat | ClassicHeartbeatAnswered, ClassicHeartbeatRejected or ExchangeFailed |
 | SendClassicLeave | ClassicLeft or ExchangeFailed |
 | CommitOffsets (its `member_epoch` is the generation) | ClassicCommitAnswered or CommitFailed |
+| DescribeTopics | TopicsDescribed or TopicsNotDescribed |
+| ComputeAssignment, on a thread of its own, for it may take its time | AssignmentComputed or AssignmentFailed |
+| NotifyAssignor, on a thread of its own | AssignorNotified or AssignmentFailed |
 
-SendJoin is a long poll: it stays unanswered until the group has gathered, for a rebalance timeout at most.
+SendJoin is a long poll: it stays unanswered until the group has gathered, for a rebalance timeout at most. Between
+JoinGroup and SyncGroup a leader looks at the topics and has the assignor compute; a member with a pattern, leader or
+not, asks for topics, too. Whose assignor wants to hear of its assignment has it told before that is taken over.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.classic.assignor import Assigned, MemberSubscription, Topics
 from consumer_membership.membership.events import CommitAnswered, CommitFailed
 from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
 
@@ -110,6 +115,38 @@ class SendClassicLeave:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTopics:
+    """Ask Metadata how many partitions these topics have, and where their replicas are.
+
+    `topics` None asks for all that the cluster shows, internal ones too: librdkafka matches them as well.
+    """
+
+    request_id: int
+    topics: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeAssignment:
+    """Have the assignor of this name compute who gets what."""
+
+    generation: int
+    assignor: str
+    topics: Topics
+    members: Mapping[str, MemberSubscription]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyAssignor:
+    """Tell the assignor of this name, which is an `AssignmentObserver`, what its member got."""
+
+    request_id: int
+    generation: int
+    assignor: str
+    assignment: Assigned
+
+
+LeaderEffect: TypeAlias = DescribeTopics | ComputeAssignment | NotifyAssignor
 ClassicEffect: TypeAlias = SendJoin | SendSync | SendClassicHeartbeat | SendClassicLeave
 
 
@@ -227,6 +264,48 @@ class ClassicCommitAnswered:
     membership: ClassicVerdict | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsDescribed:
+    """Metadata answered; topics that do not exist are absent, and those of which nothing may be told, by `refused`."""
+
+    request_id: int
+    topics: Topics
+    refused: Mapping[str, BrokerError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsNotDescribed:
+    """Metadata was refused, or did not answer."""
+
+    request_id: int
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentComputed:
+    """The assignor's result, checked for completeness."""
+
+    generation: int
+    assignments: Mapping[str, frozenset[TopicPartition]]
+    user_data: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentFailed:
+    """The assignor raised, or its result cannot be: the application has to know."""
+
+    generation: int
+    error: BrokerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignorNotified:
+    """The assignor has heard of the assignment."""
+
+    request_id: int
+
+
+LeaderEvent: TypeAlias = TopicsDescribed | TopicsNotDescribed | AssignmentComputed | AssignmentFailed | AssignorNotified
 ClassicEvent: TypeAlias = (
     JoinAnswered
     | JoinRejected

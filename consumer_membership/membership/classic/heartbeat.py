@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 
 from consumer_membership.membership.backoff import Backoff
-from consumer_membership.membership.heartbeat import (
+from consumer_membership.membership.consumer.heartbeat import (
     COUNTED_BEATS,
     GROWTH,
     QUICK_BEATS,
@@ -39,7 +39,7 @@ class ClassicHeartbeats:
         self._backoff = backoff
         self.in_flight: int | None = None
         #: Whether records reached the application since its last poll but one.
-        self.is_active = False
+        self._is_active = False
         self._round_trips: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
         self._beats_since_stir = 0
         self._sent_at: Instant = 0.0
@@ -59,7 +59,7 @@ class ClassicHeartbeats:
             return self._interval_s
         beats = self._beats_since_stir - len(FIRST_S)
         quick = FIRST_S[beats] if beats < 0 else QUICK_S * GROWTH ** max(0, beats - QUICK_BEATS)
-        if self.is_active and self._active_interval_s > 0:
+        if self._is_active and self._active_interval_s > 0:
             quick = min(quick, self._active_interval_s)
         is_known = len(self._round_trips) == REMEMBERED_ROUND_TRIPS
         floor = ROUND_TRIPS * min(self._round_trips) if is_known else 0.0
@@ -92,6 +92,10 @@ class ClassicHeartbeats:
     def stir(self) -> None:
         """Something changed: heartbeat quickly for a while."""
         self._beats_since_stir = 0
+
+    def note_activity(self, *, is_active: bool) -> None:
+        """Note whether records flow."""
+        self._is_active = is_active
 
     def sending(self, request_id: int, now: Instant) -> None:
         """A heartbeat goes out under this number."""

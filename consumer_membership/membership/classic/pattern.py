@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 
 from consumer_membership.membership.backoff import Backoff
-from consumer_membership.membership.classic.leadership import DescribeTopics
+from consumer_membership.membership.classic.exchanges import DescribeTopics
 from consumer_membership.membership.patterns import compiled
 from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, Instant, TopicPattern
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from consumer_membership.membership.classic.exchanges import ClassicVerdict
 from consumer_membership.membership.effects import Warned
-from consumer_membership.membership.instance import GRACE_S
+from consumer_membership.membership.protocol import GRACE_S
 from consumer_membership.types import BrokerError, Instant
 
 #: What the broker's log gets to know.
@@ -43,7 +43,7 @@ class Place:
         self.refused: BrokerError | None = None
         #: Since when the end of the ghost's session is waited for.
         self.waits_since: Instant | None = None
-        self.notes: list[Warned] = []
+        self._notes: list[Warned] = []
 
     # ---- the way into the group ----
 
@@ -95,10 +95,14 @@ class Place:
             return f"the former session of group.instance.id '{self._instance_id}' to end, which fills the full group"
         return None
 
+    def ask(self, request_id: int) -> None:
+        """The ghost's removal is asked for under this number."""
+        self.request = request_id
+
     # ---- the answer ----
 
     def answered(self, verdict: ClassicVerdict, error: BrokerError | None, now: Instant) -> BrokerError | None:
-        """The removal's answer is there; returns what ends the membership. `notes` has what is to be said."""
+        """The removal's answer is there; returns what ends the membership. `take_notes` has what is to be said."""
         refused, self.request, self.refused = self.refused, None, None
         if error is None:
             self._has_made_room, self.waits_since = True, None
@@ -110,6 +114,11 @@ class Place:
             self._note(f"it cannot be given up ({error}), and its session may take {self._patience_s:.0f} s to end")
         return None
 
+    def take_notes(self) -> list[Warned]:
+        """What is to be said, once."""
+        notes, self._notes = self._notes, []
+        return notes
+
     def _note(self, then: str) -> None:
         said = f"The group is full, and group.instance.id '{self._instance_id}' has a place in it: {then}"
-        self.notes.append(Warned(words=said))
+        self._notes.append(Warned(words=said))

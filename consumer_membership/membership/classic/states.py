@@ -87,11 +87,3 @@ SHOWN: Mapping[ClassicState, MemberState] = MappingProxyType(
         _S.FATAL: MemberState.FATAL,
     }
 )
-
-
-def diagram() -> str:
-    """The transition table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {_S.UNSUBSCRIBED}"]
-    for state in ClassicState:
-        lines += [f"    {state} --> {after}" for after in ClassicState if after in VALID_TRANSITIONS[state]]
-    return "\n".join(lines)

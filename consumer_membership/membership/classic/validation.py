@@ -18,8 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from consumer_membership.errors import AssignmentError
-from consumer_membership.membership.classic.assignor import Topics
-from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.classic.assignor import MemberSubscription, Topics
 from consumer_membership.types import TopicPartition
 
 #: How many partitions an error names.

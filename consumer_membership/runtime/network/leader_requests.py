@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from consumer_membership.errors import AssignmentError, TransportError
-from consumer_membership.membership.choice import GroupMember
 from consumer_membership.membership.classic.assignor import AssignmentObserver, Assignor
 from consumer_membership.membership.classic.assignors.checked import Checked, assign_checked
-from consumer_membership.membership.classic.leadership import (
+from consumer_membership.membership.classic.exchanges import (
     AssignmentComputed,
     AssignmentFailed,
     AssignorNotified,
@@ -22,6 +21,7 @@ from consumer_membership.membership.classic.leadership import (
     TopicsDescribed,
     TopicsNotDescribed,
 )
+from consumer_membership.membership.member import GroupMember
 from consumer_membership.runtime.log_lines import RoomLog
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.daemon_thread import in_daemon_thread

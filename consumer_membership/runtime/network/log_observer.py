@@ -10,16 +10,15 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from consumer_membership.membership.choice import GroupEffect, ProtocolChosen
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.leadership import AssignmentComputed, TopicsNotDescribed
-from consumer_membership.membership.classic.member import AnyEvent
+from consumer_membership.membership.classic.exchanges import AssignmentComputed, TopicsNotDescribed
 from consumer_membership.membership.effects import (
     AssignPartitions,
     FindCoordinator,
     InstanceReleased,
     LosePartitions,
     Problem,
+    ProtocolChosen,
     RaiseToApplication,
     RevokePartitions,
     SendHeartbeat,
@@ -35,6 +34,7 @@ from consumer_membership.membership.events import (
     HeartbeatRejected,
     Verdict,
 )
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.failures import is_told
@@ -47,7 +47,7 @@ _NOTABLE = frozenset({MemberState.JOINING, MemberState.FENCED, MemberState.STALE
 
 #: librdkafka's words for what a line is about, by which its users search.
 _OTHER = "CGRP"
-_FACILITIES: Mapping[type[AnyEvent | GroupEffect], str] = MappingProxyType(
+_FACILITIES: Mapping[type[GroupEvent | GroupEffect], str] = MappingProxyType(
     {
         CoordinatorFound: "CGRPCOORD",
         FindCoordinator: "CGRPQUERY",
@@ -76,7 +76,7 @@ _FACILITIES: Mapping[type[AnyEvent | GroupEffect], str] = MappingProxyType(
 class Observer(Protocol):
     """Sees each event with what it led to, and the member's view afterwards."""
 
-    def observed(self, event: AnyEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
+    def observed(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         """Take note of it."""
 
 
@@ -87,7 +87,7 @@ class LogObserver:
         self._log = RoomLog("consumer_membership.membership", _OTHER)
         self._repeated: tuple[str, int] = ("", 0)
 
-    def observed(self, event: AnyEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
+    def observed(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         """Write what this event and its effects are worth."""
         if not effects and not self._log.is_on(logging.INFO):
             return
@@ -97,7 +97,7 @@ class LogObserver:
             self._log.facility = _FACILITIES.get(type(effect), _OTHER)
             self._note_effect(effect, view)
 
-    def _note_event(self, event: AnyEvent, view: MembershipView) -> None:
+    def _note_event(self, event: GroupEvent, view: MembershipView) -> None:
         match event:
             case CoordinatorFound():
                 self._log.info("[%s] Discovered group coordinator %s", _who(view), event.coordinator)
@@ -117,7 +117,7 @@ class LogObserver:
             case _:
                 self._note_classic_answer(event, view)
 
-    def _note_classic_answer(self, event: AnyEvent, view: MembershipView) -> None:
+    def _note_classic_answer(self, event: GroupEvent, view: MembershipView) -> None:
         who = _who(view)
         match event:
             case ex.JoinAnswered():

@@ -16,22 +16,18 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponen
 
 from consumer_membership.config import OffsetReset, StartSettings
 from consumer_membership.errors import AuthenticationError, InternalError, TransportError, UnsupportedProtocolError
-from consumer_membership.membership.choice import GroupMember
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,
     ClassicEffect,
+    ComputeAssignment,
+    DescribeTopics,
+    LeaderEffect,
+    NotifyAssignor,
     SendClassicHeartbeat,
     SendClassicLeave,
     SendJoin,
     SendSync,
 )
-from consumer_membership.membership.classic.leadership import (
-    ComputeAssignment,
-    DescribeTopics,
-    LeaderEffect,
-    NotifyAssignor,
-)
-from consumer_membership.membership.classic.member import AnyEvent
 from consumer_membership.membership.effects import (
     CommitOffsets,
     DescribeGroup,
@@ -57,6 +53,8 @@ from consumer_membership.membership.events import (
     TopicsLookedUp,
     TopicsNotLookedUp,
 )
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.states import SILENT
 from consumer_membership.runtime.line import Heard, RefusedError, UnansweredError
 from consumer_membership.runtime.log_lines import RoomLog
@@ -89,7 +87,7 @@ from consumer_membership.wire.requests import SESSION_TIMEOUT_KEY
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
 
-Performer: TypeAlias = Callable[[Any], Awaitable[AnyEvent]]
+Performer: TypeAlias = Callable[[Any], Awaitable[GroupEvent]]
 
 #: What a member of either protocol orders of the network, and of its assignor.
 NetworkOrder: TypeAlias = NetworkEffect | ClassicEffect | LeaderEffect
@@ -152,7 +150,7 @@ class MemberRequests:
             }
         )
 
-    async def answer_to(self, order: NetworkOrder) -> AnyEvent:
+    async def answer_to(self, order: NetworkOrder) -> GroupEvent:
         """Perform this order; what came of it. Never raises for what a broker, the network or an assignor does."""
         return await self.performers[type(order)](order)
 

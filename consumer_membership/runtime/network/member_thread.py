@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from consumer_membership.config import ConnectionSettings
-from consumer_membership.membership.choice import GroupEffect
-from consumer_membership.membership.classic.member import AnyEvent
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.guardian.guarded_member import GuardedMember
 from consumer_membership.runtime.guardian.owner import Guardian
@@ -35,7 +34,7 @@ class _Observers:
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
-    def observed(self, event: AnyEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
+    def observed(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         """Show it to all."""
         for observer in self._observers:
             observer.observed(event, effects, view)

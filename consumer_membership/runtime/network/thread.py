@@ -17,17 +17,18 @@ from contextlib import suppress
 from time import monotonic
 
 from consumer_membership.errors import MembershipError
-from consumer_membership.membership.choice import GroupEffect, GroupMember, ProtocolChosen
-from consumer_membership.membership.classic.member import AnyEvent
 from consumer_membership.membership.effects import (
     ApplicationEffect,
     LeaveCompleted,
     LosePartitions,
     ObserverEffect,
     Problem,
+    ProtocolChosen,
     RaiseToApplication,
 )
 from consumer_membership.membership.events import CoordinatorLost, Polled, TimePassed
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.runtime.line import CommittedAsked, CredentialsChanged, Line, MemberFigures, ThreadSettings
 from consumer_membership.runtime.log_lines import RoomLog
@@ -187,7 +188,7 @@ class MemberLoop:
         self._show(
             ended(self._line.view, fault, monotonic()),
             RaiseToApplication(problem=Problem.FATAL, error=fault),
-            LosePartitions(attempt=self._member.core.reconciler.attempt + 1),
+            LosePartitions(attempt=self._member.newest_attempt + 1),
             LeaveCompleted(),
         )
 
@@ -233,7 +234,7 @@ class MemberLoop:
 
     # ---- the core ----
 
-    def _feed(self, event: AnyEvent) -> None:
+    def _feed(self, event: GroupEvent) -> None:
         """Hand one event to the core, perform what it orders, and set the clock for what it waits for."""
         if self._is_over:
             return

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from consumer_membership.membership.classic.exchanges import ComputeAssignment
 from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
-from consumer_membership.membership.classic.leadership import ComputeAssignment
-from consumer_membership.membership.classic.member import ClassicMember
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.effects import CommitOffsets, FetchCommitted
 from tests.exploration import canonical
 from tests.exploration.canonical import STALE, later
 from tests.exploration.moves import RETRY_S
+from tests.support.members import ClassicMember
 
 if TYPE_CHECKING:
     from tests.exploration.classic.process import ClassicProcess
@@ -33,9 +33,9 @@ _REASON = "a rebalance"
 
 
 def canonicalise(process: ClassicProcess) -> None:
-    """Rewrite this process, whose member handled its last event at `member._now`."""
+    """Rewrite this process, whose member handled its last event at `parts.now`."""
     member = process.member
-    now = member._now
+    now = member.parts.now
     _rename_requests(process)
     canonical.canonicalise(process)
     ownership = member.ownership
@@ -46,23 +46,24 @@ def canonicalise(process: ClassicProcess) -> None:
     _place_leader(member, now)
     _place_heartbeats(member.heartbeats, now)
     _place_static(process, now)
-    member._now = 0.0
+    member.parts.now = 0.0
 
 
 def _rename_requests(process: ClassicProcess) -> None:
-    member = process.member
+    member, parts, protocol = process.member, process.member.parts, process.member._protocol
+    leader = protocol.leader
     numbers = {
-        member._exchange: EXCHANGE,
+        protocol._exchange: EXCHANGE,
         member.heartbeats.in_flight: BEAT,
-        member._leave_request: LEAVE,
-        member._topics_request: TOPICS,
+        parts.leave.request: LEAVE,
+        leader._request: TOPICS,
     }
     numbers.pop(None, None)
-    member._exchange = None if member._exchange is None else EXCHANGE
+    protocol._exchange = None if protocol._exchange is None else EXCHANGE
     member.heartbeats.in_flight = None if member.heartbeats.in_flight is None else BEAT
-    member._leave_request = None if member._leave_request is None else LEAVE
-    member._topics_request = None if member._topics_request is None else TOPICS
-    member._last_request_id = TOPICS
+    parts.leave.request = None if parts.leave.request is None else LEAVE
+    leader._request = None if leader._request is None else TOPICS
+    parts._last_request_id = TOPICS
     if process.exchange is not None:
         process.exchange = process.exchange._replace(order=_renamed(process.exchange.order, numbers))
     process.calls = [one._replace(order=_renamed(one.order, numbers)) for one in process.calls]
@@ -83,21 +84,23 @@ def _renamed(one: Any, numbers: Mapping[int | None, int]) -> Any:  # noqa: ANN40
 
 def _place_member(member: ClassicMember, now: float) -> None:
     is_joining = member.state is _S.JOINING
-    member._join_not_before = (later(member._join_not_before, now, RETRY_S) or 0.0) if is_joining else 0.0
-    member.rejoins_because = None if member.rejoins_because is None else _REASON
+    protocol = member._protocol
+    protocol._join_not_before = (later(protocol._join_not_before, now, RETRY_S) or 0.0) if is_joining else 0.0
+    protocol.rejoins_because = None if protocol.rejoins_because is None else _REASON
     if member.state is not _S.RECONCILE:
-        member._gives_up = False
+        protocol._gives_up = False
 
 
 def _place_leader(member: ClassicMember, now: float) -> None:
+    leader = member.leader
     if member.state in _LEADS:
-        member._topics_at = later(member._topics_at, now, REFRESH_S)
-        member._repair_at = later(member._repair_at, now, REPAIR_S)
+        leader._look_at = later(leader._look_at, now, REFRESH_S)
+        leader._repair_at = later(leader._repair_at, now, REPAIR_S)
         return
     # The next generation has its own.
-    member.is_leader, member._protocol_name = False, ""
-    member._members, member._unreadable, member._topics = {}, {}, None
-    member._topics_request = member._topics_at = member._repair_at = None
+    leader.is_leading, member._protocol._assignor = False, ""
+    leader._members, leader._unreadable, leader._topics = {}, {}, None
+    leader._request = leader._look_at = leader._repair_at = None
 
 
 def _place_static(process: ClassicProcess, now: float) -> None:

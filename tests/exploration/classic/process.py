@@ -11,10 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from consumer_membership.errors import AssignmentError
-from consumer_membership.membership.classic.assignor import Topics
-from consumer_membership.membership.classic.assignors.checked import assign_checked
-from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat, SendClassicLeave, SendJoin, SendSync
 from consumer_membership.membership.classic.leadership import (
     AssignmentComputed,
     AssignmentFailed,
@@ -24,6 +20,11 @@ from consumer_membership.membership.classic.leadership import (
     TopicsDescribed,
 )
 from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
+
+from consumer_membership.errors import AssignmentError
+from consumer_membership.membership.classic.assignor import Topics
+from consumer_membership.membership.classic.assignors.checked import assign_checked
+from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat, SendClassicLeave, SendJoin, SendSync
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.effects import (
     ApplicationEffect,

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from consumer_membership.membership.classic.subscription import NO_GENERATION
+
 from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatAnswered,
     ClassicHeartbeatRejected,
@@ -19,7 +21,6 @@ from consumer_membership.membership.classic.exchanges import (
     SyncRejected,
 )
 from consumer_membership.membership.classic.states import HEARTBEATS, ClassicState
-from consumer_membership.membership.classic.subscription import NO_GENERATION
 from consumer_membership.membership.effects import StateChanged
 from consumer_membership.membership.states import MemberState
 from tests.exploration.watch import Watch

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consumer_membership.membership.classic.assignors import BUILT_IN
 from consumer_membership.membership.classic.member import ClassicMember
 from consumer_membership.membership.classic.settings import ClassicSettings
+
+from consumer_membership.membership.classic.assignors import BUILT_IN
 from consumer_membership.types import LeaveOption
 from tests.exploration.classic.cluster import ClassicCluster, cluster_of
 from tests.exploration.classic.process import ClassicProcess

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from consumer_membership.membership.consumer.heartbeat import Heartbeats
+from consumer_membership.membership.consumer.instance import LONGEST_SESSION_S
+from consumer_membership.membership.consumer.protocol import FENCES_BEFORE_NEW_ID
 from consumer_membership.membership.effects import DescribeGroup
 from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatRejected
-from consumer_membership.membership.heartbeat import Heartbeats
-from consumer_membership.membership.instance import LONGEST_SESSION_S
-from consumer_membership.membership.lifecycle import FENCES_BEFORE_NEW_ID
-from consumer_membership.membership.member import Member
-from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.states import SILENT
 from consumer_membership.types import Subscription
 from tests.exploration import canonical
 from tests.exploration.canonical import STALE, later, ranks
 from tests.exploration.moves import RETRY_S
+from tests.support.members import Member
 
 if TYPE_CHECKING:
     from tests.exploration.consumer.process import ConsumerProcess
@@ -27,9 +27,9 @@ LEAVE = 2
 
 
 def canonicalise(process: ConsumerProcess) -> None:
-    """Rewrite this process, whose member handled its last event at `member._now`."""
+    """Rewrite this process, whose member handled its last event at `parts.now`."""
     member = process.member
-    now = member._now
+    now = member.parts.now
     _rename_requests(process)
     _rename_statements(member)
     canonical.canonicalise(process)
@@ -40,7 +40,7 @@ def canonicalise(process: ConsumerProcess) -> None:
         # What only the holder of an instance id asks for.
         member.heartbeats.broker_interval_s = member.heartbeats.confirmed_at = None
         member.instance._is_newest = process.watch.is_newest = False
-    member._now = 0.0
+    member.parts.now = 0.0
 
 
 # ---- numbers ----
@@ -49,13 +49,14 @@ def canonicalise(process: ConsumerProcess) -> None:
 def _rename_requests(process: ConsumerProcess) -> None:
     member = process.member
     heartbeats = member.heartbeats
-    names = {member._leave_request: LEAVE, heartbeats.in_flight: AWAITED}
+    names = {member.parts.leave.request: LEAVE, heartbeats.in_flight: AWAITED}
     names.pop(None, None)
     process.beats = [one._replace(number=names.get(one.number, STALE)) for one in process.beats]
     process.late = [_restale(event) for event in process.late]
     heartbeats.in_flight = None if heartbeats.in_flight is None else AWAITED
-    member._leave_request = None if member._leave_request is None else LEAVE
-    heartbeats._last_request_id = LEAVE
+    leave = member.parts.leave
+    leave.request = None if leave.request is None else LEAVE
+    member.parts._last_request_id = LEAVE
     instance = member.instance
     process.calls = [
         one._replace(
@@ -66,7 +67,6 @@ def _rename_requests(process: ConsumerProcess) -> None:
         for one in process.calls
     ]
     instance._awaited = None if instance._awaited is None else AWAITED
-    instance._last_request_id = AWAITED
 
 
 def _restale(event: object) -> object:
@@ -77,9 +77,10 @@ def _restale(event: object) -> object:
 
 def _rename_statements(member: Member) -> None:
     sent = member.heartbeats._sent
-    place = ranks((member.ownership.statement, member._acknowledged, sent.statement))
+    protocol = member._protocol
+    place = ranks((member.ownership.statement, protocol._acknowledged, sent.statement))
     member.ownership.statement = place[member.ownership.statement]
-    member._acknowledged = place[member._acknowledged]
+    protocol._acknowledged = place[protocol._acknowledged]
     if sent.statement is not None:
         member.heartbeats._sent = replace(sent, statement=place[sent.statement])
 
@@ -91,8 +92,9 @@ def _place_member(member: Member, now: float) -> None:
     confirmed_at = member.heartbeats.confirmed_at
     recent = confirmed_at is not None and now - confirmed_at < member.heartbeats.interval_s
     member.heartbeats.confirmed_at = 0.0 if recent else None
-    if member.state is not MemberState.UNSUBSCRIBING:
-        member._given_up = Subscription()
+    if member.state in SILENT:
+        # A join states what is subscribed then.
+        member._protocol._stated, member._protocol._has_news = Subscription(), False
     member._fences.failures = min(member._fences.failures, FENCES_BEFORE_NEW_ID)
 
 
@@ -102,17 +104,17 @@ def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
     heartbeats._beats_since_stir = 0
     heartbeats._round_trips.clear()
     heartbeats.joined_at = None
-    heartbeats.holds_partitions = False
     heartbeats._backoff.failures = 0
 
 
 def _place_instance(member: Member, now: float) -> None:
     instance = member.instance
     instance._notes = []
-    instance._away_since = None
-    instance._choose_at = later(instance._choose_at, now, RETRY_S) or 0.0
-    if instance.waits_since is not None:
-        is_over = now - instance.waits_since > LONGEST_SESSION_S
-        instance.waits_since = LONG_AGO if is_over else 0.0
-    instance._own_releases = min(instance._own_releases, 2)
+    instance.session._away_since = None
+    attempt = instance._attempt
+    attempt.look_at = later(attempt.look_at, now, RETRY_S) or 0.0
+    if attempt.waits_since is not None:
+        is_over = now - attempt.waits_since > LONGEST_SESSION_S
+        attempt.waits_since = LONG_AGO if is_over else 0.0
+    attempt.own_releases = min(attempt.own_releases, 2)
     instance._backoff.failures = 0

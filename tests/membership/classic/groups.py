@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from consumer_membership.membership.classic.assignor import Topics
+from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription, Topics
 from consumer_membership.membership.classic.assignors import BUILT_IN, claim_reader
 from consumer_membership.membership.classic.assignors.racks import Racks
-from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
 from consumer_membership.membership.classic.validation import Validated, validate_subscriptions
 from consumer_membership.types import TopicPartition
 

@@ -8,11 +8,8 @@ from typing import get_args
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic import leadership as le
-from consumer_membership.membership.classic.assignor import Topics
-from consumer_membership.membership.classic.portrait import view_of
+from consumer_membership.membership.classic.assignor import MemberSubscription, Topics
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.types import BrokerError, LeaveOption, OffsetAndMetadata, Subscription, TopicPartition
 from tests.membership.classic.scene import (
     _STEPS,
@@ -35,7 +32,7 @@ V = ex.ClassicVerdict
 NOWHERE = TopicPartition("nowhere", 7)
 FENCED = BrokerError(code=82, name="FENCED_INSTANCE_ID")
 #: What a classic member takes in; the other protocol's events come after them.
-EVENTS: tuple[type, ...] = (*get_args(ev.Event), *get_args(ex.ClassicEvent)[:-1], *get_args(le.LeaderEvent))
+EVENTS: tuple[type, ...] = (*get_args(ev.Event), *get_args(ex.ClassicEvent)[:-1], *get_args(ex.LeaderEvent))
 ME = {"m": MemberSubscription(topics=frozenset({"a"}))}
 
 #: A scene for each state; a leader where there is one.
@@ -63,8 +60,8 @@ def scene_in(state: ClassicState) -> ClassicScene:
 
 def _numbers(scene: ClassicScene) -> dict[str, int]:
     """The numbers of the latest requests; 1 where there was none."""
-    kinds = {"join": ex.SendJoin, "sync": ex.SendSync, "beat": ex.SendClassicHeartbeat, "topics": le.DescribeTopics}
-    kinds |= {"told": le.NotifyAssignor}
+    kinds = {"join": ex.SendJoin, "sync": ex.SendSync, "beat": ex.SendClassicHeartbeat, "topics": ex.DescribeTopics}
+    kinds |= {"told": ex.NotifyAssignor}
     sent = {name: [one.request_id for one in scene.all(kind)] for name, kind in kinds.items()}  # type: ignore[attr-defined]  # all have one
     return {name: ids[-1] if ids else 1 for name, ids in sent.items()}
 
@@ -72,13 +69,13 @@ def _numbers(scene: ClassicScene) -> dict[str, int]:
 def _step_done(scene: ClassicScene) -> ev.StepFinished:
     steps = [effect for effect in scene.effects if type(effect) in _STEPS]
     kind = _STEPS[type(steps[-1])] if steps else ev.Step.PAUSE  # type: ignore[index]  # filtered above
-    return ev.StepFinished(attempt=scene.member.reconciler.attempt, step=kind)
+    return ev.StepFinished(attempt=scene.parts.reconciler.attempt, step=kind)
 
 
 def plausible(scene: ClassicScene) -> dict[type, object]:
     """What a healthy application, network or clock would say in this scene."""
-    number, attempt, member_id = _numbers(scene), scene.member.reconciler.attempt, scene.member.member_id or "m"
-    generation = scene.member.generation
+    number, attempt, member_id = _numbers(scene), scene.parts.reconciler.attempt, scene.protocol.member_id or "m"
+    generation = scene.protocol.generation
     committed = ev.CommitAnswered(commit_id=1, verdict=ev.CommitVerdict.FINAL, errors={A0: None})
     events = [
         ev.Subscribed(subscription=Subscription(topics=frozenset({"a", "b"}))),
@@ -116,18 +113,18 @@ def plausible(scene: ClassicScene) -> dict[type, object]:
         ex.ExchangeFailed(request_id=number["beat"], reason="disconnected"),
         ex.ClassicLeft(request_id=1),
         ex.ClassicCommitAnswered(answer=committed),
-        le.TopicsDescribed(request_id=number["topics"], topics=Topics(partitions={"a": 2})),
-        le.TopicsNotDescribed(request_id=number["topics"], error=UNKNOWN),
-        le.AssignmentComputed(generation=generation, assignments={member_id: frozenset({A0})}),
-        le.AssignmentFailed(generation=generation, error=UNKNOWN),
-        le.AssignorNotified(request_id=number["told"]),
+        ex.TopicsDescribed(request_id=number["topics"], topics=Topics(partitions={"a": 2})),
+        ex.TopicsNotDescribed(request_id=number["topics"], error=UNKNOWN),
+        ex.AssignmentComputed(generation=generation, assignments={member_id: frozenset({A0})}),
+        ex.AssignmentFailed(generation=generation, error=UNKNOWN),
+        ex.AssignorNotified(request_id=number["told"]),
     ]
     return {type(event): event for event in events}
 
 
 def hostile(scene: ClassicScene) -> list[object]:
     """What no correct broker and no correct application would say in this scene."""
-    number, attempt, generation = _numbers(scene), scene.member.reconciler.attempt, scene.member.generation
+    number, attempt, generation = _numbers(scene), scene.parts.reconciler.attempt, scene.protocol.generation
     events: list[object] = [
         ev.Subscribed(subscription=Subscription()),
         ev.Subscribed(subscription=to_a_member(pattern="")),
@@ -186,13 +183,13 @@ def hostile(scene: ClassicScene) -> list[object]:
         ),
         *(ev.StartOffsetsFetched(attempt=attempt, offsets=offsets) for offsets in ({}, {NOWHERE: 1}, {A0: -1})),
         *(ev.StartOffsetsFailed(attempt=attempt, error=UNKNOWN, retriable=r, rediscover=True) for r in (True, False)),
-        le.TopicsDescribed(request_id=-1, topics=Topics(partitions={})),
-        le.TopicsDescribed(request_id=number["topics"], topics=Topics(partitions={})),
+        ex.TopicsDescribed(request_id=-1, topics=Topics(partitions={})),
+        ex.TopicsDescribed(request_id=number["topics"], topics=Topics(partitions={})),
         *(
-            le.AssignmentComputed(generation=g, assignments={"stranger": frozenset({NOWHERE})})
+            ex.AssignmentComputed(generation=g, assignments={"stranger": frozenset({NOWHERE})})
             for g in (-1, generation)
         ),
-        *(le.AssignmentFailed(generation=g, error=UNKNOWN) for g in (-1, 10**6, generation)),
+        *(ex.AssignmentFailed(generation=g, error=UNKNOWN) for g in (-1, 10**6, generation)),
     ]
     return events
 
@@ -203,7 +200,7 @@ def check_laws(scene: ClassicScene) -> None:
     if silent:
         sent = scene.new(ex.SendClassicHeartbeat) + scene.new(ex.SendJoin) + scene.new(ex.SendSync)
         assert sent == [], scene.last
-    outsiders_show_nothing(view_of(scene.member))
+    outsiders_show_nothing(scene.member.view())
     assert len(scene.new(ex.SendJoin)) + len(scene.new(ex.SendSync)) <= 1, scene.last
     assert all(beat.generation >= 0 for beat in scene.new(ex.SendClassicHeartbeat))
     for join in scene.new(ex.SendJoin):

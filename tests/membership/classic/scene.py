@@ -8,18 +8,19 @@ from typing import TypeVar
 
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
+from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic import leadership as le
-from consumer_membership.membership.classic.assignor import Assigned, RebalanceProtocol, Topics
-from consumer_membership.membership.classic.lifecycle import AnyEffect
-from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
-from consumer_membership.membership.classic.settings import ClassicSettings
+from consumer_membership.membership.classic.assignor import Assigned, MemberSubscription, RebalanceProtocol, Topics
+from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.classic.subscription import MemberSubscription
-from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.parts import Parts
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
+from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.types import (
     BrokerAddress,
     BrokerError,
+    GroupProtocol,
     LeaveOption,
     OffsetAndMetadata,
     TopicPartition,
@@ -67,20 +68,34 @@ class ClassicScene:
 
     def __init__(self, *assignors: Plan, classic: Mapping[str, object] | None = None, **settings: object) -> None:
         values: dict[str, object] = {"group_id": "g", "max_poll_interval_s": MAX_POLL_S} | settings
-        self.member = ClassicMember(
+        classic_settings = ClassicSettings(assignors=assignors or (Plan(),), **(classic or {}))  # type: ignore[arg-type]
+        self.member = GroupMember(
             MemberSettings(**values),  # type: ignore[arg-type]  # a test's own words
-            ClassicSettings(assignors=assignors or (Plan(),), **(classic or {})),  # type: ignore[arg-type]
+            ProtocolSettings(classic=classic_settings, protocols=(GroupProtocol.CLASSIC,)),
+            new_member_id=lambda: "unused",
             jitter=lambda: 0.5,
         )
         self.now = 100.0
-        self.effects: list[AnyEffect] = []
-        self.last: tuple[AnyEffect, ...] = ()
+        self.effects: list[GroupEffect] = []
+        self.last: tuple[GroupEffect, ...] = ()
 
     # ---- looking ----
 
     @property
+    def parts(self) -> Parts:
+        """The parts that members of both protocols have."""
+        return self.member.parts
+
+    @property
+    def protocol(self) -> ClassicProtocol:
+        """The classic protocol's part."""
+        protocol = self.member._protocol
+        assert isinstance(protocol, ClassicProtocol)
+        return protocol
+
+    @property
     def state(self) -> ClassicState:
-        return self.member.state
+        return self.protocol.state
 
     def all(self, kind: type[EffectT]) -> list[EffectT]:
         return [effect for effect in self.effects if isinstance(effect, kind)]
@@ -102,12 +117,14 @@ class ClassicScene:
 
     @property
     def owned(self) -> set[TopicPartition]:
-        return set(self.member.ownership.named_owned)
+        return set(self.parts.ownership.named_owned)
 
     # ---- the clock, the application ----
 
-    def feed(self, event: AnyEvent) -> ClassicScene:
-        self.last = self.member.handle(event, self.now)
+    def feed(self, event: GroupEvent) -> ClassicScene:
+        ordered = self.member.handle(event, self.now)
+        # Which protocol is spoken is `test_choice`'s.
+        self.last = tuple(effect for effect in ordered if not isinstance(effect, ef.ProtocolChosen))
         self.effects += self.last
         return self
 
@@ -158,7 +175,7 @@ class ClassicScene:
         leader: str = "leader",
     ) -> ClassicScene:
         """The JoinGroup is answered: the generation has gathered."""
-        mine = self.member.member_id or "m"
+        mine = self.protocol.member_id or "m"
         return self.feed(
             ex.JoinAnswered(
                 request_id=self.join.request_id,
@@ -205,18 +222,18 @@ class ClassicScene:
 
     def described(self, **partitions: int) -> ClassicScene:
         """Metadata answers: the topics have so many partitions."""
-        request_id = self.all(le.DescribeTopics)[-1].request_id
-        return self.feed(le.TopicsDescribed(request_id=request_id, topics=Topics(partitions=partitions)))
+        request_id = self.all(ex.DescribeTopics)[-1].request_id
+        return self.feed(ex.TopicsDescribed(request_id=request_id, topics=Topics(partitions=partitions)))
 
     def listed(self, *topics: str) -> ClassicScene:
         """Metadata answers the latest question after all topics: there are these."""
-        request_id = next(asked.request_id for asked in reversed(self.all(le.DescribeTopics)) if asked.topics is None)
-        return self.feed(le.TopicsDescribed(request_id=request_id, topics=Topics(partitions=dict.fromkeys(topics, 1))))
+        request_id = next(asked.request_id for asked in reversed(self.all(ex.DescribeTopics)) if asked.topics is None)
+        return self.feed(ex.TopicsDescribed(request_id=request_id, topics=Topics(partitions=dict.fromkeys(topics, 1))))
 
     def computed(self, **shares: Iterable[TopicPartition]) -> ClassicScene:
         """The assignor gives this."""
         assignments = {member_id: frozenset(share) for member_id, share in shares.items()}
-        return self.feed(le.AssignmentComputed(generation=self.member.generation, assignments=assignments))
+        return self.feed(ex.AssignmentComputed(generation=self.protocol.generation, assignments=assignments))
 
 
 def joining(*assignors: Plan, **settings: object) -> ClassicScene:

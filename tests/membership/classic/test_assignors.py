@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol, Topics
+from consumer_membership.membership.classic.assignor import Assignor, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors import BUILT_IN, claim_reader
 from consumer_membership.membership.classic.assignors.sticky import decode, encode
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.classic.validation import told
 from consumer_membership.types import TopicPartition
 from tests.membership.classic.groups import GOLDEN, Subscriptions, member, partitions, sizes

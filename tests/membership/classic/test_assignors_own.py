@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_membership.errors import AssignmentError
-from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol, Topics
+from consumer_membership.membership.classic.assignor import Assignor, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors import BUILT_IN
 from consumer_membership.membership.classic.assignors.checked import assign_checked
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.types import TopicPartition
 from tests.membership.classic.groups import golden, member, partitions
 

@@ -11,9 +11,8 @@ from typing import TypeVar
 import pytest
 from hypothesis import assume, given, settings, strategies
 
-from consumer_membership.membership.classic.assignor import Topics
+from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription, Topics
 from consumer_membership.membership.classic.assignors import BUILT_IN
-from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
 from consumer_membership.membership.classic.validation import check_complete, check_cooperative
 from consumer_membership.types import TopicPartition
 from tests.membership.classic.groups import (

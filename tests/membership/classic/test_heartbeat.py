@@ -7,7 +7,7 @@ import pytest
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.heartbeat import FIRST_S, ClassicHeartbeats
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.heartbeat import QUICK_BEATS, QUICK_S, REMEMBERED_ROUND_TRIPS
+from consumer_membership.membership.consumer.heartbeat import QUICK_BEATS, QUICK_S, REMEMBERED_ROUND_TRIPS
 from consumer_membership.types import BrokerError
 from tests.membership.classic.scene import A0, EAGER, ClassicScene, joining, stable
 
@@ -119,7 +119,7 @@ def test_member_lives_long() -> None:
     """Five thousand quiet heartbeats do not exhaust the growth of the cadence."""
     scene = calm()
     for number in range(5000):
-        scene.member.heartbeats.sending(number, scene.now)
-        scene.member.heartbeats.confirmed(scene.now)
-    assert isinstance(scene.member.heartbeats, ClassicHeartbeats)
-    assert scene.member.heartbeats.spacing_s(is_attentive=True) == INTERVAL_S
+        scene.protocol.heartbeats.sending(number, scene.now)
+        scene.protocol.heartbeats.confirmed(scene.now)
+    assert isinstance(scene.protocol.heartbeats, ClassicHeartbeats)
+    assert scene.protocol.heartbeats.spacing_s(is_attentive=True) == INTERVAL_S

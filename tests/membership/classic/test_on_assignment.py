@@ -11,12 +11,15 @@ from consumer_membership.errors import AssignmentError
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic import leadership as le
-from consumer_membership.membership.classic.assignor import Assigned, AssignmentObserver, Assignor, Topics
+from consumer_membership.membership.classic.assignor import (
+    Assigned,
+    AssignmentObserver,
+    Assignor,
+    MemberSubscription,
+    Topics,
+)
 from consumer_membership.membership.classic.assignors.checked import assign_checked
-from consumer_membership.membership.classic.portrait import view_of
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.membership.classic.groups import member, partitions
 from tests.membership.classic.scene import A0, A1, ClassicScene, Plan, joining
@@ -55,7 +58,7 @@ def synced(*assignors: Plan, user_data: bytes | None = b"yours") -> ClassicScene
 
 def notified(scene: ClassicScene) -> ClassicScene:
     """The assignor has heard of it."""
-    return scene.feed(le.AssignorNotified(request_id=scene.all(le.NotifyAssignor)[-1].request_id))
+    return scene.feed(ex.AssignorNotified(request_id=scene.all(ex.NotifyAssignor)[-1].request_id))
 
 
 # ---- what assign gives ----------------------------------------------------------------------------------------------
@@ -97,7 +100,7 @@ def test_leader_hands_them_in() -> None:
     """Beside the shares, for members of the group only."""
     me = {"m": MemberSubscription(topics=frozenset({"a"}))}
     scene = joining().gather(1, leads=True, members=me).described(a=1)
-    computed = le.AssignmentComputed(
+    computed = ex.AssignmentComputed(
         generation=1, assignments={"m": frozenset({A0})}, user_data={"m": b"mine", "x": b"nobody's"}
     )
     assert scene.feed(computed).sync.user_data == {"m": b"mine"}
@@ -109,23 +112,23 @@ def test_leader_hands_them_in() -> None:
 def test_assignor_hears_before_anything_is_assigned() -> None:
     """The share, the leader's bytes, the generation; the view says what is waited for."""
     scene = synced()
-    (notice,) = scene.new(le.NotifyAssignor)
+    (notice,) = scene.new(ex.NotifyAssignor)
     assert (notice.assignor, notice.generation) == ("plan", 4)
     assert notice.assignment == Assigned(partitions=frozenset({A0}), user_data=b"yours")
     assert (scene.state, scene.kinds) == (S.SYNCING, ["NotifyAssignor"])
-    assert view_of(scene.member).waits_for == "this member's assignor, which hears of the assignment"
+    assert scene.member.view().waits_for == "this member's assignor, which hears of the assignment"
     assert (notified(scene).settle().state, scene.owned) == (S.STABLE, {A0})
 
 
 def test_assignor_without_the_method_is_not_waited_for() -> None:
     """Nothing changes for it."""
     scene = synced(Plan())
-    assert (scene.all(le.NotifyAssignor), scene.settle().state) == ([], S.STABLE)
+    assert (scene.all(ex.NotifyAssignor), scene.settle().state) == ([], S.STABLE)
 
 
 def test_only_the_chosen_assignor_hears() -> None:
     """The group agreed on the other one."""
-    assert synced(Plan(), Told(name="other")).all(le.NotifyAssignor) == []
+    assert synced(Plan(), Told(name="other")).all(ex.NotifyAssignor) == []
 
 
 def test_heartbeats_go_on_meanwhile() -> None:
@@ -141,7 +144,7 @@ def test_leader_computes_nothing_while_its_assignor_hears() -> None:
     scene.described(a=1).computed(m=[A0]).share(A0)
     for _ in range(3):
         scene.after(1.0)
-    assert (len(scene.all(le.DescribeTopics)), len(scene.all(le.ComputeAssignment))) == (1, 1)
+    assert (len(scene.all(ex.DescribeTopics)), len(scene.all(ex.ComputeAssignment))) == (1, 1)
     assert notified(scene).settle().state is S.STABLE
 
 
@@ -149,10 +152,10 @@ def test_rebalance_overtakes_the_assignment() -> None:
     """It is not taken over, and a late answer changes nothing."""
     scene = synced().rebalance()
     assert scene.state is S.JOINING
-    late = scene.all(le.NotifyAssignor)[-1].request_id
+    late = scene.all(ex.NotifyAssignor)[-1].request_id
     request_id = scene.gather(5).sync.request_id
     scene.feed(ex.SyncAnswered(request_id=request_id, assignment=frozenset({A1})))
-    scene.feed(le.AssignorNotified(request_id=late))
+    scene.feed(ex.AssignorNotified(request_id=late))
     assert (scene.state, scene.owned) == (S.SYNCING, set())
     assert (notified(scene).settle().state, scene.owned) == (S.STABLE, {A1})
 
@@ -166,7 +169,7 @@ def test_subscription_that_changed_meanwhile_is_joined_with() -> None:
 
 def test_assignor_that_fails_ends_its_member() -> None:
     """As one whose assign fails: it leaves, so that others have its share, and the application is told."""
-    scene = synced().feed(le.AssignmentFailed(generation=4, error=BROKEN))
+    scene = synced().feed(ex.AssignmentFailed(generation=4, error=BROKEN))
     assert (scene.state, scene.kinds) == (S.FATAL, ["SendClassicLeave", "RaiseToApplication"])
     assert scene.new(ef.RaiseToApplication)[0].error == BROKEN
 

@@ -6,10 +6,8 @@ import pytest
 
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic import leadership as le
-from consumer_membership.membership.classic.portrait import view_of
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, TopicPartition
 from tests.membership.classic.scene import A0, EAGER, REFRESH_S, ClassicScene, Plan
 
@@ -21,7 +19,7 @@ TIMED_OUT = BrokerError(code=7, name="REQUEST_TIMED_OUT")
 
 def lists(scene: ClassicScene) -> int:
     """How often the member has asked for the list of all topics."""
-    return len([asked for asked in scene.all(le.DescribeTopics) if asked.topics is None])
+    return len([asked for asked in scene.all(ex.DescribeTopics) if asked.topics is None])
 
 
 def said(scene: ClassicScene) -> tuple[frozenset[str], frozenset[TopicPartition]]:
@@ -49,7 +47,7 @@ def test_member_with_a_pattern_asks_for_all_topics_before_it_joins() -> None:
     """C13: no JoinGroup before the list is there; the view says what is waited for."""
     scene = joining_by("^a")
     assert (scene.kinds, lists(scene), scene.all(ex.SendJoin)) == ([], 1, [])
-    assert view_of(scene.member).waits_for == "the list of topics, to see which ones match the pattern"
+    assert scene.member.view().waits_for == "the list of topics, to see which ones match the pattern"
     scene.listed("a", "ab", "ba")
     assert (said(scene)[0], lists(scene)) == ({"a", "ab"}, 1)
 
@@ -106,15 +104,15 @@ def test_leader_watches_what_matches() -> None:
     """The leader's own topics are the effective ones."""
     scene = joining_by("^a").listed("a", "ab")
     scene.gather(1, leads=True, members={"n": MemberSubscription(topics=frozenset({"b"}))})
-    assert [asked.topics for asked in scene.new(le.DescribeTopics)] == [{"a", "ab", "b"}]
+    assert [asked.topics for asked in scene.new(ex.DescribeTopics)] == [{"a", "ab", "b"}]
 
 
 def test_list_that_cannot_be_had_is_asked_for_again() -> None:
     """After a backoff; `last_error` says why; what was known stays."""
     scene = joining_by("^a")
     for _ in range(3):
-        request_id = scene.all(le.DescribeTopics)[-1].request_id
-        scene.feed(le.TopicsNotDescribed(request_id=request_id, error=TIMED_OUT))
+        request_id = scene.all(ex.DescribeTopics)[-1].request_id
+        scene.feed(ex.TopicsNotDescribed(request_id=request_id, error=TIMED_OUT))
         asked = lists(scene)
         assert (scene.member.last_error, scene.state, scene.kinds) == (TIMED_OUT, S.JOINING, [])
         assert lists(scene.after(1.2)) == asked + 1
@@ -124,9 +122,9 @@ def test_list_that_cannot_be_had_is_asked_for_again() -> None:
 def test_late_list_for_a_former_pattern_is_dropped() -> None:
     """Another pattern asks anew."""
     scene = joining_by("^a").subscribe(pattern="^b")
-    former = scene.all(le.DescribeTopics)[0]
+    former = scene.all(ex.DescribeTopics)[0]
     assert lists(scene) == 2
-    scene.feed(le.TopicsDescribed(request_id=former.request_id, topics=le.Topics(partitions={"b": 1})))
+    scene.feed(ex.TopicsDescribed(request_id=former.request_id, topics=ex.Topics(partitions={"b": 1})))
     assert scene.all(ex.SendJoin) == []
     assert said(scene.listed("b", "a"))[0] == {"b"}
 
@@ -137,7 +135,7 @@ def test_other_pattern_gives_nothing_up_before_its_matches_are_known() -> None:
     assert (scene.state, scene.owned, scene.kinds) == (S.STABLE, {A0}, ["DescribeTopics"])
     scene.rebalance()
     assert (scene.state, scene.owned) == (S.PREPARING, {A0})
-    assert view_of(scene.member).waits_for == "the list of topics, to see which ones match the pattern"
+    assert scene.member.view().waits_for == "the list of topics, to see which ones match the pattern"
     scene.listed("a", "ab")
     assert (scene.state, said(scene), scene.all(ef.PausePartitions)) == (S.JOINING, ({"a"}, {A0}), [])
 

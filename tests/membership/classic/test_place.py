@@ -7,9 +7,8 @@ import pytest
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.place import MAKES_ROOM
-from consumer_membership.membership.classic.portrait import view_of
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.instance import GRACE_S
+from consumer_membership.membership.protocol import GRACE_S
 from consumer_membership.types import BrokerError
 from tests.membership.classic.scene import A0, UNKNOWN, ClassicScene, joining, stable
 
@@ -48,7 +47,7 @@ def test_static_member_has_its_ghost_removed_and_joins() -> None:
     (leave,) = scene.new(ex.SendClassicLeave)
     assert (leave.member_id, leave.instance_id, leave.reason) == ("", "i", MAKES_ROOM)
     assert (scene.state, scene.new(ex.SendJoin), scene.after(3.0).kinds) == (S.JOINING, [], [])
-    assert "to be given up" in (view_of(scene.member).waits_for or "")
+    assert "to be given up" in (scene.member.view().waits_for or "")
     answered(scene)
     assert [(join.member_id, join.instance_id) for join in scene.new(ex.SendJoin)] == [("", "i")]
     assert len(scene.new(ef.Warned)) == 1
@@ -90,7 +89,7 @@ def test_refused_removal_makes_the_member_wait_for_the_ghost_s_session() -> None
     """Again and again, a session and some grace at most, and the view says until when."""
     scene = answered(crowded(), DENIED)
     since = scene.now
-    view = view_of(scene.member)
+    view = scene.member.view()
     assert (view.waits_since, view.waits_until) == (since, since + 10.0 + GRACE_S)
     assert "former session of group.instance.id 'i'" in (view.waits_for or "")
     assert "GROUP_AUTHORIZATION_FAILED" in scene.new(ef.Warned)[0].words
@@ -106,7 +105,7 @@ def test_refused_removal_makes_the_member_wait_for_the_ghost_s_session() -> None
 def test_member_that_waited_is_let_in_when_the_session_is_over() -> None:
     """Nothing is waited for any more."""
     scene = answered(crowded(), DENIED).after(1.0).gather(3).share(A0).settle()
-    assert (scene.state, view_of(scene.member).waits_until) == (S.STABLE, None)
+    assert (scene.state, scene.member.view().waits_until) == (S.STABLE, None)
 
 
 def test_dynamic_member_has_no_place() -> None:

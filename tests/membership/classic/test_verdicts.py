@@ -10,9 +10,8 @@ import pytest
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic import leadership as le
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.types import BrokerError, LeaveOption, Subscription, TopicPartition
 from tests.membership.classic.scene import (
     A0,
@@ -92,7 +91,7 @@ def test_full_group_is_the_end_at_once() -> None:
 def test_ownership_keeps_the_generation_of_its_share() -> None:
     """KIP-792: a JoinGroup without a SyncGroup makes nothing newer; else an old claim would beat or void a good one."""
     scene = stable(A0).rebalance().gather(2).sync_rejected(V.REJOIN_NOW, REBALANCING)
-    assert (scene.member.generation, said(scene)) == (2, ("m", {A0}, 1))
+    assert (scene.protocol.generation, said(scene)) == (2, ("m", {A0}, 1))
     scene.gather(3).share(A0).settle()
     assert said(scene.rebalance()) == ("m", {A0}, 3)
 
@@ -139,7 +138,7 @@ def test_heartbeat_that_is_refused_for_a_while_moves_nothing(name: str, verdict:
     state, joins = scene.state, len(scene.all(ex.SendJoin))
     scene.beat_rejected(verdict, LOADING)
     assert (scene.state, len(scene.all(ex.SendJoin)), scene.member.last_error) == (state, joins, LOADING)
-    assert scene.member.coordinator.is_known is (verdict is not V.REDISCOVER)
+    assert scene.parts.coordinator.is_known is (verdict is not V.REDISCOVER)
 
 
 @pytest.mark.parametrize("name", ["preparing", "syncing", "unsubscribing"])
@@ -165,7 +164,7 @@ def test_unknown_member_is_out_in_every_state(name: str) -> None:
     if scene.state is S.FENCED or scene.new(ef.LosePartitions):
         scene.finish()
     expected = S.UNSUBSCRIBED if name == "unsubscribing" else S.JOINING
-    assert (scene.state, scene.member.member_id, scene.member.generation) == (expected, "", -1)
+    assert (scene.state, scene.protocol.member_id, scene.protocol.generation) == (expected, "", -1)
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -272,7 +271,7 @@ def test_missed_poll_in_every_state(name: str, instance_id: str | None) -> None:
 def test_late_answers_find_a_stale_member_unmoved() -> None:
     """The JoinGroup that was out is answered after the poll was missed."""
     scene = stable(A0).rebalance().after(MAX_POLL_S).gather(2)
-    assert (scene.state, scene.member.generation) == (S.STALE, -1)
+    assert (scene.state, scene.protocol.generation) == (S.STALE, -1)
 
 
 def test_second_leave_changes_nothing() -> None:
@@ -296,17 +295,17 @@ def test_leader_whose_topic_disappears_makes_the_group_rebalance() -> None:
 def test_leader_that_cannot_see_the_topics_asks_again() -> None:
     """Metadata failed: the group waits, the view says why."""
     scene = joining().gather(1, leads=True, members=ME)
-    asked = scene.all(le.DescribeTopics)[-1].request_id
-    scene.feed(le.TopicsNotDescribed(request_id=asked, error=LOADING))
-    assert (scene.state, scene.member.last_error, scene.new(le.DescribeTopics)) == (S.SYNCING, LOADING, [])
-    assert len(scene.after(0.2).new(le.DescribeTopics)) == 1
+    asked = scene.all(ex.DescribeTopics)[-1].request_id
+    scene.feed(ex.TopicsNotDescribed(request_id=asked, error=LOADING))
+    assert (scene.state, scene.member.last_error, scene.new(ex.DescribeTopics)) == (S.SYNCING, LOADING, [])
+    assert len(scene.after(0.2).new(ex.DescribeTopics)) == 1
 
 
 @pytest.mark.parametrize("instance_id", [None, "i"])
 def test_leader_whose_assignor_raises_leaves_a_static_one_too(instance_id: str | None) -> None:
     """It is FATAL, so that another one must lead: the others wait for its SyncGroup."""
     scene = joining(instance_id=instance_id).gather(1, leads=True, members=ME).described(a=1)
-    scene.feed(le.AssignmentFailed(generation=1, error=BROKEN))
+    scene.feed(ex.AssignmentFailed(generation=1, error=BROKEN))
     assert (scene.state, scene.kinds) == (S.FATAL, ["SendClassicLeave", "RaiseToApplication"])
 
 

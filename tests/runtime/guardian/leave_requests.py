@@ -11,8 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import ConnectionSettings, SaslSettings, TlsSettings
 from consumer_membership.membership.events import TimePassed
-from consumer_membership.membership.member import Member
-from consumer_membership.membership.portrait import view_of
+from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
@@ -22,6 +21,7 @@ from consumer_membership.runtime.guardian.leaving import Outcome, leave
 from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.types import BrokerAddress, GroupProtocol
+from tests.support.protocols import CONSUMER_ONLY
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker
 
 
@@ -54,7 +54,7 @@ def view(
 ) -> MembershipView:
     """A member's picture."""
     settings = MemberSettings(group_id=group_id, instance_id=instance_id)
-    fresh = view_of(Member(settings, new_member_id=lambda: member_id, jitter=lambda: 0.5))
+    fresh = GroupMember(settings, CONSUMER_ONLY, new_member_id=lambda: member_id, jitter=lambda: 0.5).view()
     place = None if coordinator is None else BrokerAddress(node_id=1, host=coordinator[0], port=coordinator[1])
     return replace(fresh, state=state, coordinator=place, member_epoch=epoch, member_id=member_id, protocol=protocol)
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixed
 
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,
     ClassicHeartbeatAnswered,
@@ -25,7 +26,6 @@ from consumer_membership.membership.classic.exchanges import (
     SyncAnswered,
     SyncRejected,
 )
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.effects import CommitOffsets
 from consumer_membership.runtime.network import cluster as network
 from consumer_membership.runtime.network.exchanges import exchange

@@ -12,11 +12,11 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Confluent
 from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixed
 
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatAnswered,
     ClassicVerdict,
 )
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, TopicPartition
 from tests.runtime.clients import PATIENCE_S, settings, with_client

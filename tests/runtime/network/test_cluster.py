@@ -14,9 +14,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v13 import response as metadata_v13
 
 from consumer_membership.errors import TransportError
-from consumer_membership.membership.events import (
-    HeartbeatFailed,
-)
+from consumer_membership.membership.events import HeartbeatFailed
 from consumer_membership.runtime.network import cluster as network
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.exchanges import exchange

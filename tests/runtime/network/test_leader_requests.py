@@ -7,15 +7,11 @@ import threading
 from collections.abc import Coroutine
 from typing import TypeVar
 
-from consumer_membership.membership.choice import GroupMember, ProtocolSettings
+from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic.assignor import Assigned
-from consumer_membership.membership.classic.leadership import (
-    AssignmentFailed,
-    AssignorNotified,
-    NotifyAssignor,
-)
-from consumer_membership.membership.classic.settings import ClassicSettings
-from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.classic.exchanges import AssignmentFailed, AssignorNotified, NotifyAssignor
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.leader_requests import LeaderRequests
 from consumer_membership.types import GroupProtocol, TopicPartition

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from consumer_membership.membership.choice import GroupEffect, GroupMember, ProtocolChosen
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.leadership import AssignmentComputed
-from consumer_membership.membership.classic.member import AnyEvent
+from consumer_membership.membership.classic.exchanges import AssignmentComputed
+from consumer_membership.membership.effects import ProtocolChosen
 from consumer_membership.membership.events import TimePassed
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.network.log_observer import LogObserver
@@ -30,7 +31,7 @@ def picture(**changes: object) -> MembershipView:
 
 
 def told(
-    caplog: pytest.LogCaptureFixture, event: AnyEvent, *effects: GroupEffect, view: MembershipView | None = None
+    caplog: pytest.LogCaptureFixture, event: GroupEvent, *effects: GroupEffect, view: MembershipView | None = None
 ) -> list[tuple[str, str]]:
     """The level and the text of each line that this leads to, without the group's name."""
     caplog.clear()
@@ -58,7 +59,7 @@ def told(
         ),
     ],
 )
-def test_classic_rebalance_is_told_at_info(caplog: pytest.LogCaptureFixture, event: AnyEvent, text: str) -> None:
+def test_classic_rebalance_is_told_at_info(caplog: pytest.LogCaptureFixture, event: GroupEvent, text: str) -> None:
     """An operator searches for Java's words; a rebalance is no warning."""
     assert told(caplog, event, view=picture(member_epoch=3)) == [("INFO", text)]
 

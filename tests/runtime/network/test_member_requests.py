@@ -7,9 +7,9 @@ from typing import get_args
 import pytest
 
 from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
-from consumer_membership.membership.choice import GroupMember, ProtocolSettings
-from consumer_membership.membership.classic.settings import ClassicSettings
-from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.runtime.network import exchanges
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder

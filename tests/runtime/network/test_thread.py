@@ -271,7 +271,7 @@ def test_failure_of_the_thread_is_the_end_of_the_membership(
     def fail(*_: object) -> None:
         raise LookupError("a bug")
 
-    monkeypatch.setattr(one.thread._member.core, "handle", fail)
+    monkeypatch.setattr(one.thread._member, "handle", fail)
     until(lambda: bool(one.problems) and one.orders[-1] == "lose", one)
     view = one.line.view
     assert (view.state, view.member_epoch, view.group_protocol) == (MemberState.FATAL, 0, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from consumer_membership.membership.classic.subscription import MemberSubscription
 
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,
@@ -20,7 +21,6 @@ from consumer_membership.membership.classic.exchanges import (
     SyncAnswered,
     SyncRejected,
 )
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.effects import CommitOffsets, FetchCommitted
 from consumer_membership.membership.events import CommitFailed, StartOffsetsFailed, StartOffsetsFetched
 from consumer_membership.types import OffsetAndMetadata

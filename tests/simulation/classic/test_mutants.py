@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pytest
+from consumer_membership.membership.classic.lifecycle import AnyEffect
+from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
+from consumer_membership.membership.classic.subscription import MemberSubscription
 
 from consumer_membership.errors import InternalError
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors import BUILT_IN
-from consumer_membership.membership.classic.lifecycle import AnyEffect
-from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.types import Instant, TopicPartition
 from tests.simulation.classic.world import ClassicWorld, Violation
 

@@ -13,15 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
+from consumer_membership.membership.classic.lifecycle import AnyEffect
+from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
+from consumer_membership.membership.classic.settings import ClassicSettings
+
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic import leadership as le
 from consumer_membership.membership.classic.assignor import Assignor, Topics
 from consumer_membership.membership.classic.assignors import BUILT_IN
-from consumer_membership.membership.classic.lifecycle import AnyEffect
-from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
-from consumer_membership.membership.classic.settings import ClassicSettings
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import (

@@ -153,19 +153,20 @@ def _our_consumer(life: Lifetime) -> Any:  # noqa: ANN401 - one of two libraries
 
 def _tell_leadership() -> None:
     """Tell when our member is ordered to compute the group's assignment; the view does not show who leads."""
-    from consumer_membership.membership.classic.leadership import ComputeAssignment  # noqa: PLC0415 - as above
-    from consumer_membership.membership.classic.lifecycle import AnyEffect  # noqa: PLC0415 - as above
-    from consumer_membership.membership.classic.member import AnyEvent, ClassicMember  # noqa: PLC0415 - as above
+    from consumer_membership.membership.classic.exchanges import ComputeAssignment  # noqa: PLC0415 - as above
+    from consumer_membership.membership.member import GroupMember  # noqa: PLC0415 - as above
+    from consumer_membership.membership.protocol import GroupEffect, GroupEvent  # noqa: PLC0415 - as above
 
-    handle = ClassicMember.handle
+    handle = GroupMember.handle
 
-    def watched(member: ClassicMember, event: AnyEvent, now: float) -> tuple[AnyEffect, ...]:
+    def watched(member: GroupMember, event: GroupEvent, now: float) -> tuple[GroupEffect, ...]:
         effects = handle(member, event, now)
-        if any(isinstance(effect, ComputeAssignment) for effect in effects):
-            say("leads", generation=member.generation)
+        for effect in effects:
+            if isinstance(effect, ComputeAssignment):
+                say("leads", generation=effect.generation)
         return effects
 
-    ClassicMember.handle = watched  # type: ignore[assignment, method-assign]  # the point of it
+    GroupMember.handle = watched  # type: ignore[method-assign]  # the point of it
 
 
 def _config(life: Lifetime) -> dict[str, object]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from consumer_membership.membership.classic.assignor import Assignor
+from consumer_membership.membership.classic.assignor import Assignor, MemberSubscription
 from consumer_membership.membership.classic.assignors.cooperative_sticky import CooperativeStickyAssignor
 from consumer_membership.membership.classic.assignors.range import RangeAssignor
 from consumer_membership.membership.classic.assignors.roundrobin import RoundRobinAssignor
 from consumer_membership.membership.classic.assignors.sticky import StickyAssignor
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.classic.validation import Claim, told
 
 __all__ = [

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol, Topics
+from consumer_membership.membership.classic.assignor import Assignor, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors import claim_reader
 from consumer_membership.membership.classic.assignors.result import read_result
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.classic.validation import (
     check_complete,
     check_cooperative,

@@ -10,9 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from consumer_membership.membership.classic.assignor import RebalanceProtocol, Topics
+from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors.sticky_core import assign_sticky
-from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
 from consumer_membership.membership.classic.validation import Claim, withhold
 from consumer_membership.types import TopicPartition
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from consumer_membership.membership.classic.assignor import Topics
-from consumer_membership.membership.classic.subscription import MemberSubscription
+from consumer_membership.membership.classic.assignor import MemberSubscription, Topics
 from consumer_membership.types import TopicPartition
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from consumer_membership.membership.classic.assignor import RebalanceProtocol, Topics
+from consumer_membership.membership.classic.assignor import MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors.order import (
     by_instance,
     in_order,
@@ -13,7 +13,6 @@ from consumer_membership.membership.classic.assignors.order import (
     subscribed_topics,
 )
 from consumer_membership.membership.classic.assignors.racks import is_worthwhile, member_racks
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.types import TopicPartition
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from consumer_membership.membership.classic.assignor import RebalanceProtocol, Topics
+from consumer_membership.membership.classic.assignor import MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors.order import (
     by_instance,
     in_order,
     partitions_of,
     subscribed_topics,
 )
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.types import TopicPartition
 
 

@@ -11,10 +11,9 @@ import struct
 from collections import defaultdict
 from collections.abc import Mapping
 
-from consumer_membership.membership.classic.assignor import RebalanceProtocol, Topics
+from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors.order import java_key
 from consumer_membership.membership.classic.assignors.sticky_core import assign_sticky
-from consumer_membership.membership.classic.subscription import NO_GENERATION, MemberSubscription
 from consumer_membership.membership.classic.validation import Claim
 from consumer_membership.types import TopicPartition
 

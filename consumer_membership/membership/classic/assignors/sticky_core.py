@@ -10,17 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from consumer_membership.membership.classic.assignor import Topics
-from consumer_membership.membership.classic.assignors.order import (
-    in_order,
-    java_key,
-    partitions_of,
-    subscribed_topics,
-)
+from consumer_membership.membership.classic.assignor import MemberSubscription, Topics
+from consumer_membership.membership.classic.assignors.order import in_order, java_key, partitions_of, subscribed_topics
 from consumer_membership.membership.classic.assignors.racks import Racks
 from consumer_membership.membership.classic.assignors.sticky_balance import balanced
 from consumer_membership.membership.classic.assignors.sticky_quotas import by_quota
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.classic.validation import Claim, Validated, validate_subscriptions
 from consumer_membership.types import TopicPartition
 

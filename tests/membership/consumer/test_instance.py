@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from consumer_membership.membership.consumer.instance import LONGEST_SESSION_S, MOST_TAKEOVERS
 from consumer_membership.membership.effects import (
     CommitOffsets,
     DescribeGroup,
@@ -17,13 +18,8 @@ from consumer_membership.membership.effects import (
     RaiseToApplication,
     Warned,
 )
-from consumer_membership.membership.events import (
-    GroupDescribed,
-    GroupDescribeFailed,
-    SessionTimeoutLearned,
-    Verdict,
-)
-from consumer_membership.membership.instance import GRACE_S, LONGEST_SESSION_S, MOST_TAKEOVERS
+from consumer_membership.membership.events import GroupDescribed, GroupDescribeFailed, SessionTimeoutLearned, Verdict
+from consumer_membership.membership.protocol import GRACE_S
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption
 from tests.membership.builders import (
@@ -124,7 +120,7 @@ def test_takeover_without_description_or_words_waits_and_says_so() -> None:
     assert len(scene.new(Warned)) == 1
     assert sent(scene) == [("member-1", "i", 0)]
     held(scene, None)
-    assert (scene.state, scene.new(DescribeGroup), scene.member.instance.is_waiting) == (S.JOINING, [], True)
+    assert (scene.state, scene.new(DescribeGroup), scene.protocol.instance.is_waiting) == (S.JOINING, [], True)
 
 
 def test_holder_that_was_released_meanwhile_is_not_released_again() -> None:
@@ -237,7 +233,7 @@ def test_holder_that_was_just_released_gives_the_newcomer_time_to_join() -> None
     """Between the newcomer's two requests the holder hears FENCED_MEMBER_EPOCH: it rejoins after a pause only."""
     scene = stable(A0, instance_id="i").fence(FENCED_EPOCH).finish()
     assert (scene.state, scene.new_beats) == (S.JOINING, [])
-    assert (scene.next_beat().member_epoch, round(scene.now - scene.member.since, 1)) == (0, 0.1)  # type: ignore[operator]  # it has a state
+    assert (scene.next_beat().member_epoch, round(scene.now - scene.parts.since, 1)) == (0, 0.1)  # type: ignore[operator]  # it has a state
 
 
 # ---- fail and wait --------------------------------------------------------------------------------------------------
@@ -465,7 +461,7 @@ def calm(scene: Scene) -> Scene:
     for _ in range(20):
         scene.next_beat()
         scene.answer(1)
-    assert scene.member.heartbeats.spacing_s(scene.now) == scene.member.heartbeats.broker_interval_s
+    assert scene.protocol.heartbeats.spacing_s(scene.now, holds=True) == scene.protocol.heartbeats.broker_interval_s
     return scene
 
 

@@ -55,7 +55,6 @@ class Heartbeats:
         self._settings = settings
         self._backoff = Backoff(settings.retry_backoff_s, settings.retry_backoff_max_s, jitter)
         self._sent = _Sent()
-        self._last_request_id = 0
         self.in_flight: int | None = None
         self._sent_at: Instant = 0.0
         #: When the last heartbeat that was answered had been sent: the session goes on from then at least.
@@ -65,8 +64,7 @@ class Heartbeats:
         self.broker_interval_s: float | None = None
         self._beats_since_stir = 0
         self.joined_at: Instant | None = None
-        self.holds_partitions = False
-        self.is_active = False
+        self._is_active = False
         #: Whether the coordinator was told what is owned, and its answer has not come yet.
         self.has_unanswered_statement = False
         #: Whether this membership has sent anything: the coordinator may know the member, answered or not.
@@ -81,48 +79,53 @@ class Heartbeats:
         configured = self._settings.heartbeat_interval_s
         return broker if configured is None else min(broker, configured)
 
-    def spacing_s(self, now: Instant) -> float:
-        """Seconds from one heartbeat's sending to the next one's, in the present circumstances."""
+    def spacing_s(self, now: Instant, *, holds: bool) -> float:
+        """Seconds from one heartbeat's sending to the next one's; `holds`: whether the member has partitions."""
         bound = self.interval_s
         quick = QUICK_S * GROWTH ** max(0, self._beats_since_stir - QUICK_BEATS)
-        if self._waits_for_first_partition(now):
+        if not holds and self._waits_for_first_partition(now):
             quick = QUICK_S
         active = self._settings.active_heartbeat_interval_s
-        if self.is_active and active > 0 and self._settings.heartbeat_interval_s is None:
+        if self._is_active and active > 0 and self._settings.heartbeat_interval_s is None:
             quick = min(quick, active)
         is_known = len(self._round_trips) == REMEMBERED_ROUND_TRIPS
         floor = ROUND_TRIPS * min(self._round_trips) if is_known else 0.0
         return min(bound, max(quick, floor))
 
     def _waits_for_first_partition(self, now: Instant) -> bool:
-        if self.holds_partitions or self.joined_at is None:
+        if self.joined_at is None:
             return False
         return now - self.joined_at < PATIENCE_INTERVALS * (self.broker_interval_s or DEFAULT_INTERVAL_S)
 
-    def due_at(self, now: Instant, *, urgent: bool) -> Instant:
+    def due_at(self, now: Instant, *, urgent: bool, holds: bool) -> Instant:
         """When the next heartbeat may be sent; an urgent one waits for the backoff only."""
         if urgent or self._backoff.failures:
             return self._not_before
-        return max(self._not_before, self._sent_at + self.spacing_s(now))
+        return max(self._not_before, self._sent_at + self.spacing_s(now, holds=holds))
 
     def stir(self) -> None:
         """Something changed: heartbeat quickly for a while."""
         self._beats_since_stir = 0
 
+    def note_activity(self, *, is_active: bool) -> None:
+        """Note whether records flow."""
+        self._is_active = is_active
+
     # ---- sending and its outcomes ----
 
-    def next_request_id(self) -> int:
-        """A number for a heartbeat request, never used before by this member."""
-        self._last_request_id += 1
-        return self._last_request_id
-
-    def sending(self, now: Instant) -> int:
-        """Note that an ordinary heartbeat goes out; its request number."""
-        self.in_flight = self.next_request_id()
+    def sending(self, request_id: int, now: Instant) -> None:
+        """Note that an ordinary heartbeat goes out under this number."""
+        self.in_flight = request_id
         self._sent_at = now
         self.has_spoken = True
         self._beats_since_stir = min(self._beats_since_stir + 1, COUNTED_BEATS)
-        return self.in_flight
+
+    def begin_membership(self, now: Instant) -> bool:
+        """Note that the coordinator counts the member in; whether this is news."""
+        if self.joined_at is not None:
+            return False
+        self.joined_at = now
+        return True
 
     def succeeded(self, interval_s: float, now: Instant) -> None:
         """Note the success of the heartbeat in flight; an interval that is not positive is never adopted."""

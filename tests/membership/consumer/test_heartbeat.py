@@ -6,9 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_membership.membership.effects import FindCoordinator, LosePartitions, Problem, RaiseToApplication
+from consumer_membership.membership.consumer.heartbeat import QUICK_BEATS, QUICK_S, Heartbeats
+from consumer_membership.membership.effects import (
+    FindCoordinator,
+    LosePartitions,
+    Problem,
+    RaiseToApplication,
+    SendHeartbeat,
+)
 from consumer_membership.membership.events import CoordinatorLost, Verdict
-from consumer_membership.membership.heartbeat import QUICK_BEATS, QUICK_S, Heartbeats
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.types import FATAL_CODE, BrokerError, Subscription
@@ -230,11 +236,10 @@ def test_member_without_partitions_stays_quick_for_two_intervals() -> None:
 def test_member_lives_long() -> None:
     """Five thousand quiet heartbeats (seven hours) do not exhaust the growth of the cadence."""
     beats = schedule()
-    beats.holds_partitions = True
     for _ in range(5000):
-        beats.sending(10.0)
+        beats.sending(1, 10.0)
         beats.succeeded(INTERVAL_S, 10.0)
-    assert beats.spacing_s(10.0) == INTERVAL_S
+    assert beats.spacing_s(10.0, holds=True) == INTERVAL_S
 
 
 def test_configured_interval_lowers_the_cadence_only() -> None:
@@ -502,27 +507,30 @@ def schedule(**settings: object) -> Heartbeats:
 def test_schedule_is_due_at_once_where_it_is_urgent() -> None:
     """H36: urgent waits for the backoff only, the rest for the interval too."""
     beats = schedule()
-    beats.sending(10.0)
+    beats.sending(1, 10.0)
     beats.succeeded(5.0, 10.0)
-    assert (beats.due_at(10.0, urgent=True), beats.due_at(10.0, urgent=False)) == (0.0, 10.0 + QUICK_S)
+    assert (beats.due_at(10.0, urgent=True, holds=False), beats.due_at(10.0, urgent=False, holds=False)) == (
+        0.0,
+        10.0 + QUICK_S,
+    )
 
 
 def test_failed_attempt_makes_the_schedule_wait_for_the_backoff() -> None:
     """H36: after a failure the next heartbeat comes with the end of the backoff, not of the interval."""
     beats = schedule()
-    beats.sending(10.0)
+    beats.sending(1, 10.0)
     beats.failed(11.0, back_off=True)
-    assert (beats.in_flight, round(beats.due_at(11.0, urgent=False), 3)) == (None, 11.1)
+    assert (beats.in_flight, round(beats.due_at(11.0, urgent=False, holds=False), 3)) == (None, 11.1)
 
 
 def test_end_of_a_membership_resets_the_schedule() -> None:
     """H36: no backoff, nothing in flight, nothing said."""
     beats = schedule()
-    beats.sending(10.0)
+    beats.sending(1, 10.0)
     beats.failed(11.0, back_off=True)
-    beats.sending(12.0)
+    beats.sending(1, 12.0)
     beats.forget()
-    assert (beats.in_flight, beats.due_at(12.0, urgent=True), beats.has_spoken) == (None, 0.0, False)
+    assert (beats.in_flight, beats.due_at(12.0, urgent=True, holds=False), beats.has_spoken) == (None, 0.0, False)
 
 
 @pytest.mark.parametrize(("interval_s", "expected"), [(5.0, 5.0), (3.0, 3.0), (0.0, 5.0)])
@@ -530,7 +538,7 @@ def test_schedule_takes_the_interval_of_each_success(interval_s: float, expected
     """H36: an equal interval changes nothing, another one is taken, none but a positive one."""
     beats = schedule()
     for answered in (5.0, interval_s):
-        beats.sending(10.0)
+        beats.sending(1, 10.0)
         beats.succeeded(answered, 10.0)
     assert beats.interval_s == expected
 
@@ -540,15 +548,15 @@ def test_slow_coordinator_is_asked_less_often() -> None:
     beats = schedule()
     for _ in range(8):
         beats.stir()
-        beats.sending(10.0)
+        beats.sending(1, 10.0)
         beats.succeeded(5.0, 10.05)
-    assert round(beats.spacing_s(10.05), 3) == 1.0
+    assert round(beats.spacing_s(10.05, holds=False), 3) == 1.0
 
 
 def test_request_numbers_are_never_used_twice() -> None:
     """A late answer finds nobody who waits for its number."""
-    beats = schedule()
-    numbers = [beats.sending(0.0), beats.next_request_id(), beats.sending(0.0)]
+    scene = stable(A0).fence().settle().leave().settle()
+    numbers = [order.request_id for order in scene.all(SendHeartbeat)]
     assert numbers == sorted(set(numbers))
 
 

@@ -7,10 +7,8 @@ import pytest
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic import leadership as le
-from consumer_membership.membership.classic.assignor import Topics
+from consumer_membership.membership.classic.assignor import MemberSubscription, Topics
 from consumer_membership.membership.classic.states import SHOWN, VALID_TRANSITIONS, ClassicState
-from consumer_membership.membership.classic.subscription import MemberSubscription
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, LeaveOption, Subscription, TopicPartition
 from tests.membership.classic.scene import (
@@ -96,11 +94,11 @@ def test_follower_asks_for_its_share_and_takes_it() -> None:
 def test_late_answers_are_dropped() -> None:
     """An answer whose number is not the one that is waited for changes nothing."""
     scene = stable(A0)
-    before = (scene.state, scene.member.generation, scene.owned)
+    before = (scene.state, scene.protocol.generation, scene.owned)
     scene.feed(ex.SyncAnswered(request_id=1, assignment=frozenset({A1})))
     scene.feed(ex.JoinRejected(request_id=1, verdict=V.FATAL, error=UNKNOWN))
     scene.feed(ex.ClassicHeartbeatRejected(request_id=99, verdict=V.FATAL, error=FENCED))
-    assert (scene.state, scene.member.generation, scene.owned) == before
+    assert (scene.state, scene.protocol.generation, scene.owned) == before
 
 
 # ---- leading --------------------------------------------------------------------------------------------------------
@@ -114,9 +112,9 @@ def others() -> dict[str, MemberSubscription]:
 def test_leader_looks_at_all_topics_and_has_the_assignor_compute() -> None:
     """Everybody's topics, then everybody's words; each member gets a share, an empty one too."""
     scene = joining().gather(1, leads=True, members=others())
-    assert [asked.topics for asked in scene.new(le.DescribeTopics)] == [{"a", "b"}]
+    assert [asked.topics for asked in scene.new(ex.DescribeTopics)] == [{"a", "b"}]
     scene.described(a=2)
-    (compute,) = scene.new(le.ComputeAssignment)
+    (compute,) = scene.new(ex.ComputeAssignment)
     assert (compute.generation, compute.assignor, compute.members) == (1, "plan", others())
     scene.computed(m=[A0, A1])
     assert scene.sync.assignments == {"m": {A0, A1}, "n": frozenset()}
@@ -125,7 +123,7 @@ def test_leader_looks_at_all_topics_and_has_the_assignor_compute() -> None:
 def test_result_for_an_older_generation_is_dropped() -> None:
     """The group has moved on while the assignor computed."""
     scene = joining().gather(1, leads=True, members=others()).described(a=2)
-    scene.feed(le.AssignmentComputed(generation=0, assignments={}))
+    scene.feed(ex.AssignmentComputed(generation=0, assignments={}))
     assert scene.all(ex.SendSync) == []
 
 
@@ -135,7 +133,7 @@ def test_returning_static_leader_syncs_without_computing(plan: Plan, owned: set[
     patient = {"session_timeout_s": 1e6}
     words = {"n": MemberSubscription(topics=frozenset({"a"}), owned=frozenset(owned), generation=4)}
     scene = joining(plan, instance_id="i", classic=patient).gather(4, leads=True, members=words, skip=True)
-    assert (scene.all(le.ComputeAssignment), scene.sync.assignments) == ([], {})
+    assert (scene.all(ex.ComputeAssignment), scene.sync.assignments) == ([], {})
     scene.share(A0).settle().described(a=2)
     assert scene.poll().after(299.0).poll().after(2.0).described(a=2).state is S.STABLE
     scene.poll().after(299.0).poll().after(2.0).described(a=3).settle()
@@ -176,7 +174,7 @@ def test_leader_whose_topics_change_makes_the_group_rebalance() -> None:
 def test_assignor_that_fails_ends_the_leader_and_lets_another_lead() -> None:
     """The application is told; the group is left."""
     scene = joining().gather(1, leads=True, members=others()).described(a=2)
-    scene.feed(le.AssignmentFailed(generation=1, error=BrokerError(code=-150, name="_FATAL", message="ZeroDivision")))
+    scene.feed(ex.AssignmentFailed(generation=1, error=BrokerError(code=-150, name="_FATAL", message="ZeroDivision")))
     assert (scene.state, scene.kinds) == (S.FATAL, ["SendClassicLeave", "RaiseToApplication"])
 
 
@@ -197,9 +195,9 @@ def test_leader_tells_of_topics_that_may_not_be_described() -> None:
     forbidden = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="the topic 'a'")
 
     def refused() -> ClassicScene:
-        request_id = scene.all(le.DescribeTopics)[-1].request_id
+        request_id = scene.all(ex.DescribeTopics)[-1].request_id
         refusals = {"a": forbidden, "z": forbidden}
-        return scene.feed(le.TopicsDescribed(request_id=request_id, topics=Topics(partitions={}), refused=refusals))
+        return scene.feed(ex.TopicsDescribed(request_id=request_id, topics=Topics(partitions={}), refused=refusals))
 
     refused().computed(m=[]).share().settle()
     for _ in range(2):

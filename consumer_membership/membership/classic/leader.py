@@ -1,0 +1,158 @@
+"""What a member does for its whole group while it leads it: everybody's words become everybody's share.
+
+It looks at the topics, has the assignor compute, hands the result in with its SyncGroup, and keeps an eye on the topics
+and on partitions that nobody has. A follower has the part too, and leads nothing with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from consumer_membership.membership.backoff import Backoff, Jitter
+from consumer_membership.membership.classic.assignor import MemberSubscription, Topics
+from consumer_membership.membership.classic.exchanges import (
+    AssignmentComputed,
+    ComputeAssignment,
+    DescribeTopics,
+    JoinAnswered,
+    TopicsDescribed,
+)
+from consumer_membership.membership.settings import ClassicSettings
+from consumer_membership.membership.topics import LATE_S, SOON_S
+from consumer_membership.types import Instant, TopicPartition
+
+_NOTHING: frozenset[TopicPartition] = frozenset()
+
+
+class Leader:
+    """The leader's part of one member, in the generation that gathered last."""
+
+    def __init__(self, settings: ClassicSettings, backoff: Backoff, jitter: Jitter) -> None:
+        self._settings = settings
+        self._backoff = backoff
+        #: Whether this member assigns for the whole group.
+        self.is_leading = False
+        self._members: Mapping[str, MemberSubscription] = {}
+        self._unreadable: Mapping[str, str] = {}
+        #: The topics as they were when the group was assigned.
+        self._topics: Topics | None = None
+        self._request: int | None = None
+        self._look_at: Instant | None = None
+        self._look_after_s = settings.refresh_interval_s
+        #: How often to look for a topic that is not there.
+        self._absences = Backoff(SOON_S, LATE_S, jitter)
+        #: When the group should have gathered anew, since partitions were held back for a later generation.
+        self._repair_at: Instant | None = None
+
+    # ---- questions ----
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """In which version each member wants its assignment."""
+        return {member_id: one.version for member_id, one in self._members.items()}
+
+    @property
+    def look_at(self) -> Instant | None:
+        """When to look at the topics; None: not now, or it is being done."""
+        return self._look_at if self._request is None else None
+
+    @property
+    def due_at(self) -> Instant | None:
+        """When a leader whose group is assigned has something to do."""
+        return min((at for at in (self.look_at, self._repair_at) if at is not None), default=None)
+
+    def awaits(self, request_id: int) -> bool:
+        """Whether this is the number of the look that is under way."""
+        return request_id == self._request
+
+    def _watched(self, own: frozenset[str]) -> frozenset[str]:
+        """What the whole group subscribes to; `own` is what this member does."""
+        return own.union(*(one.topics for one in self._members.values()))
+
+    # ---- one generation ----
+
+    def begin(self, event: JoinAnswered, now: Instant) -> None:
+        """The group has gathered; a static leader that came back looks at once, too, to notice what changes."""
+        self.is_leading = event.is_leader
+        self._members, self._unreadable = event.members, event.unreadable
+        self._topics = self._request = self._repair_at = None
+        self._look_at = now if event.is_leader else None
+
+    def look(self, own: frozenset[str], next_request_id: Callable[[], int], now: Instant) -> list[DescribeTopics]:
+        """Look at the group's topics, if that is due."""
+        if self.look_at is None or now < self.look_at:
+            return []
+        self._request = next_request_id()
+        return [DescribeTopics(request_id=self._request, topics=self._watched(own))]
+
+    def described(self, event: TopicsDescribed, own: frozenset[str], now: Instant) -> Topics | None:
+        """Take in what a look shows; what the topics were before, None: not seen in this generation."""
+        self._request = None
+        self._backoff.reset()
+        before, self._topics = self._topics, event.topics
+        self._look_after_s = self._settings.refresh_interval_s
+        if self._watched(own) <= event.topics.partitions.keys() | event.refused.keys():
+            self._absences.reset()
+        else:
+            # A topic that somebody subscribes and that does not exist yet is looked for sooner.
+            self._look_after_s = min(self._absences.next_delay(), self._look_after_s)
+        self._look_at = now + self._look_after_s
+        return before
+
+    def not_described(self, now: Instant) -> None:
+        """The look failed: try again after a backoff."""
+        self._request = None
+        self._look_at = now + self._backoff.next_delay()
+
+    def compute(self, generation: int, assignor: str) -> list[ComputeAssignment]:
+        """Have the assignor compute from what the look showed."""
+        self._look_at = None
+        if self._topics is None:
+            return []
+        topics, members = self._topics, self._members
+        return [ComputeAssignment(generation=generation, assignor=assignor, topics=topics, members=members)]
+
+    def shares(
+        self, event: AssignmentComputed, own: frozenset[str], now: Instant
+    ) -> tuple[Mapping[str, frozenset[TopicPartition]], Mapping[str, bytes]]:
+        """Everybody's share and user data, for the SyncGroup; a cooperative leader looks later after what it lacks."""
+        everybody = self._members.keys() | self._unreadable.keys()
+        if self._topics is not None and not self._settings.is_eager:
+            given = sum(map(len, event.assignments.values()))
+            if given < sum(self._topics.partitions.get(topic, 0) for topic in self._watched(own)):
+                self._repair_at = now + self._settings.session_timeout_s
+        shares = {member_id: event.assignments.get(member_id, _NOTHING) for member_id in everybody}
+        return shares, {member_id: event.user_data[member_id] for member_id in everybody & event.user_data.keys()}
+
+    def synced(self, now: Instant) -> None:
+        """The group is assigned: the topics are looked at again after a while."""
+        self._look_at = now + self._look_after_s
+
+    # ---- an eye on the group ----
+
+    def reason_to_rebalance(self, before: Topics | None, own: frozenset[str], share: frozenset[TopicPartition]) -> str:
+        """Why the group has to gather anew, after a look; "": it has not. `share` is this member's own."""
+        if self._topics is None:
+            return ""
+        if before is None:
+            return "" if self._is_covered(self._topics, own, share) else "partitions may be with nobody"
+        return "the leader's topics have changed" if before != self._topics else ""
+
+    def _is_covered(self, topics: Topics, own: frozenset[str], share: frozenset[TopicPartition]) -> bool:
+        """Whether each partition is with somebody, as far as a leader that did not assign them can see.
+
+        It cannot where members are eager, who say of nothing that it is theirs. Among cooperative ones a static member
+        that is replaced while it owes the group a JoinGroup, for it gave up what moves, never sends it; the coordinator
+        has its replacement skip the assignment, and what moves would be with nobody for good.
+        """
+        if self._settings.is_eager:
+            return True
+        claimed = share.union(*(one.owned for one in self._members.values()))
+        return all(claimed.issuperset(topics.of(topic)) for topic in self._watched(own))
+
+    def repair(self, now: Instant) -> bool:
+        """Who should have joined again after giving up what moves was replaced, perhaps: whether to see to it now."""
+        if self._repair_at is None or now < self._repair_at:
+            return False
+        self._repair_at = None
+        return True

@@ -1,0 +1,855 @@
+"""The classic protocol as a member speaks it (KIP-345, KIP-394, KIP-429, KIP-792): join, sync, heartbeat, leave.
+
+Partitions are given up and taken over by the reconciler that both protocols share: before a join the target is what may
+be kept, after a sync it is the share that the leader gave. What a leader does besides is in `leader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeAlias, assert_never
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.assignor import (
+    NO_GENERATION,
+    Assigned,
+    AssignmentObserver,
+    Assignor,
+    MemberSubscription,
+)
+from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
+from consumer_membership.membership.classic.leader import Leader
+from consumer_membership.membership.classic.pattern import SubscribedPatterns
+from consumer_membership.membership.classic.place import MAKES_ROOM, Place
+from consumer_membership.membership.classic.states import HEARTBEATS, IN_GROUP, SHOWN, VALID_TRANSITIONS, ClassicState
+from consumer_membership.membership.offsets import CommitIdentity
+from consumer_membership.membership.parts import Parts
+from consumer_membership.membership.protocol import Conclusion, Fatal, Fenced, GroupEvent, Left, removed_for_good
+from consumer_membership.membership.settings import ClassicSettings
+from consumer_membership.membership.states import MemberState, StateMachine
+from consumer_membership.membership.view import ProtocolView
+from consumer_membership.text import speakable
+from consumer_membership.types import (
+    FATAL_CODE,
+    GROUP_FULL_CODE,
+    NO_MEMBER_ID,
+    UNKNOWN_MEMBER_CODE,
+    BrokerError,
+    GroupProtocol,
+    Instant,
+    LeaveOption,
+    Subscription,
+    TopicIdPartition,
+    TopicPartition,
+)
+
+_S = ClassicState
+_V = ex.ClassicVerdict
+
+#: Java's reasons, which brokers log.
+INITIAL = "initialized by the application's poll"
+CLOSES = "the consumer is being closed"
+EXPIRES = "consumer poll timeout has expired."
+#: The states in which a member owns what its heartbeats keep for it.
+_OWNS = frozenset({_S.PREPARING, _S.RECONCILE, _S.STABLE})
+#: The states in which commits are taken: not while the group gathers.
+_COMMITS = _OWNS | {_S.UNSUBSCRIBING}
+
+_Taker: TypeAlias = Callable[["ClassicProtocol", Any], Conclusion | None]
+
+
+def key_of(partition: TopicPartition) -> TopicIdPartition:
+    """The partition as the shared parts name it: the classic protocol knows no topic ids, so the name makes one."""
+    return TopicIdPartition(topic_key(partition.topic), partition.partition)
+
+
+def topic_key(topic: str) -> UUID:
+    """What stands for the id of the topic with this name."""
+    return uuid5(NAMESPACE_OID, topic)
+
+
+class ClassicProtocol:
+    """The classic protocol of one member."""
+
+    def __init__(self, parts: Parts, classic: ClassicSettings) -> None:
+        settings = parts.settings
+        self._parts = parts
+        self._settings = settings
+        self.classic = classic
+        self._machine = StateMachine("a classic member", VALID_TRANSITIONS)
+        self.member_id = NO_MEMBER_ID
+        self.generation = NO_GENERATION
+        self.last_heartbeat_at: Instant | None = None
+        #: What the leader gave last: an eager member owns nothing when it joins, and its assignor may ask for this.
+        self.last_share: frozenset[TopicPartition] = frozenset()
+        #: The generation to which that, and what is owned, belongs: not that of a JoinGroup without a SyncGroup.
+        self.share_generation = NO_GENERATION
+        #: Why the member has to join again, as the broker's log gets to know it; None: it has not.
+        self.rejoins_because: str | None = None
+        self._backoff = parts.new_backoff()
+        self.place = Place(settings.instance_id, classic.session_timeout_s)
+        self.patterns = SubscribedPatterns(classic.refresh_interval_s, parts.new_backoff(), classic.blacklist)
+        self.heartbeats = ClassicHeartbeats(
+            classic.heartbeat_interval_s,
+            settings.active_heartbeat_interval_s,
+            classic.session_timeout_s,
+            parts.new_backoff(),
+        )
+        self.leader = Leader(classic, parts.new_backoff(), parts.jitter)
+        #: What the group is, and the assignor that it chose, as the last JoinGroup said.
+        self._group_protocol = GroupProtocol.CLASSIC
+        self._assignor = ""
+        #: What the last JoinGroup said: the subscription, and the topics that it came to.
+        self._told = Subscription()
+        self._told_topics: frozenset[str] = frozenset()
+        self._join_not_before: Instant = 0.0
+        #: The JoinGroup or SyncGroup under way.
+        self._exchange: int | None = None
+        #: This generation's share, while its assignor hears of it, and the number of that.
+        self._untold: frozenset[TopicPartition] | None = None
+        self._notice: int | None = None
+        #: Whether the share of this generation takes something away, so that a cooperative member joins once more.
+        self._gives_up = False
+        # With patterns this member has the list of all topics already.
+        parts.watch.list_all(does=False)
+        self.patterns.subscribe(parts.subscription.patterns, parts.now)
+
+    # ---- questions ----
+
+    @property
+    def state(self) -> ClassicState:
+        """The state, of which some are shown alike."""
+        return self._machine.state
+
+    @property
+    def shown(self) -> MemberState:
+        """The state as it is shown where both protocols are."""
+        return SHOWN[self._machine.state]
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """What the subscription comes to: the named topics, and those that match the pattern."""
+        return self._parts.subscription.topics | self.patterns.matched
+
+    @property
+    def identity(self) -> CommitIdentity:
+        """As whom the member fetches and commits: a classic OffsetFetch names no member."""
+        return CommitIdentity(
+            member_id=self.member_id, member_epoch=self.generation, instance_id=self._settings.instance_id
+        )
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether the coordinator takes commits of this member now."""
+        return self.state in _COMMITS and self.generation != NO_GENERATION
+
+    @property
+    def group_protocol(self) -> GroupProtocol | None:
+        """What the group is, as the coordinator said when it let this member in; None: it is no member."""
+        return self._group_protocol if self.generation != NO_GENERATION else None
+
+    @property
+    def session_s(self) -> float:
+        """The session timeout, which a classic member states itself."""
+        return self.classic.session_timeout_s
+
+    def ignores(self, _: GroupEvent) -> bool:
+        """Nothing: the numbers that answers carry sort them out."""
+        return False
+
+    def refused_join(self, event: GroupEvent) -> BrokerError | None:
+        """The error with which the coordinator refuses this member's join; None: the event is no such refusal."""
+        if not isinstance(event, ex.JoinRejected) or not self.awaits(event.request_id):
+            return None
+        return event.error if self.state is _S.JOINING else None
+
+    def awaits(self, request_id: int) -> bool:
+        """Whether this is the JoinGroup or SyncGroup that is under way."""
+        return request_id == self._exchange
+
+    @property
+    def _change(self) -> str | None:
+        """Why what the last JoinGroup said holds no more; None: it holds, or the list of topics is not there yet."""
+        if not self.patterns.is_resolved or self.topics == self._told_topics:
+            return None
+        is_same = self._parts.subscription == self._told
+        return "the topics that match the pattern have changed" if is_same else "the subscription changed"
+
+    @property
+    def _lease_until(self) -> Instant | None:
+        """Until when what the member owns is surely its own; None: it owns nothing, or the coordinator does not count.
+
+        While the group gathers the coordinator keeps everybody's place, whether anything is heard of them or not.
+        """
+        heard_at = self.heartbeats.heard_at
+        if self.state not in _OWNS or not self._parts.ownership.owned or heard_at is None:
+            return None
+        return heard_at + self.classic.session_timeout_s
+
+    @property
+    def _may_heartbeat(self) -> bool:
+        is_free = self.heartbeats.in_flight is None and not self._parts.leave.is_sent
+        is_counted = self.member_id != NO_MEMBER_ID and self.generation != NO_GENERATION
+        return is_free and is_counted and self._parts.coordinator.is_known and self.state in HEARTBEATS
+
+    @property
+    def _heartbeat_due_at(self) -> Instant:
+        """A heartbeat may bring news, but for while a rebalance is under way, or known to come."""
+        is_attentive = self.state in (_S.RECONCILE, _S.STABLE) and self.rejoins_because is None
+        return self.heartbeats.due_at(is_attentive=is_attentive)
+
+    # ---- state ----
+
+    def _transition(self, new: ClassicState, reason: str) -> None:
+        old = self._machine.go(new, reason)
+        self._parts.note_transition(SHOWN[old], SHOWN[new], reason)
+
+    def enter(self, state: MemberState, reason: str) -> None:
+        """Go out of the group, or begin to: who is out has no generation and waits for no answer."""
+        if state is not MemberState.UNSUBSCRIBING:
+            self._forget()
+        if state is MemberState.FATAL:
+            self.rejoins_because = None
+        if self.state is _S.UNSUBSCRIBING and state is MemberState.UNSUBSCRIBED and not self._settings.is_static:
+            # A static member keeps its id: with another one it would fence itself when it comes back (KAFKA-20985).
+            self.member_id = NO_MEMBER_ID
+        self._transition(_S(state.value), reason)
+
+    def _forget(self) -> None:
+        """Have no generation and wait for no answer any more."""
+        self._exchange = None
+        self.place.forget()
+        self.heartbeats.forget()
+        self.generation = self.share_generation = NO_GENERATION
+        self.last_share = frozenset()
+
+    def join(self, reason: str) -> None:
+        """Go to JOINING; the JoinGroup goes out as soon as it may."""
+        self._join(INITIAL if self.state is _S.UNSUBSCRIBED else reason)
+
+    def _join(self, reason: str, *, delay_s: float = 0.0) -> None:
+        """Go to JOINING, or stay there."""
+        self._exchange = None
+        self._join_not_before = self._parts.now + delay_s
+        self.rejoins_because = self.rejoins_because or reason
+        if self.state is not _S.JOINING:
+            # Who comes back from a fence or a missed poll may be the older of two holders of an instance id.
+            self.place.begin(is_newest=self.state in (_S.UNSUBSCRIBED, _S.FATAL))
+            self._transition(_S.JOINING, reason)
+
+    def _prepare(self, reason: str) -> None:
+        """Begin a rebalance: what must be given up before the join is given up (rules 4.4)."""
+        self._exchange = None
+        self.rejoins_because = reason
+        self._transition(_S.PREPARING, reason)
+
+    def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> Conclusion | None:
+        """The coordinator does not know the member, or its generation: what is owned is lost (rules 4.7)."""
+        if not keeps_id:
+            self.member_id = NO_MEMBER_ID
+        if self.state is not _S.JOINING or self._parts.reconciler.may_hold:
+            return Fenced(error)
+        self._parts.note_error(error)
+        self._forget()
+        self._join(str(error), delay_s=self._backoff.next_delay())
+        return None
+
+    # ---- leaving ----
+
+    def resign(self) -> None:
+        """A dynamic member leaves, without waiting for the answer; a static one keeps its place."""
+        self._resign(EXPIRES)
+
+    def _resign(self, reason: str) -> None:
+        if not self._settings.is_static:
+            self._walk_out(reason)
+
+    def _walk_out(self, reason: str) -> None:
+        """Leave for good without waiting for an answer, a static member too."""
+        if self._parts.coordinator.is_known and self.member_id != NO_MEMBER_ID:
+            self._send_leave(self._parts.next_request_id(), self.member_id, reason)
+        self.member_id = NO_MEMBER_ID
+
+    def leave(self, gives_up_at: Instant) -> Left | None:
+        """Everything was given up: say so, once (rules 4.8)."""
+        parts, option = self._parts, self._parts.leave.option
+        stays = option is LeaveOption.REMAIN or (self._settings.is_static and option is LeaveOption.DEFAULT)
+        is_unknown = self.member_id == NO_MEMBER_ID
+        if is_unknown and self._exchange is not None and not stays and parts.now < parts.leave.by:
+            # The JoinGroup that is out may make a member, whose id comes with its answer: it has to leave.
+            return None
+        if is_unknown:
+            return Left("the coordinator has never heard of this member")
+        if stays:
+            return Left("the member keeps its place until its session ends")
+        if parts.coordinator.is_known:
+            request_id = parts.next_request_id()
+            self._send_leave(request_id, self.member_id, CLOSES)
+            parts.leave.send(request_id, parts.now)
+        elif parts.now >= gives_up_at:
+            return Left("no coordinator could be found to leave from; the session's end removes the member")
+        return None
+
+    def _make_room(self) -> None:
+        """Have the ghost of this instance removed, whose place the full group has no other for."""
+        request_id = self._parts.next_request_id()
+        self.place.ask(request_id)
+        self._send_leave(request_id, NO_MEMBER_ID, MAKES_ROOM)
+
+    def _send_leave(self, request_id: int, member_id: str, reason: str) -> None:
+        leave = ex.SendClassicLeave(
+            request_id=request_id, member_id=member_id, instance_id=self._settings.instance_id, reason=reason
+        )
+        self._parts.order(leave)
+
+    # ---- time and circumstances ----
+
+    def prepare(self) -> Conclusion | None:
+        """With a pattern: ask which topics there are, as a leader and as a follower."""
+        parts, patterns = self._parts, self.patterns
+        if patterns.refusal is not None:
+            self._resign("the subscribed pattern cannot be read")
+            return Fatal(patterns.refusal)
+        if patterns.due_at is not None and parts.now >= patterns.due_at:
+            parts.order(patterns.ask(parts.next_request_id()))
+        return None
+
+    def advance(self) -> Conclusion | None:
+        """Go on with the rebalance, and send the heartbeat that is due."""
+        conclusion: Conclusion | None = None
+        match self.state:
+            case _S.PREPARING:
+                conclusion = self._advance_preparing()
+            case _S.JOINING:
+                conclusion = self._join_if_due()
+            case _S.SYNCING if self._computes:
+                self._look_at_topics_if_due()
+            case _S.RECONCILE:
+                conclusion = self._advance_taking_over()
+            case _S.STABLE:
+                conclusion = self._advance_stable()
+            case _:
+                pass
+        if conclusion is None:
+            self._heartbeat_if_due()
+        return conclusion
+
+    def _advance_preparing(self) -> Conclusion | None:
+        parts, ownership = self._parts, self._parts.ownership
+        if not parts.reconciler.is_idle or not self.patterns.is_resolved:
+            return None
+        ownership.take_target(self._kept())
+        if ownership.surplus():
+            parts.begin_reconciliation(self.identity)
+            return None
+        self._join(self.rejoins_because or "a rebalance")
+        return self._join_if_due()
+
+    def _kept(self) -> frozenset[TopicIdPartition]:
+        """What a member keeps through a rebalance: an eager one nothing, a cooperative one all that it subscribes."""
+        if self.classic.is_eager:
+            return frozenset()
+        topics = {topic_key(topic) for topic in self.topics}
+        return frozenset(p for p in self._parts.ownership.owned if p.topic_id in topics)
+
+    def _join_if_due(self) -> Conclusion | None:
+        parts = self._parts
+        if self._exchange is not None or not parts.coordinator.is_known or parts.now < self._join_not_before:
+            return None
+        if self.place.asks_for_room:
+            self._make_room()
+        if self.place.request is not None or not self.patterns.is_resolved:
+            return None
+        words = []
+        for assignor in self.classic.assignors:
+            said = self._words_for(assignor)
+            if isinstance(said, BrokerError):
+                self._walk_out("the assignor failed")
+                return Fatal(said)
+            words.append((assignor.name, said))
+        self._told, self._told_topics = parts.subscription, self.topics
+        self._exchange = parts.next_request_id()
+        self.heartbeats.forget()
+        join = ex.SendJoin(
+            request_id=self._exchange,
+            member_id=self.member_id,
+            instance_id=self._settings.instance_id,
+            session_timeout_s=self.classic.session_timeout_s,
+            rebalance_timeout_s=self._settings.max_poll_interval_s,
+            protocols=tuple(words),
+            reason=self.rejoins_because or INITIAL,
+        )
+        parts.order(join)
+        return None
+
+    def _words_for(self, assignor: Assignor) -> MemberSubscription | BrokerError:
+        """What this member tells the leader, as this assignor wants it (KIP-792); or how the assignor failed."""
+        try:
+            user_data = assignor.user_data(self.topics, self.last_share, self.share_generation)
+        except Exception as error:  # noqa: BLE001 - a user's own code may raise anything, and the user has to know
+            return _failure(assignor, f"{type(error).__name__}: {error}")
+        if not _is_bytes_or_none(user_data):
+            return _failure(assignor, f"it gave {user_data!r}; give bytes, or None")
+        return MemberSubscription(
+            topics=self.topics,
+            user_data=user_data,
+            owned=frozenset(self._parts.ownership.named_owned),
+            generation=self.share_generation,
+            rack_id=self._settings.rack_id,
+        )
+
+    @property
+    def _computes(self) -> bool:
+        """Whether a leader still has to hand in what its group gets."""
+        return self.state is _S.SYNCING and self._exchange is None and self._untold is None
+
+    def _look_at_topics_if_due(self) -> None:
+        parts = self._parts
+        parts.order(*self.leader.look(self.topics, parts.next_request_id, parts.now))
+
+    def _advance_taking_over(self) -> Conclusion | None:
+        parts, ownership, reconciler = self._parts, self._parts.ownership, self._parts.reconciler
+        if reconciler.is_idle and (ownership.surplus() or ownership.missing() or ownership.is_first):
+            parts.begin_reconciliation(self.identity)
+        if not reconciler.is_idle or ownership.surplus() or ownership.missing():
+            return None
+        parts.note_holdings()
+        self._transition(_S.STABLE, f"has its share of generation {self.generation}")
+        if self._gives_up and not self.classic.is_eager:
+            self.rejoins_because = "need to revoke partitions and re-join"
+        return self._advance_stable()
+
+    def _advance_stable(self) -> Conclusion | None:
+        if self.leader.repair(self._parts.now):
+            self.rejoins_because = "partitions that were held back are still with nobody"
+        reason = self.rejoins_because or self._change
+        if reason is None:
+            self._look_at_topics_if_due()
+            return None
+        self._prepare(reason)
+        return self._advance_preparing()
+
+    def _heartbeat_if_due(self) -> None:
+        parts = self._parts
+        if not self._may_heartbeat:
+            return
+        if parts.now >= self.heartbeats.session_ends_at:
+            # Nobody answered for a session: the coordinator is looked up anew; it will say whether the member is out.
+            self.heartbeats.search_anew(parts.now)
+            parts.lose_coordinator("no heartbeat was answered for a session")
+            return
+        if parts.now < self._heartbeat_due_at:
+            return
+        request_id = parts.next_request_id()
+        self.heartbeats.sending(request_id, parts.now)
+        beat = ex.SendClassicHeartbeat(
+            request_id=request_id,
+            generation=self.generation,
+            member_id=self.member_id,
+            instance_id=self._settings.instance_id,
+        )
+        parts.order(beat)
+
+    def next_deadline(self) -> Instant | None:
+        """When the join, the heartbeat, or a look at the topics is due; None: nothing is."""
+        moments: list[Instant | None] = []
+        if self.state in IN_GROUP:
+            moments.append(self.patterns.due_at)
+        if self._computes:
+            moments.append(self.leader.look_at)
+        elif self.state is _S.STABLE:
+            moments.append(self.leader.due_at)
+        is_free = self._exchange is None and self.place.request is None
+        if self.state is _S.JOINING and is_free and self._parts.coordinator.is_known and self.patterns.is_resolved:
+            moments.append(self._join_not_before)
+        if self._may_heartbeat:
+            moments += [self.heartbeats.session_ends_at, self._heartbeat_due_at]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    # ---- the application ----
+
+    def handle(self, event: GroupEvent) -> Conclusion | None:
+        """Take an event in, if this protocol knows it."""
+        take = self._TAKERS.get(type(event))
+        return None if take is None else take(self, event)
+
+    def _on_subscribed(self, event: ev.Subscribed) -> None:
+        self.patterns.subscribe(event.subscription.patterns, self._parts.now)
+
+    def _on_polled(self, event: ev.Polled) -> None:
+        self.heartbeats.note_activity(is_active=event.delivered)
+
+    def _on_leave_requested(self, _: ev.LeaveRequested) -> None:
+        self.patterns.subscribe(frozenset(), self._parts.now)
+        self.rejoins_because = None
+        if self.member_id != NO_MEMBER_ID:
+            self._exchange = None
+
+    def _on_commit_answered(self, event: ex.ClassicCommitAnswered) -> Conclusion | None:
+        parts, answer = self._parts, event.answer
+        if not parts.commits.is_pending(answer.commit_id):
+            return None
+        is_of_this_generation = parts.commits.epoch_of(answer.commit_id) == self.generation
+        if self._was_overtaken(event, is_of_this_generation=is_of_this_generation):
+            parts.commit_answered(replace(answer, verdict=ev.CommitVerdict.STALE_EPOCH), self.identity)
+            return None
+        parts.commit_answered(answer, self.identity)
+        errors = [error for error in answer.errors.values() if error is not None]
+        is_heard = self.state in IN_GROUP or self.state is _S.UNSUBSCRIBING
+        if event.membership is _V.FATAL and is_of_this_generation and is_heard and errors:
+            return Fatal(errors[0])
+        if event.membership is not None:
+            # What the coordinator says of the membership it says with the next heartbeat, too: that one is acted on.
+            self.heartbeats.hurry()
+        return None
+
+    def _was_overtaken(self, event: ex.ClassicCommitAnswered, *, is_of_this_generation: bool) -> bool:
+        """Whether a rebalance overtook the commit: what the member keeps is committed by the next generation.
+
+        Java's client has the application do that (RebalanceInProgressException).
+        """
+        if event.membership not in (_V.REJOIN_KEEP_ID, _V.REJOIN_NOW):
+            return False
+        refused = {partition for partition, error in event.answer.errors.items() if error is not None}
+        gathers = self.state in (_S.JOINING, _S.SYNCING)
+        return (gathers or not is_of_this_generation) and not refused.isdisjoint(self._parts.ownership.named_owned)
+
+    # ---- joining ----
+
+    def _on_join_answered(self, event: ex.JoinAnswered) -> Conclusion | None:
+        if not self.awaits(event.request_id):
+            return None
+        self._exchange = None
+        self.member_id = event.member_id
+        if self.state is not _S.JOINING:
+            return None
+        now = self._parts.now
+        self._backoff.reset()
+        self.last_heartbeat_at = now
+        self.heartbeats.gathered(now)
+        self.generation, self._group_protocol = event.generation, event.group_protocol
+        self.place.joined()
+        if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
+            words = f"the group chose the assignor {event.protocol_name!r}, which this member does not have"
+            self._resign("the group chose an assignor that the member does not have")
+            return Fatal(BrokerError(code=FATAL_CODE, name="INCONSISTENT_GROUP_PROTOCOL", message=words))
+        self.rejoins_because = None
+        self._transition(_S.SYNCING, f"generation {event.generation} has gathered")
+        self._assignor, self._untold = event.protocol_name, None
+        self.leader.begin(event, now)
+        if not event.is_leader or event.skip_assignment:
+            self._sync({}, {})
+        return None
+
+    def _sync(self, shares: Mapping[str, frozenset[TopicPartition]], user_data: Mapping[str, bytes]) -> None:
+        self._exchange = self._parts.next_request_id()
+        sync = ex.SendSync(
+            request_id=self._exchange,
+            generation=self.generation,
+            member_id=self.member_id,
+            instance_id=self._settings.instance_id,
+            protocol_name=self._assignor,
+            assignments=shares,
+            user_data=user_data,
+            versions=self.leader.versions,
+        )
+        self._parts.order(sync)
+
+    def _on_join_rejected(self, event: ex.JoinRejected) -> Conclusion | None:
+        if not self.awaits(event.request_id):
+            return None
+        self._exchange = None
+        if event.verdict is _V.MEMBER_ID_REQUIRED and self.member_id == NO_MEMBER_ID and event.member_id:
+            self.member_id = event.member_id
+            return None
+        if self.state is not _S.JOINING:
+            return None
+        if event.verdict is _V.MEMBER_ID_REQUIRED:
+            # It has one, or is given none: no coordinator does that, and to obey at once would be a storm.
+            return self._obey(_V.RETRY, event.error)
+        if event.error.code == GROUP_FULL_CODE and self.place.may_have_one(event.error, self._parts.now):
+            self._parts.note_error(event.error)
+            delay_s = 0.0 if self.place.asks_for_room else self._backoff.next_delay()
+            self._join(f"rebalance failed due to {event.error.name}", delay_s=delay_s)
+            return None
+        return self._obey(event.verdict, event.error)
+
+    def _on_left(self, event: ex.ClassicLeft) -> Conclusion | None:
+        if event.request_id == self._parts.leave.request:
+            said = "confirmed the leave" if event.error is None else f"answered the leave with {event.error.name}"
+            return Left(f"the coordinator {said}")
+        if event.request_id == self.place.request and self.state is _S.JOINING:
+            return self._on_room_answered(event)
+        return None
+
+    def _on_room_answered(self, event: ex.ClassicLeft) -> Conclusion | None:
+        """The removal of this instance's ghost was answered: join anew, or end."""
+        parts = self._parts
+        ends = self.place.answered(event.verdict, event.error, parts.now)
+        parts.order(*self.place.take_notes())
+        if ends is not None:
+            return Fatal(ends)
+        self._join("room was made", delay_s=0.0 if event.error is None else self._backoff.next_delay())
+        if event.error is not None and event.verdict is _V.REDISCOVER:
+            parts.lose_coordinator(event.error.name)
+        return None
+
+    # ---- the share ----
+
+    def _on_sync_answered(self, event: ex.SyncAnswered) -> None:
+        if not self.awaits(event.request_id) or self.state is not _S.SYNCING:
+            return
+        self._exchange = None
+        self._backoff.reset()
+        if self._is_outdated(event.assignment):
+            return
+        chosen = [one for one in self.classic.assignors if one.name == self._assignor]
+        if not any(isinstance(one, AssignmentObserver) for one in chosen):
+            self._take_share(event.assignment)
+            return
+        self._untold, self._notice = event.assignment, self._parts.next_request_id()
+        notice = ex.NotifyAssignor(
+            request_id=self._notice,
+            generation=self.generation,
+            assignor=self._assignor,
+            assignment=Assigned(partitions=event.assignment, user_data=event.user_data),
+        )
+        self._parts.order(notice)
+
+    def _on_assignor_notified(self, event: ex.AssignorNotified) -> None:
+        if event.request_id != self._notice or self._untold is None or self.state is not _S.SYNCING:
+            return
+        share, self._untold = self._untold, None
+        if not self._is_outdated(share):
+            self._take_share(share)
+
+    def _is_outdated(self, share: frozenset[TopicPartition]) -> bool:
+        """Whether the subscription changed meanwhile: nothing is applied then (rules 4.5)."""
+        strange = sorted({p.topic for p in share} - self.topics)
+        if strange:
+            self._prepare(f"assigned topics that are not subscribed any more: {', '.join(strange)}")
+        return bool(strange)
+
+    def _take_share(self, share: frozenset[TopicPartition]) -> None:
+        ownership = self._parts.ownership
+        self.last_share, self.share_generation = share, self.generation
+        ownership.resolve({topic_key(p.topic): p.topic for p in share})
+        ownership.take_target(frozenset(map(key_of, share)))
+        # The application is told what each share brings, nothing too, as Java's and confluent-kafka's are.
+        ownership.tell_next(is_first=True)
+        self._gives_up = bool(ownership.surplus())
+        self.heartbeats.stir()
+        self._transition(_S.RECONCILE, f"the leader's assignment of generation {self.generation} is there")
+
+    def _on_sync_rejected(self, event: ex.SyncRejected) -> Conclusion | None:
+        if not self.awaits(event.request_id) or self.state is not _S.SYNCING:
+            return None
+        self._exchange = None
+        return self._obey(event.verdict, event.error)
+
+    # ---- the topics, and the assignor ----
+
+    def _on_topics_described(self, event: ex.TopicsDescribed) -> None:
+        parts = self._parts
+        if self.patterns.awaits(event.request_id):
+            self._see_topics(event)
+            self.patterns.listed(event.topics.partitions, parts.now, again_at=parts.watch.again_at)
+        if not self.leader.awaits(event.request_id):
+            return
+        self._see_topics(event)
+        before = self.leader.described(event, self.topics, parts.now)
+        if self._computes:
+            parts.order(*self.leader.compute(self.generation, self._assignor))
+        elif self.state is _S.STABLE:
+            reason = self.leader.reason_to_rebalance(before, self.topics, self.last_share)
+            self.rejoins_because = reason or self.rejoins_because
+
+    def _see_topics(self, event: ex.TopicsDescribed) -> None:
+        """What of the member's own subscription is not there, or may not be described: the application is told once."""
+        names = self.patterns.without_blacklisted(event.topics.partitions)
+        self._parts.tell_seen(self._parts.watch.saw(names, event.refused, self._parts.now))
+
+    def _on_topics_not_described(self, event: ex.TopicsNotDescribed) -> None:
+        if self.patterns.awaits(event.request_id):
+            self._parts.note_error(event.error)
+            self.patterns.not_listed(self._parts.now)
+        if self.leader.awaits(event.request_id):
+            self._parts.note_error(event.error)
+            self.leader.not_described(self._parts.now)
+
+    def _on_assignment_computed(self, event: ex.AssignmentComputed) -> None:
+        if event.generation == self.generation and self._computes:
+            self._sync(*self.leader.shares(event, self.topics, self._parts.now))
+            self.leader.synced(self._parts.now)
+
+    def _on_assignment_failed(self, event: ex.AssignmentFailed) -> Conclusion | None:
+        """A member whose assignor fails leaves, so that another one leads or has its share; its application is told."""
+        if event.generation != self.generation or self.state is not _S.SYNCING or self._exchange is not None:
+            return None
+        self._walk_out("the assignor failed")
+        return Fatal(event.error)
+
+    # ---- silence, heartbeats, and verdicts ----
+
+    def _on_exchange_failed(self, event: ex.ExchangeFailed) -> Conclusion | None:
+        """No answer: the coordinator may have acted all the same; the member keeps its id (rules 4.7)."""
+        parts, number = self._parts, event.request_id
+        if number == parts.leave.request:
+            return Left(f"the leave got no answer ({event.reason}); the session's end removes the member")
+        if number == self.heartbeats.in_flight:
+            self.heartbeats.failed(parts.now)
+            parts.lose_coordinator(event.reason)
+        elif self.awaits(number) and self.state is _S.UNSUBSCRIBING:
+            self._exchange = None
+        elif number == self.place.request or self.awaits(number):
+            if number == self.place.request:
+                self.place.forget()
+            elif self.member_id == NO_MEMBER_ID:
+                self.place.unanswered()
+            self._join(f"no answer: {event.reason}", delay_s=self._backoff.next_delay())
+            parts.lose_coordinator(event.reason)
+        return None
+
+    def _on_heartbeat_answered(self, event: ex.ClassicHeartbeatAnswered) -> None:
+        if event.request_id == self.heartbeats.in_flight:
+            self._confirm()
+
+    def _confirm(self) -> None:
+        self.last_heartbeat_at = self._parts.now
+        self.heartbeats.confirmed(self._parts.now)
+
+    def _on_heartbeat_rejected(self, event: ex.ClassicHeartbeatRejected) -> Conclusion | None:
+        """What a heartbeat's error means: where it is no verdict on the membership, the heartbeat is repeated."""
+        parts, error = self._parts, event.error
+        if event.request_id != self.heartbeats.in_flight:
+            return None
+        if event.verdict is _V.REJOIN_NOW:
+            self._confirm()
+        else:
+            self.heartbeats.failed(parts.now)
+        match event.verdict:
+            case _V.RETRY | _V.REJOIN_LATER:
+                parts.note_error(error)
+            case _V.REDISCOVER:
+                parts.note_error(error)
+                parts.lose_coordinator(error.name)
+            case _V.REJOIN_NOW if self.state in (_S.STABLE, _S.RECONCILE):
+                parts.note_error(error)
+                self.rejoins_because = self.rejoins_because or "the group rebalances"
+            case _V.REJOIN_NOW if self._exchange is not None or self.state is not _S.SYNCING:
+                # A rebalance is being prepared for already, or the SyncGroup that is out will say so.
+                parts.note_error(error)
+            case _:
+                return self._obey(event.verdict, error)
+        return None
+
+    def _obey(self, verdict: ex.ClassicVerdict, error: BrokerError) -> Conclusion | None:
+        """What an error of JoinGroup or SyncGroup means (rules 4.7): it leads back to JOINING, or ends."""
+        self._parts.note_error(error)
+        match verdict:
+            case _V.RETRY | _V.REJOIN_LATER | _V.REDISCOVER:
+                self._join(f"rebalance failed due to {error.name}", delay_s=self._backoff.next_delay())
+                if verdict is _V.REDISCOVER:
+                    self._parts.lose_coordinator(error.name)
+            case _V.REJOIN if self._was_removed_for_good(error):
+                return Fatal(removed_for_good(self._settings.instance_id, error))
+            case _V.REJOIN:
+                return self._fence(error)
+            case _V.REJOIN_KEEP_ID:
+                return self._fence(error, keeps_id=True)
+            case _V.REJOIN_NOW:
+                self._join(f"rebalance failed due to {error.name}")
+            case _V.MEMBER_ID_REQUIRED | _V.FATAL:
+                return Fatal(error)
+            case _:
+                assert_never(verdict)
+        return None
+
+    def _was_removed_for_good(self, error: BrokerError) -> bool:
+        """Whether a static member was taken out by an administrator (KIP-345's removal), not by its session's end.
+
+        The session that it asked for began anew when the heartbeat that was answered last arrived. A member that has
+        its share was written down, where a coordinator that moved may have forgotten it before, or have removed it for
+        a SyncGroup that it was late with. In a group of the consumer protocol one that joins too late is removed.
+        """
+        confirmed_at = self.heartbeats.confirmed_at
+        if not self._settings.is_static or self.state not in IN_GROUP or error.code != UNKNOWN_MEMBER_CODE:
+            return False
+        if confirmed_at is None or not NO_GENERATION != self.generation == self.share_generation:
+            return False
+        cannot_be_late = self._group_protocol is GroupProtocol.CLASSIC or self.state is _S.STABLE
+        return cannot_be_late and self._parts.now - confirmed_at < self.classic.session_timeout_s
+
+    _TAKERS: ClassVar[Mapping[type[GroupEvent], _Taker]] = MappingProxyType(
+        {
+            ev.Subscribed: _on_subscribed,
+            ev.Polled: _on_polled,
+            ev.LeaveRequested: _on_leave_requested,
+            ex.JoinAnswered: _on_join_answered,
+            ex.JoinRejected: _on_join_rejected,
+            ex.SyncAnswered: _on_sync_answered,
+            ex.SyncRejected: _on_sync_rejected,
+            ex.ClassicHeartbeatAnswered: _on_heartbeat_answered,
+            ex.ClassicHeartbeatRejected: _on_heartbeat_rejected,
+            ex.ExchangeFailed: _on_exchange_failed,
+            ex.ClassicLeft: _on_left,
+            ex.ClassicCommitAnswered: _on_commit_answered,
+            ex.TopicsDescribed: _on_topics_described,
+            ex.TopicsNotDescribed: _on_topics_not_described,
+            ex.AssignmentComputed: _on_assignment_computed,
+            ex.AssignmentFailed: _on_assignment_failed,
+            ex.AssignorNotified: _on_assignor_notified,
+        }
+    )
+
+    # ---- the view ----
+
+    def view(self) -> ProtocolView:
+        """What the classic protocol adds to the member's view; its epoch is the generation."""
+        waits_for, waits_since = self._waits()
+        return ProtocolView(
+            member_id=self.member_id,
+            instance_id=self._settings.instance_id,
+            member_epoch=max(self.generation, 0),
+            waits_for=waits_for,
+            waits_since=waits_since,
+            waits_until=self.place.waits_until(),
+            heartbeat_interval_s=self.classic.heartbeat_interval_s,
+            session_timeout_s=self.classic.session_timeout_s if self._settings.is_static else None,
+            lease_until=self._lease_until,
+        )
+
+    def _waits(self) -> tuple[str | None, Instant | None]:
+        parts, place = self._parts, self.place
+        if not self.patterns.is_resolved and self.state in (_S.PREPARING, _S.JOINING, _S.STABLE):
+            return "the list of topics, to see which ones match the pattern", self.patterns.waits_since
+        match self.state:
+            case _S.JOINING if (full := place.words()) is not None:
+                return full, place.waits_since or parts.since
+            case _S.JOINING:
+                words = "the group's other members to join, or the rebalance timeout"
+            case _S.SYNCING if self._untold is not None:
+                words = "this member's assignor, which hears of the assignment"
+            case _S.SYNCING if self.leader.is_leading:
+                words = "this member's assignor, which computes for the whole group"
+            case _S.SYNCING:
+                words = "the leader's assignment"
+            case _S.STABLE if not parts.ownership.owned:
+                words = parts.watch.words() or "partitions: the leader has assigned none"
+            case _:
+                return None, None
+        return words, parts.since
+
+
+def _failure(assignor: Assignor, words: str) -> BrokerError:
+    text = speakable(f"user_data() of the assignor {assignor.name!r} failed: {words}")
+    return BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
+
+
+def _is_bytes_or_none(given: object) -> bool:
+    # A user's own code may give anything, whatever its type says.
+    return given is None or isinstance(given, bytes)

@@ -1,0 +1,69 @@
+"""Members of one protocol whose parts are in reach by their own names, and of which single parts may be others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from consumer_membership.membership.backoff import Jitter
+from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.coordinator import Coordinator
+from consumer_membership.membership.effects import ProtocolChosen
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
+from consumer_membership.membership.settings import ClassicSettings, MemberSettings
+from consumer_membership.types import GroupProtocol, Instant
+from tests.support.protocols import CONSUMER_ONLY
+
+
+class _OpenMember(GroupMember):
+    """A member that shows its protocol's and its parts' attributes as its own."""
+
+    #: Parts that are of another class than usual, by their names; `protocol` is the protocol's.
+    replaced: ClassVar[Mapping[str, type]] = {}
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        protocols: ProtocolSettings,
+        *,
+        new_member_id: Callable[[], str],
+        jitter: Jitter,
+    ) -> None:
+        super().__init__(settings, protocols, new_member_id=new_member_id, jitter=jitter)
+        for name, part in self.replaced.items():
+            (self._protocol if name == "protocol" else getattr(self, name)).__class__ = part
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the part has
+        if name.startswith("__") or "_protocol" not in self.__dict__:
+            raise AttributeError(name)
+        owner = self._protocol if hasattr(self._protocol, name) else self.parts
+        return getattr(owner, name)
+
+    @property
+    def coordinator(self) -> Coordinator:  # type: ignore[override] # the part itself, not its address alone
+        """What the member knows of its coordinator."""
+        return self.parts.coordinator
+
+    def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
+        """As the member does; which protocol it speaks is no news here."""
+        return tuple(effect for effect in super().handle(event, now) if not isinstance(effect, ProtocolChosen))
+
+
+class Member(_OpenMember):
+    """A member of the consumer protocol."""
+
+    def __init__(self, settings: MemberSettings, *, new_member_id: Callable[[], str], jitter: Jitter) -> None:
+        super().__init__(settings, CONSUMER_ONLY, new_member_id=new_member_id, jitter=jitter)
+
+
+def _no_member_id() -> str:
+    raise AssertionError("a classic member's id is its coordinator's to make")
+
+
+class ClassicMember(_OpenMember):
+    """A member of the classic protocol."""
+
+    def __init__(self, settings: MemberSettings, classic: ClassicSettings, *, jitter: Jitter) -> None:
+        protocols = ProtocolSettings(classic=classic, protocols=(GroupProtocol.CLASSIC,))
+        super().__init__(settings, protocols, new_member_id=_no_member_id, jitter=jitter)
