@@ -26,7 +26,7 @@ _ATOMS: frozenset[type] = frozenset(
 _NOT_IN_KEYS = frozenset(
     {"settings", "_settings", "_ownership", "_commits", "_jitter", "rules", "topics", "_base_s", "_max_s", "_backoff"}
     | {"_fetch_backoff", "auto_commit", "transitions", "_out", "_now", "since", "last_error", "_round_trips", "log"}
-    | {"classic", "_unresolved", "_named_owned", "_named_target"}
+    | {"classic", "_parts", "_table", "_effects", "_unresolved", "_named_owned", "_named_target"}
 )
 
 

@@ -78,7 +78,7 @@ def _clock_moves(process: Process) -> Iterator[Move]:
         yield Move("retry")
     if process.shown in IN_GROUP:
         yield Move("miss_poll", budget="poll")
-    if process.shown is MemberState.UNSUBSCRIBING and member._leave_by > 0.0:
+    if process.shown is MemberState.UNSUBSCRIBING and member.parts.leave.by > 0.0:
         yield Move("leave_too_long", budget="timeout")
     if len(member.commits):
         yield Move("commit_too_long", budget="timeout")

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from consumer_membership.membership.classic.member import ClassicMember
-
 from consumer_membership.errors import InternalError
 from consumer_membership.membership.effects import ApplicationEffect, CommitOffsets, LeaveCompleted, PausePartitions
 from consumer_membership.membership.events import (
@@ -24,7 +22,6 @@ from consumer_membership.membership.events import (
     Subscribed,
     TimePassed,
 )
-from consumer_membership.membership.member import Member
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import IN_GROUP, MemberState
 from consumer_membership.types import BrokerAddress, LeaveOption, Subscription
@@ -32,6 +29,7 @@ from tests.exploration.application import STEPS, Application
 from tests.exploration.moves import COMMIT_S, LEAVE_S, POLL_S, RETRY_S, Move
 from tests.exploration.watch import Watch
 from tests.simulation.invariants import Violation
+from tests.support.members import ClassicMember, Member
 
 TOPIC = "t"
 SUBSCRIPTION = Subscription(topics=frozenset({TOPIC}))

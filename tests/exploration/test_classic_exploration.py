@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
-from consumer_membership.membership.classic.lifecycle import AnyEffect
-from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
-from consumer_membership.membership.classic.subscription import MemberSubscription
 
 from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.effects import RevokePartitions
 from consumer_membership.membership.events import Step, StepFinished
+from consumer_membership.membership.protocol import Conclusion, GroupEffect, GroupEvent
 from consumer_membership.membership.reconciler import Phase, Reconciler
 from consumer_membership.types import BrokerError, Instant, TopicPartition
 from tests.exploration.classic.process import ClassicProcess
@@ -23,6 +23,7 @@ from tests.exploration.fork import fork, key_of
 from tests.exploration.model import Model
 from tests.exploration.process import TOPIC
 from tests.exploration.search import Outcome, Search
+from tests.support.members import ClassicMember
 
 #: A mutant that takes longer to find is no use as a check of the checks.
 MOST_SECONDS = 90.0
@@ -49,55 +50,51 @@ class _LosesNothing(Reconciler):
         return []
 
 
-class _Rebuilt(ClassicMember):
-    """A member with another reconciler."""
-
-    made: type[Reconciler] = Reconciler
-
-    def __init__(self, settings, classic, *, jitter) -> None:  # noqa: ANN001 - the base's
-        super().__init__(settings, classic, jitter=jitter)
-        self.reconciler = self.made(settings, self.ownership, self.commits, jitter)
-
-
-class RevokesBeforeTheCommitIsOver(_Rebuilt):
+class RevokesBeforeTheCommitIsOver(ClassicMember):
     """Orders on_revoke while the commit is under way."""
 
-    made = _CommitsInPassing
+    replaced: ClassVar = {"reconciler": _CommitsInPassing}
 
 
-class KeepsWhatItLost(_Rebuilt):
+class KeepsWhatItLost(ClassicMember):
     """Goes on with what it held after it was fenced."""
 
-    made = _LosesNothing
+    replaced: ClassVar = {"reconciler": _LosesNothing}
+
+
+class _KeepsAll(ClassicProtocol):
+    def _kept(self):  # noqa: ANN202 - the base's
+        return frozenset(self._parts.ownership.owned)
 
 
 class KeepsWhatItHoldsEagerly(ClassicMember):
     """Is eager, and gives up nothing before it joins."""
 
-    def _kept(self):  # noqa: ANN202 - the base's
-        return frozenset(self.ownership.owned)
+    replaced: ClassVar = {"protocol": _KeepsAll}
+
+
+class _ClaimsAll(ClassicProtocol):
+    _once: frozenset[TopicPartition] = frozenset()
+
+    def _words_for(self, name):  # noqa: ANN001, ANN202 - the base's
+        words = super()._words_for(name)
+        return replace(words, owned=words.owned | self._once)
+
+    def _take_share(self, share) -> None:  # noqa: ANN001 - the base's
+        self._once |= share
+        super()._take_share(share)
 
 
 class ClaimsWhatItGaveUp(ClassicMember):
     """Says in its JoinGroup that it owns what the leader gave it, whatever became of that."""
 
-    def _words_for(self, name: str) -> MemberSubscription:
-        words = super()._words_for(name)
-        return replace(words, owned=words.owned | self._once)
-
-    def __init__(self, settings, classic, *, jitter) -> None:  # noqa: ANN001 - the base's
-        super().__init__(settings, classic, jitter=jitter)
-        self._once = frozenset()
-
-    def _take_share(self, assignment) -> None:  # noqa: ANN001 - the base's
-        self._once |= assignment
-        super()._take_share(assignment)
+    replaced: ClassVar = {"protocol": _ClaimsAll}
 
 
 class JoinsBeforeItGaveUp(ClassicMember):
     """Takes on_revoke as finished when it is ordered."""
 
-    def handle(self, event: AnyEvent, now: Instant) -> tuple[AnyEffect, ...]:
+    def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
         """Answer the order oneself."""
         effects = super().handle(event, now)
         if not any(isinstance(effect, RevokePartitions) for effect in effects):
@@ -106,73 +103,103 @@ class JoinsBeforeItGaveUp(ClassicMember):
         return (*effects, *super().handle(finished, now))
 
 
+class _TakesAll(ClassicProtocol):
+    def _take_share(self, share) -> None:  # noqa: ANN001 - the base's
+        super()._take_share(share | {TopicPartition(TOPIC, number) for number in range(2)})
+
+
 class TakesMoreThanItsShare(ClassicMember):
     """Takes all partitions, whatever the leader gave."""
 
-    def _take_share(self, assignment) -> None:  # noqa: ANN001 - the base's
-        super()._take_share(assignment | {TopicPartition(TOPIC, number) for number in range(2)})
+    replaced: ClassVar = {"protocol": _TakesAll}
+
+
+class _StaysAsItIs(ClassicProtocol):
+    def _take_share(self, share) -> None:  # noqa: ANN001 - the base's
+        super()._take_share(share)
+        self._gives_up = False
+
+    def _advance_stable(self) -> Conclusion | None:
+        self.leader._repair_at = None
+        return super()._advance_stable()
 
 
 class NeverJoinsAgain(ClassicMember):
     """Gives up what moves, and leaves it at that; nor does the leader look after it."""
 
-    def _take_share(self, assignment) -> None:  # noqa: ANN001 - the base's
-        super()._take_share(assignment)
-        self._gives_up = False
+    replaced: ClassVar = {"protocol": _StaysAsItIs}
 
-    def _repair_if_due(self) -> None:
-        self._repair_at = None
+
+class _Deaf(ClassicProtocol):
+    def handle(self, event: GroupEvent) -> Conclusion | None:
+        if isinstance(event, ex.ClassicHeartbeatRejected) and event.verdict is _V.REJOIN_NOW:
+            event = ex.ClassicHeartbeatAnswered(request_id=event.request_id)
+        return super().handle(event)
 
 
 class IgnoresTheRebalance(ClassicMember):
     """Does not join when its heartbeat says that the group rebalances."""
 
-    def _on_heartbeat(self, event: ex.ClassicHeartbeatAnswered | ex.ClassicHeartbeatRejected) -> None:
-        if isinstance(event, ex.ClassicHeartbeatRejected) and event.verdict is _V.REJOIN_NOW:
-            super()._on_heartbeat(ex.ClassicHeartbeatAnswered(request_id=event.request_id))
-        else:
-            super()._on_heartbeat(event)
+    replaced: ClassVar = {"protocol": _Deaf}
+
+
+class _Nameless(ClassicProtocol):
+    def handle(self, event: GroupEvent) -> Conclusion | None:
+        return super().handle(replace(event, member_id="") if isinstance(event, ex.JoinRejected) else event)
 
 
 class TakesNoMemberId(ClassicMember):
     """Joins again without the id that the coordinator made (KIP-394)."""
 
-    def _on_join_rejected(self, event: ex.JoinRejected) -> None:
-        super()._on_join_rejected(replace(event, member_id=""))
+    replaced: ClassVar = {"protocol": _Nameless}
+
+
+class _KeepsItsId(ClassicProtocol):
+    def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> Conclusion | None:  # noqa: ARG002 - the base's
+        return super()._fence(error, keeps_id=True)
 
 
 class KeepsTheUnknownId(ClassicMember):
     """Goes on joining with an id that the coordinator does not know."""
 
-    def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> None:  # noqa: ARG002 - the base's
-        super()._fence(error, keeps_id=True)
+    replaced: ClassVar = {"protocol": _KeepsItsId}
 
 
 class LeavesAtOnce(ClassicMember):
     """Says that it leaves before its application gave up anything."""
 
     def _advance_leave(self) -> None:
-        if self._leave_request is None and self.member_id:
-            self._leave()
+        if not self.parts.leave.is_sent and self.member_id:
+            self._conclude(self._protocol.leave(self.parts.leave.by))
         else:
             super()._advance_leave()
+
+
+class _TakesAnyShare(ClassicProtocol):
+    def handle(self, event: GroupEvent) -> Conclusion | None:
+        if isinstance(event, ex.SyncAnswered):
+            event = replace(event, request_id=self._exchange or event.request_id)
+        return super().handle(event)
 
 
 class TakesAnySync(ClassicMember):
     """Takes the answer to an older SyncGroup for that of the present one."""
 
-    def _on_sync_answered(self, event: ex.SyncAnswered) -> None:
-        super()._on_sync_answered(replace(event, request_id=self._exchange or event.request_id))
+    replaced: ClassVar = {"protocol": _TakesAnyShare}
+
+
+class _StaysOn(ClassicProtocol):
+    def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> Conclusion | None:
+        if not keeps_id or self.state not in (_S.STABLE, _S.RECONCILE):
+            return super()._fence(error, keeps_id=keeps_id)
+        self.rejoins_because = "the generation is over"
+        return None
 
 
 class StaysInItsGeneration(ClassicMember):
     """Keeps what it held, its generation too, when the coordinator says that the generation is over."""
 
-    def _fence(self, error: BrokerError, *, keeps_id: bool = False) -> None:
-        if keeps_id and self.state in (_S.STABLE, _S.RECONCILE):
-            self.rejoins_because = "the generation is over"
-        else:
-            super()._fence(error, keeps_id=keeps_id)
+    replaced: ClassVar = {"protocol": _StaysOn}
 
 
 #: The member, its world with budgets that suffice, what is found, and in how many steps at most.

@@ -9,8 +9,9 @@ from typing import ClassVar
 
 import pytest
 
+from consumer_membership.membership.effects import ProtocolChosen
 from consumer_membership.membership.events import Polled
-from consumer_membership.membership.member import Member
+from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.reconciler import Phase, Reconciler
 from consumer_membership.membership.states import MemberState
 from tests.exploration.__main__ import main
@@ -20,6 +21,7 @@ from tests.exploration.model import Model
 from tests.exploration.process import Process
 from tests.exploration.search import Outcome, Search
 from tests.simulation import test_mutants as simulated
+from tests.support.members import Member
 
 #: A mutant that takes longer to find is no use as a check of the checks.
 MOST_SECONDS = 60.0
@@ -35,10 +37,10 @@ class _CommitsInPassing(Reconciler):
         return effects
 
 
-class RevokesBeforeTheCommitIsOver(simulated._Rebuilt):
+class RevokesBeforeTheCommitIsOver(Member):
     """Orders on_revoke while the commit is under way."""
 
-    parts: ClassVar = {"reconciler": _CommitsInPassing}
+    replaced: ClassVar = {"reconciler": _CommitsInPassing}
 
 
 class _NeverPauses(Reconciler):
@@ -49,22 +51,23 @@ class _NeverPauses(Reconciler):
         return Phase.REVOKE if following is Phase.PAUSE and self._revokes else following
 
 
-class RevokesWithoutPause(simulated._Rebuilt):
+class RevokesWithoutPause(Member):
     """Orders on_revoke while records are still delivered."""
 
-    parts: ClassVar = {"reconciler": _NeverPauses}
+    replaced: ClassVar = {"reconciler": _NeverPauses}
 
 
 class ComesBackFromTheDead(Member):
     """Joins again at the next poll after it ended for good."""
 
-    def _on_polled(self, event: Polled) -> None:
-        super()._on_polled(event)
-        if self.state is MemberState.FATAL and self.reconciler.is_idle:
+    def _take(self, event: GroupEvent) -> ProtocolChosen | None:
+        chosen = super()._take(event)
+        if isinstance(event, Polled) and self.state is MemberState.FATAL and self.reconciler.is_idle:
             self._join("another try")
+        return chosen
 
 
-class KeepsWhatItLost(simulated._Rebuilt):
+class KeepsWhatItLost(Member):
     """Forgets to tell the application that everything is lost."""
 
     class _Loses(Reconciler):
@@ -73,7 +76,7 @@ class KeepsWhatItLost(simulated._Rebuilt):
             self._enter(Phase.IDLE, now)
             return []
 
-    parts: ClassVar = {"reconciler": _Loses}
+    replaced: ClassVar = {"reconciler": _Loses}
 
 
 #: The member, its world with budgets that suffice, what is found, and in how many steps at most.

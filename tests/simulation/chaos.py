@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from consumer_membership.membership.member import Member
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription
 from tests.simulation.application import Habits
@@ -15,6 +14,7 @@ from tests.simulation.process import Process
 from tests.simulation.profiles import Profile
 from tests.simulation.trace import words
 from tests.simulation.world import GROUP, World
+from tests.support.members import Member
 
 #: Seconds of trouble, and of quiet at the end in which settled members must behave like settled members.
 TROUBLE_S = 12.0

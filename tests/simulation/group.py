@@ -319,11 +319,11 @@ def _validate(beat: Heartbeat, rules: Rules) -> None:
     if not beat.member_id:
         raise Refusal(code.INVALID_REQUEST, "MemberId can't be empty.")
     if beat.instance_id == "":
-        raise Refusal(code.INVALID_REQUEST, "InstanceId can't be empty.")
+        raise Refusal(code.INVALID_REQUEST, "InstanceClaim can't be empty.")
     if beat.member_epoch < LEAVE_STATIC_EPOCH:
         raise Refusal(code.INVALID_REQUEST, "MemberEpoch is invalid.")
     if beat.member_epoch == LEAVE_STATIC_EPOCH and beat.instance_id is None:
-        raise Refusal(code.INVALID_REQUEST, "InstanceId can't be null.")
+        raise Refusal(code.INVALID_REQUEST, "InstanceClaim can't be null.")
     if beat.member_epoch == JOIN_EPOCH:
         _validate_join(beat)
     if beat.member_epoch >= JOIN_EPOCH:

@@ -13,8 +13,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from consumer_membership.membership.participant import LEAVE_ANSWER_S, OrderT, Participant
-
 from consumer_membership.membership.effects import (
     AssignPartitions,
     CommitCompleted,
@@ -40,10 +38,12 @@ from consumer_membership.membership.events import (
     StepFinished,
     TimePassed,
 )
+from consumer_membership.membership.parts import LEAVE_ANSWER_S
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation.coordinator import Committed, Removed
 from tests.simulation.rules import Granted, Refused
+from tests.support.members import ClassicMember, Member
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -79,10 +79,10 @@ def check(holds: bool, words: str) -> None:  # noqa: FBT001 - it is what the cal
         raise Violation(words)
 
 
-def check_outsider(member: Participant[OrderT], name: str) -> None:
+def check_outsider(member: Member | ClassicMember, name: str) -> None:
     """Who is not in the group has no epoch to show, and owns nothing."""
     if member.shown in SILENT:
-        epoch = member._identity.member_epoch
+        epoch = member.identity.member_epoch
         check(epoch <= JOIN_EPOCH, f"{name} is {member.shown} and shows epoch {epoch}")
         check(not member.ownership.owned, f"{name} is {member.shown} and owns {member.ownership.held}")
 

@@ -35,7 +35,6 @@ from consumer_membership.membership.events import (
     StartOffsetsFetched,
     TopicIdsResolved,
 )
-from consumer_membership.membership.member import Member
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import TRANSPORT_CODE, BrokerAddress, BrokerError, Instant, Subscription
 from consumer_membership.wire.verdicts import (
@@ -48,6 +47,7 @@ from consumer_membership.wire.verdicts import (
 from tests.simulation.application import Application, Habits
 from tests.simulation.network import Connection
 from tests.simulation.rules import GROUP_ID_NOT_FOUND, UNRELEASED_INSTANCE_ID, Refused
+from tests.support.members import Member
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

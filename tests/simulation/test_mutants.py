@@ -7,17 +7,19 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
-from consumer_membership.membership.heartbeat import Heartbeats
-from consumer_membership.membership.instance import InstanceId
 
+from consumer_membership.membership.consumer.heartbeat import Heartbeats
+from consumer_membership.membership.consumer.instance import InstanceClaim
+from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.effects import Effect, LosePartitions, RevokePartitions
 from consumer_membership.membership.events import Event, HeartbeatAnswered, Step, StepFinished
-from consumer_membership.membership.member import Member
 from consumer_membership.membership.offsets import Commits
+from consumer_membership.membership.protocol import Conclusion, GroupEvent
 from consumer_membership.membership.reconciler import Reconciler
 from consumer_membership.types import Assignment, Holder, Instant
 from tests.simulation.chaos import SimulationFailure, simulate
 from tests.simulation.profiles import PROFILES
+from tests.support.members import Member
 
 MOST_SEEDS = 200
 
@@ -54,31 +56,31 @@ class KeepsDeliveringAfterFence(_Finishes):
         return tuple(effect for effect in super().handle(event, now) if not isinstance(effect, LosePartitions))
 
 
+class _TakesNull(ConsumerProtocol):
+    def handle(self, event: GroupEvent) -> Conclusion | None:
+        if isinstance(event, HeartbeatAnswered):
+            event = replace(event, assignment=event.assignment or frozenset())
+        return super().handle(event)
+
+
 class TakesNullForNothing(Member):
     """Takes the assignment null, "unchanged", for "revoke all"."""
 
-    def _on_heartbeat_answered(self, event: HeartbeatAnswered) -> None:
-        super()._on_heartbeat_answered(replace(event, assignment=event.assignment or frozenset()))
+    replaced: ClassVar = {"protocol": _TakesNull}
+
+
+class _AdoptsAny(ConsumerProtocol):
+    def handle(self, event: GroupEvent) -> Conclusion | None:
+        conclusion = super().handle(event)
+        if isinstance(event, HeartbeatAnswered) and event.member_epoch < 0:
+            self.member_epoch = event.member_epoch
+        return conclusion
 
 
 class AdoptsAnyEpoch(Member):
     """Adopts the epoch of a leave's answer that comes late (KAFKA-19335)."""
 
-    def _on_heartbeat_answered(self, event: HeartbeatAnswered) -> None:
-        super()._on_heartbeat_answered(event)
-        if event.member_epoch < 0:
-            self.member_epoch = event.member_epoch
-
-
-class _Rebuilt(Member):
-    """A member of which one part is of another class."""
-
-    parts: ClassVar[dict[str, type]]
-
-    def __init__(self, *args: object, **words: object) -> None:
-        super().__init__(*args, **words)  # type: ignore[arg-type] # passed on as they came
-        for name, part in self.parts.items():
-            getattr(self, name).__class__ = part
+    replaced: ClassVar = {"protocol": _AdoptsAny}
 
 
 class _ClaimsOwnedOnly(Reconciler):
@@ -86,10 +88,10 @@ class _ClaimsOwnedOnly(Reconciler):
         return frozenset(self._ownership.owned)
 
 
-class LeavesOutWhatIsBeingAssigned(_Rebuilt):
+class LeavesOutWhatIsBeingAssigned(Member):
     """States only what is owned in a complete heartbeat, though on_assign runs for more."""
 
-    parts: ClassVar = {"reconciler": _ClaimsOwnedOnly}
+    replaced: ClassVar = {"reconciler": _ClaimsOwnedOnly}
 
 
 class _NeverYields(Commits):
@@ -100,10 +102,10 @@ class _NeverYields(Commits):
         return {}
 
 
-class RepeatsOldCommits(_Rebuilt):
+class RepeatsOldCommits(Member):
     """Sends a commit again although a younger one has been sent since."""
 
-    parts: ClassVar = {"commits": _NeverYields}
+    replaced: ClassVar = {"commits": _NeverYields}
 
 
 class _Impatient(Heartbeats):
@@ -111,10 +113,10 @@ class _Impatient(Heartbeats):
         super().failed(now, back_off=False)
 
 
-class NeverBacksOff(_Rebuilt):
+class NeverBacksOff(Member):
     """Repeats a failed heartbeat at once, as Java's JOINING members do."""
 
-    parts: ClassVar = {"heartbeats": _Impatient}
+    replaced: ClassVar = {"heartbeats": _Impatient}
 
 
 class _Forgetful(Heartbeats):
@@ -124,30 +126,34 @@ class _Forgetful(Heartbeats):
         self._sent = sent
 
 
-class RepeatsBare(_Rebuilt):
+class RepeatsBare(Member):
     """Repeats a failed heartbeat without its fields, so that an acknowledgement may be lost."""
 
-    parts: ClassVar = {"heartbeats": _Forgetful}
+    replaced: ClassVar = {"heartbeats": _Forgetful}
+
+
+class _AlwaysNewest(ConsumerProtocol):
+    def join(self, reason: str) -> None:
+        super().join(reason)
+        self.instance.begin(is_newest=True)
 
 
 class TakesBack(Member):
     """Takes its instance id back from whoever took it over."""
 
-    def _join(self, reason: str) -> None:
-        super()._join(reason)
-        self.instance.begin(is_newest=True)
+    replaced: ClassVar = {"protocol": _AlwaysNewest}
 
 
-class _NeverContent(InstanceId):
+class _NeverContent(InstanceClaim):
     def _take_over_from(self, holder: Holder) -> None:
         super()._take_over_from(holder)
-        self._taken_from = None
+        self._attempt.taken_from = None
 
 
-class TakesOverAgainAndAgain(_Rebuilt):
+class TakesOverAgainAndAgain(Member):
     """Takes over from every holder that it meets in one join."""
 
-    parts: ClassVar = {"instance": _NeverContent}
+    replaced: ClassVar = {"instance": _NeverContent}
 
 
 MUTANTS: tuple[tuple[type[Member], str, str], ...] = (

@@ -21,7 +21,6 @@ from consumer_membership.membership.events import (
     TimePassed,
     TopicIdsResolved,
 )
-from consumer_membership.membership.member import Member
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import (
     BrokerAddress,
@@ -30,6 +29,7 @@ from consumer_membership.types import (
     TopicIdPartition,
     TopicPartition,
 )
+from tests.support.members import Member
 
 IDS = {"a": UUID(int=1), "b": UUID(int=2)}
 A, B = (TopicIdPartition(topic_id, 0) for topic_id in IDS.values())

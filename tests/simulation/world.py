@@ -11,7 +11,6 @@ from itertools import count
 
 from consumer_membership.membership.effects import Effect
 from consumer_membership.membership.events import Event, TimePassed
-from consumer_membership.membership.member import Member
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import Instant, Subscription, TopicIdPartition, TopicPartition
@@ -22,6 +21,7 @@ from tests.simulation.network import Faults
 from tests.simulation.process import Process
 from tests.simulation.rules import Rules
 from tests.simulation.trace import words
+from tests.support.members import Member
 
 GROUP = "orders-group"
 #: How many lines of the trace a failure shows.

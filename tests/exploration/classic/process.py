@@ -11,20 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from consumer_membership.membership.classic.leadership import (
+from consumer_membership.errors import AssignmentError
+from consumer_membership.membership.classic.assignor import Topics
+from consumer_membership.membership.classic.assignors.checked import assign_checked
+from consumer_membership.membership.classic.exchanges import (
     AssignmentComputed,
     AssignmentFailed,
     ComputeAssignment,
     DescribeTopics,
     LeaderEvent,
+    SendClassicHeartbeat,
+    SendClassicLeave,
+    SendJoin,
+    SendSync,
     TopicsDescribed,
 )
-from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
-
-from consumer_membership.errors import AssignmentError
-from consumer_membership.membership.classic.assignor import Topics
-from consumer_membership.membership.classic.assignors.checked import assign_checked
-from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat, SendClassicLeave, SendJoin, SendSync
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.effects import (
     ApplicationEffect,
@@ -37,6 +38,7 @@ from consumer_membership.membership.effects import (
     StateChanged,
 )
 from consumer_membership.membership.events import StartOffsetsFetched, TimePassed
+from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import FATAL_CODE, BrokerError
 from tests.exploration.classic.canonical import REPAIR_S, canonicalise
@@ -48,6 +50,7 @@ from tests.exploration.process import NO_ANSWER, TOPIC, Ask, Call, Process
 from tests.simulation.classic.exchanges import Answer, MemberIdRequired, Synced
 from tests.simulation.classic.member_words import Event, Order, event_of, failure_of, request_of
 from tests.simulation.rules import Refused
+from tests.support.members import ClassicMember
 
 _S = ClassicState
 #: On the connection of their own.
@@ -242,12 +245,12 @@ class ClassicProcess(Process):
             yield Move("do_task")
         if member._may_heartbeat:
             yield Move("hear_nothing", budget="timeout")
-        if member.state is _S.STABLE and member._repair_at is not None:
+        if member.state is _S.STABLE and member.leader._repair_at is not None:
             yield Move("repair", budget="timeout")
 
     # ---- the member ----
 
-    def feed(self, event: AnyEvent, at: float = 0.0) -> None:
+    def feed(self, event: GroupEvent, at: float = 0.0) -> None:
         """Hand an event to the core and take its orders."""
         member, old = self.member, self.member.shown
         self.watch.take(self, event)
@@ -255,7 +258,7 @@ class ClassicProcess(Process):
         self.log.append((event, member.state, effects))
         self.watch.handled(self, old, effects)
         mail: list[ApplicationEffect] = []
-        answers: list[AnyEvent] = []
+        answers: list[GroupEvent] = []
         for effect in effects:
             match effect:
                 case SendJoin() | SendSync():

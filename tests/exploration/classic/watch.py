@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from consumer_membership.membership.classic.subscription import NO_GENERATION
-
+from consumer_membership.membership.classic.assignor import NO_GENERATION
 from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatAnswered,
     ClassicHeartbeatRejected,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consumer_membership.membership.classic.member import ClassicMember
-from consumer_membership.membership.classic.settings import ClassicSettings
-
 from consumer_membership.membership.classic.assignors import BUILT_IN
+from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.types import LeaveOption
 from tests.exploration.classic.cluster import ClassicCluster, cluster_of
 from tests.exploration.classic.process import ClassicProcess
@@ -16,6 +14,7 @@ from tests.exploration.classic.watch import ClassicWatch
 from tests.exploration.process import TOPIC, Core, half
 from tests.exploration.worlds import World
 from tests.simulation.classic.rules import ClassicRules
+from tests.support.members import ClassicMember
 
 CLASSIC = "classic"
 _FENCED = frozenset({"FENCED_INSTANCE_ID"})

@@ -35,7 +35,6 @@ from consumer_membership.membership.events import (
     TimePassed,
     TopicIdsResolved,
 )
-from consumer_membership.membership.member import Member
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH
 from tests.exploration.consumer.canonical import LONG_AGO, canonicalise
@@ -45,6 +44,7 @@ from tests.exploration.consumer.watch import ConsumerWatch
 from tests.exploration.moves import SESSION_S, Move
 from tests.exploration.process import NO_ANSWER, TOPIC, Ask, Call, Process
 from tests.simulation.rules import Granted
+from tests.support.members import Member
 
 TOPIC_ID = UUID(int=1)
 _S = MemberState
@@ -156,7 +156,7 @@ class ConsumerProcess(Process):
 
     def wait_too_long(self) -> None:
         """The holder of the instance id has been waited for longer than a session lasts."""
-        self.member.instance.waits_since = LONG_AGO
+        self.member.instance._attempt.waits_since = LONG_AGO
 
     def protocol_moves(self) -> Iterator[Move]:
         """Heartbeats, and waiting for an instance id."""

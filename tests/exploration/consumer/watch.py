@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from consumer_membership.membership.instance import MOST_TAKEOVERS
-
+from consumer_membership.membership.consumer.instance import MOST_TAKEOVERS
 from consumer_membership.membership.effects import Heartbeat, SendHeartbeat, StateChanged
 from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatFailed, HeartbeatRejected
 from consumer_membership.membership.states import SILENT, MemberState

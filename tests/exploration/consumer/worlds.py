@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consumer_membership.membership.member import Member
 from consumer_membership.types import ConflictPolicy
 from tests.exploration.consumer.cluster import ConsumerCluster, cluster_of
 from tests.exploration.consumer.process import TOPIC_ID, ConsumerProcess, MemberIds
@@ -13,6 +12,7 @@ from tests.exploration.consumer.watch import ConsumerWatch
 from tests.exploration.process import TOPIC, Core, half
 from tests.exploration.worlds import World
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
+from tests.support.members import Member
 
 RULES: Mapping[str, Rules] = {"4.0": RULES_4_0, "4.2": RULES_4_2, "4.3": RULES_4_3}
 _CONFLICTS = frozenset({"UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID"})

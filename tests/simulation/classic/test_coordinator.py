@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from consumer_membership.membership.classic.subscription import MemberSubscription
 
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from tests.simulation import rules as code
 from tests.simulation.classic import rules as classic_code
 from tests.simulation.classic.exchanges import (

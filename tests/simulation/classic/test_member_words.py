@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from consumer_membership.membership.classic.subscription import MemberSubscription
 
+from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,
     ClassicHeartbeatAnswered,

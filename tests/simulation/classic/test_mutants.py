@@ -4,36 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
-from consumer_membership.membership.classic.lifecycle import AnyEffect
-from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
-from consumer_membership.membership.classic.subscription import MemberSubscription
 
 from consumer_membership.errors import InternalError
 from consumer_membership.membership import effects as ef
-from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol, Topics
+from consumer_membership.membership.classic.assignor import Assignor, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors import BUILT_IN
+from consumer_membership.membership.classic.protocol import ClassicProtocol
+from consumer_membership.membership.protocol import Conclusion, GroupEffect, GroupEvent
 from consumer_membership.types import Instant, TopicPartition
 from tests.simulation.classic.world import ClassicWorld, Violation
+from tests.support.members import ClassicMember
 
 MOST_SEEDS = 20
+
+
+class _Hasty(ClassicProtocol):
+    def _advance_preparing(self) -> Conclusion | None:
+        if self._parts.reconciler.is_idle and self._parts.ownership.surplus():
+            self._parts.begin_reconciliation(self.identity)
+        self._join(self.rejoins_because or "too early")
+        return self._join_if_due()
 
 
 class JoinsTooEarly(ClassicMember):
     """Joins an eager group's next generation before the application has given anything up."""
 
-    def _advance_preparing(self) -> None:
-        if self.reconciler.is_idle and self.ownership.surplus():
-            self._out += self.reconciler.begin(self._identity, self._now)
-        self._join(self.rejoins_because or "too early")
-        self._join_if_due()
+    replaced: ClassVar = {"protocol": _Hasty}
 
 
 class KeepsWhatItLost(ClassicMember):
     """Does not tell the application that everything is lost."""
 
-    def handle(self, event: AnyEvent, now: Instant) -> tuple[AnyEffect, ...]:
+    def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
         """Leave the order out."""
         return tuple(effect for effect in super().handle(event, now) if not isinstance(effect, ef.LosePartitions))
 

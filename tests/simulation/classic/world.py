@@ -20,11 +20,11 @@ from consumer_membership.membership.classic.settings import ClassicSettings
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic import leadership as le
 from consumer_membership.membership.classic.assignor import Assignor, Topics
 from consumer_membership.membership.classic.assignors import BUILT_IN
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
+from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.types import (
     BrokerAddress,
     Instant,
@@ -39,6 +39,7 @@ from tests.simulation.classic.member_words import Order, event_of, failure_of, r
 from tests.simulation.classic.rules import ClassicRules
 from tests.simulation.coordinator import Removed
 from tests.simulation.invariants import check_outsider
+from tests.support.members import ClassicMember
 from tests.support.subscriptions import to_a_member
 
 GROUP = "g"
@@ -85,7 +86,7 @@ class ClassicProcess:
         """What it delivers."""
         return set(self.positions) - self.frozen
 
-    def feed(self, event: AnyEvent) -> None:
+    def feed(self, event: GroupEvent) -> None:
         """Hand an event to the core and perform what it orders."""
         if not self.alive:
             return
@@ -96,18 +97,18 @@ class ClassicProcess:
             self.is_excused = True
         self.deadline = self.member.next_deadline()
 
-    def _perform(self, effect: AnyEffect) -> None:
+    def _perform(self, effect: GroupEffect) -> None:
         world = self.world
         match effect:
             case ef.FindCoordinator():
                 found = ev.CoordinatorFound(coordinator=BrokerAddress(node_id=1, host="broker", port=9092))
                 world.after(0.01, lambda: self.feed(found))
-            case le.DescribeTopics():
+            case ex.DescribeTopics():
                 asked = world.coordinator.topics.keys() if effect.topics is None else effect.topics
                 described = Topics(partitions={t: n for t, n in world.coordinator.topics.items() if t in asked})
-                answer = le.TopicsDescribed(request_id=effect.request_id, topics=described)
+                answer = ex.TopicsDescribed(request_id=effect.request_id, topics=described)
                 world.after(0.01, lambda: self.feed(answer))
-            case le.ComputeAssignment():
+            case ex.ComputeAssignment():
                 self._compute(effect)
             case ef.PausePartitions() | ef.RevokePartitions() | ef.LosePartitions() | ef.AssignPartitions():
                 self.steps = [one for one in self.steps if one.attempt >= effect.attempt] + [effect]
@@ -123,11 +124,11 @@ class ClassicProcess:
             case _:
                 pass
 
-    def _compute(self, effect: le.ComputeAssignment) -> None:
+    def _compute(self, effect: ex.ComputeAssignment) -> None:
         assignor = next(one for one in self.member.classic.assignors if one.name == effect.assignor)
         shares = {m: frozenset(share) for m, share in assignor.assign(effect.topics, effect.members).items()}
         self.world.check_shares(effect, shares)
-        computed = le.AssignmentComputed(generation=effect.generation, assignments=shares)
+        computed = ex.AssignmentComputed(generation=effect.generation, assignments=shares)
         self.world.after(0.02, lambda: self.feed(computed))
 
     def _uncommitted(self, partitions: object) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -317,7 +318,7 @@ class ClassicWorld:
                         raise Violation(f"{partition} is delivered by {owners[partition]} and {process.name}")
                     owners[partition] = process.name
 
-    def check_shares(self, order: le.ComputeAssignment, shares: dict[str, frozenset[TopicPartition]]) -> None:
+    def check_shares(self, order: ex.ComputeAssignment, shares: dict[str, frozenset[TopicPartition]]) -> None:
         """No partition is given to two."""
         given = Counter(partition for share in shares.values() for partition in share)
         doubled = [partition for partition, often in given.items() if often > 1]
