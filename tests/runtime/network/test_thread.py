@@ -14,7 +14,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
-from consumer_membership.membership import lifecycle
+from consumer_membership.membership.consumer import protocol as consumer_protocol
 from consumer_membership.membership.effects import (
     ApplicationEffect,
     AssignPartitions,
@@ -524,8 +524,8 @@ def test_leave_without_an_answer_ends_in_time(script: CoordinatorScript, join: C
 def test_application_is_called_when_the_session_may_be_over(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No heartbeat is answered any more: the hot path goes the long way from then on, and finds no order there."""
-    monkeypatch.setattr(lifecycle, "BEATS_OF_SESSION", 0.2)
+    """No heartbeat is answered any more: the hot path goes the long way from then on, and finds no mail there."""
+    monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
     one = join()
     until(lambda: one.owns(6) and one.line.view.lease_until is not None, one)
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)

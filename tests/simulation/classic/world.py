@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
-from consumer_membership.membership.classic.lifecycle import AnyEffect
-from consumer_membership.membership.classic.member import AnyEvent, ClassicMember
+from consumer_membership.membership.classic.member import ClassicMember
 from consumer_membership.membership.classic.settings import ClassicSettings
 
 from consumer_membership.membership import effects as ef
