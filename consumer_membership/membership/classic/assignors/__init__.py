@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from consumer_membership.membership.classic.assignor import Assignor, MemberSubscription
-from consumer_membership.membership.classic.assignors.cooperative_sticky import CooperativeStickyAssignor
 from consumer_membership.membership.classic.assignors.range import RangeAssignor
 from consumer_membership.membership.classic.assignors.roundrobin import RoundRobinAssignor
-from consumer_membership.membership.classic.assignors.sticky import StickyAssignor
+from consumer_membership.membership.classic.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from consumer_membership.membership.classic.validation import Claim, told
 
 __all__ = [

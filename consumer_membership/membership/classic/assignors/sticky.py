@@ -1,24 +1,71 @@
-"""`sticky`: balanced, and everybody keeps what it had, under the eager protocol (KIP-54), as Java's StickyAssignor.
+"""`sticky` and `cooperative-sticky`: balance first, then racks, then everybody keeps what it has (KIP-54), as Java's.
 
-Members own nothing when they join, so each tells in its user data what it was assigned last, and in which generation:
+Where all members subscribe to the same topics everyone gets its quota (`sticky_quotas`); otherwise partitions are moved
+until no move makes it more even (`sticky_balance`). Both begin with the good claims only (`validation`), and of them
+with those whose partition still exists and is still subscribed by its owner.
+
+Under the eager protocol members own nothing when they join, so each tells in its user data what it was assigned last,
+and in which generation:
 
     previous_assignment => [topic => STRING, partitions => [INT32]], generation => INT32 (not in the first version)
+
+Under the cooperative one members go on with what they keep. What moves between two of them is left out in this round
+(KIP-429): its owner gives it up, joins again, and then it is given to the new one. Ownership comes from the protocol's
+own fields. The generation does, too (KIP-792); clients before that told it as an INT32 in the user data, which is
+written here also, for older leaders.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription, RebalanceProtocol, Topics
-from consumer_membership.membership.classic.assignors.order import java_key
-from consumer_membership.membership.classic.assignors.sticky_core import assign_sticky
-from consumer_membership.membership.classic.validation import Claim
+from consumer_membership.membership.classic.assignors.order import in_order, java_key, partitions_of, subscribed_topics
+from consumer_membership.membership.classic.assignors.racks import Racks
+from consumer_membership.membership.classic.assignors.sticky_balance import balanced
+from consumer_membership.membership.classic.assignors.sticky_quotas import by_quota
+from consumer_membership.membership.classic.validation import Claim, Validated, validate_subscriptions, withhold
 from consumer_membership.types import TopicPartition
 
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Who gets what in the end, and the claims that it came from."""
+
+    assignment: Mapping[str, tuple[TopicPartition, ...]]
+    validated: Validated
+
+
+def assign_sticky(
+    topics: Topics,
+    subscriptions: Mapping[str, MemberSubscription],
+    claim_of: Callable[[MemberSubscription], Claim],
+) -> Outcome:
+    """The partitions of each member, the same for the same inputs in any order."""
+    validated = validate_subscriptions(subscriptions, claim_of)
+    partitions = {topic: partitions_of(topics, topic) for topic in subscribed_topics(topics, subscriptions)}
+    everything = [partition for some in partitions.values() for partition in some]
+    interests = {
+        member: frozenset(partitions.keys() & subscriptions[member].topics)
+        for member in sorted(subscriptions, key=java_key)
+    }
+    existing = set(everything)
+    owned = {
+        member: sorted(p for p in validated.owned[member] if p.topic in interest and p in existing)
+        for member, interest in interests.items()
+    }
+    racks = Racks(topics, subscriptions, everything)
+    if len(set(interests.values())) <= 1:
+        result = by_quota(everything, owned, racks)
+    else:
+        result = balanced(partitions, interests, owned, racks)
+    return Outcome(assignment=in_order(result), validated=validated)
 
 
 class StickyAssignor:
@@ -43,6 +90,36 @@ class StickyAssignor:
     ) -> Mapping[str, tuple[TopicPartition, ...]]:
         """The partitions of each member."""
         return assign_sticky(topics, subscriptions, self.claim).assignment
+
+
+class CooperativeStickyAssignor:
+    """Balanced after the last of at most two rounds; nobody gives up what it keeps.
+
+    It supports the eager protocol, too, so that a group can move from an eager assignor in two rolling restarts.
+    """
+
+    name = "cooperative-sticky"
+    protocols = frozenset({RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER})
+
+    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
+        """The generation, as Java tells it to leaders before KIP-792."""
+        del topics, owned
+        return _INT.pack(generation)
+
+    def claim(self, subscription: MemberSubscription) -> Claim:
+        """What the member owns; its generation from the user data where the protocol's own field does not tell it."""
+        generation = subscription.generation
+        if generation < 0:
+            data = subscription.user_data or b""
+            generation = _INT.unpack_from(data)[0] if len(data) >= _INT.size else NO_GENERATION
+        return Claim(owned=subscription.owned, generation=generation)
+
+    def assign(
+        self, topics: Topics, subscriptions: Mapping[str, MemberSubscription]
+    ) -> Mapping[str, tuple[TopicPartition, ...]]:
+        """The partitions that each member gets in this round."""
+        outcome = assign_sticky(topics, subscriptions, self.claim)
+        return withhold(outcome.validated, outcome.assignment)
 
 
 def encode(owned: frozenset[TopicPartition], generation: int) -> bytes:

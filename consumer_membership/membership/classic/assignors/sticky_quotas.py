@@ -3,8 +3,8 @@
 Of P partitions and M members, P mod M members get one more than the others' P div M. Everybody keeps what it owns up to
 its quota, lowest numbers first, so that what is given up is spread over the topics; the larger quota goes to those who
 fill it with what they own. The rest is dealt out in turn: first up to the smaller quota, then one each. No balanced
-result keeps more. With racks, only what matches is kept and dealt first; what remains is exchanged
-(`rack_exchange`, `returns`).
+result keeps more. With racks, only what matches is kept and dealt first; what remains
+comes home as far as it can (`returns`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from itertools import groupby
 from operator import attrgetter
 
 from consumer_membership.membership.classic.assignors.holdings import Holdings
-from consumer_membership.membership.classic.assignors.rack_exchange import exchange
 from consumer_membership.membership.classic.assignors.racks import Racks
 from consumer_membership.membership.classic.assignors.returns import bring_home
 from consumer_membership.types import TopicPartition
@@ -35,7 +34,6 @@ def by_quota(
     quotas.deal(left)
     if not racks:
         return quotas.assignment
-    exchange(quotas.assignment, {m: frozenset(some) for m, some in owned.items()}, racks)
     by_topic = {topic: list(some) for topic, some in groupby(partitions, key=attrgetter("topic"))}
     holdings = Holdings(by_topic, dict.fromkeys(owned, frozenset(by_topic)), owned, racks)
     for member, some in quotas.assignment.items():
