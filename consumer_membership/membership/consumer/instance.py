@@ -104,7 +104,7 @@ CLAIM_TRANSITIONS: Mapping[ClaimState, frozenset[ClaimState]] = MappingProxyType
         _S.ASKED: _BEGINS | {_S.RELEASING, _S.REFUSED},
         _S.RELEASING: _BEGINS,
         _S.HELD: _BEGINS,
-        _S.REFUSED: _BEGINS,
+        _S.REFUSED: frozenset(),
     }
 )
 

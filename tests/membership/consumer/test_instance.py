@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 
-from consumer_membership.membership.consumer.instance import LONGEST_SESSION_S, MOST_TAKEOVERS
+from consumer_membership.membership.consumer.instance import (
+    CLAIM_TRANSITIONS,
+    LONGEST_SESSION_S,
+    MOST_TAKEOVERS,
+    ClaimState,
+)
 from consumer_membership.membership.effects import (
     CommitOffsets,
     DescribeGroup,
@@ -18,9 +24,15 @@ from consumer_membership.membership.effects import (
     RaiseToApplication,
     Warned,
 )
-from consumer_membership.membership.events import GroupDescribed, GroupDescribeFailed, SessionTimeoutLearned, Verdict
+from consumer_membership.membership.events import (
+    CoordinatorLost,
+    GroupDescribed,
+    GroupDescribeFailed,
+    SessionTimeoutLearned,
+    Verdict,
+)
 from consumer_membership.membership.protocol import GRACE_S
-from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.states import MemberState, StateMachine
 from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption
 from tests.membership.builders import (
     A0,
@@ -581,3 +593,48 @@ def test_loading_coordinator_does_not_end_a_conflict() -> None:
     """COORDINATOR_LOAD_IN_PROGRESS in between: the release is tried again."""
     scene = describe(conflict()).reject(Verdict.RETRY, LOADING)
     assert (scene.next_beat().member_id, scene.state) == ("ghost", S.JOINING)
+
+
+# ---- the table of claims --------------------------------------------------------------------------------------------
+
+C = ClaimState
+#: For each edge of the table, a scene that takes it last.
+CLAIMS: Mapping[tuple[ClaimState, ClaimState], Callable[[], Scene]] = {
+    (C.UNCLAIMED, C.READY): lambda: joining(instance_id="i"),
+    (C.UNCLAIMED, C.LOOKING): lambda: Scene(instance_pool=POOL).subscribe("orders").poll(),
+    (C.READY, C.LOOKING): lambda: held(pooled(), "quicker"),
+    (C.READY, C.RELEASING): lambda: conflict(holder="member-1"),
+    (C.READY, C.HELD): lambda: joining(instance_id="i").answer(1, [A0]),
+    (C.LOOKING, C.READY): lambda: (
+        held(joining(instance_id="i").feed(CoordinatorLost(reason="closed"))).after(MAX_POLL_S).poll()
+    ),
+    (C.LOOKING, C.ASKED): lambda: joining(instance_pool=POOL),
+    (C.ASKED, C.READY): pooled,
+    (C.ASKED, C.LOOKING): lambda: pooled(i0=living("m"), i1=living("n"), i2=living("o")),
+    (C.ASKED, C.RELEASING): lambda: describe(conflict()),
+    (C.ASKED, C.REFUSED): lambda: pooled(ConflictPolicy.FAIL, i0=living("m"), i1=living("n"), i2=living("o")),
+    (C.RELEASING, C.READY): lambda: describe(conflict()).answer(-2),
+    (C.RELEASING, C.LOOKING): lambda: held(pooled(), "member-1").reject(Verdict.FATAL, FENCED_INSTANCE),
+    (C.HELD, C.READY): lambda: stable(instance_id="i").fence(),
+    (C.HELD, C.LOOKING): lambda: pooled().answer(1, []).settle().in_touch().reject(Verdict.FATAL, FENCED_INSTANCE),
+}
+
+
+def test_scenes_cover_every_edge_of_the_claims_table() -> None:
+    """An edge that nobody can take is a defect of the table."""
+    assert set(CLAIMS) == {(old, new) for old, after in CLAIM_TRANSITIONS.items() for new in after}
+
+
+@pytest.mark.parametrize("edge", CLAIMS, ids=lambda edge: f"{edge[0]}-{edge[1]}")
+def test_claim_takes_the_edge(edge: tuple[ClaimState, ClaimState], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each edge of the table is a way that a claim really goes."""
+    taken: list[tuple[object, object]] = []
+    go = StateMachine.go
+
+    def noted(machine: StateMachine[ClaimState], new: ClaimState, reason: str) -> ClaimState:
+        taken.append((machine.state, new))
+        return go(machine, new, reason)
+
+    monkeypatch.setattr(StateMachine, "go", noted)
+    CLAIMS[edge]()
+    assert edge in taken
