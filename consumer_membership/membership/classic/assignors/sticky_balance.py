@@ -2,9 +2,12 @@
 
 Everybody keeps what it owns (with racks: what matches), the rest is dealt to whoever has least, topics with the fewest
 subscribers first. Whoever has most gives to those who have least and may have it. Then, again beginning with whoever
-has most: if a member with at least two fewer can be reached by a chain of moves (`chains`), the cheapest such chain is
-taken. Java moves single partitions only and stops where a chain would be needed. At last comes home what can
-(`returns`).
+has most: if a member with at least two fewer can be reached by a chain of moves (a gives a partition to b, b one to c,
+and so forth: only the two ends get another load), the cheapest such chain is taken. Java moves single partitions only
+and stops where a chain would be needed. At last comes home what can (`returns`).
+
+A chain costs what it moves out of racks, then what it takes from owners; what it may bring into racks or back to owners
+is not counted, so that no cost is negative (`returns` counts it).
 
 In the end no chain is left, and then the loads are as even as they can be: every other possible outcome has the same
 loads or more uneven ones (the argument of Harvey et al., "Semi-matchings for bipartite graphs and load balancing").
@@ -13,11 +16,11 @@ Members that a search reached in vain can gain nothing for anybody after it, so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import NamedTuple
 
-from consumer_membership.membership.classic.assignors.chains import Search
-from consumer_membership.membership.classic.assignors.holdings import Holdings, Kind
+from consumer_membership.membership.classic.assignors.holdings import OWNER_COST, RACK_COST, Holdings, Kind
 from consumer_membership.membership.classic.assignors.racks import Racks
 from consumer_membership.membership.classic.assignors.returns import bring_home
 from consumer_membership.types import TopicPartition
@@ -111,7 +114,7 @@ def _level(holdings: Holdings) -> None:
         load, _, member = heappop(heap)
         if member in done or -load != loads[member]:
             continue
-        search = Search(holdings, done)
+        search = _Search(holdings, done)
         chain = search.chain(member)
         if not chain:
             done |= search.reached
@@ -120,3 +123,65 @@ def _level(holdings: Holdings) -> None:
             holdings.move_any(move.kind, move.giver, move.taker)
         for changed in (member, chain[-1].taker):
             heappush(heap, (-loads[changed], places[changed], changed))
+
+
+class _Move(NamedTuple):
+    """One partition of a kind goes from one member to another."""
+
+    giver: str
+    kind: Kind
+    taker: str
+
+
+class _Search:
+    """The cheapest chain from a member to one with at least two fewer (Dijkstra over members and kinds)."""
+
+    def __init__(self, holdings: Holdings, excluded: Collection[str]) -> None:
+        self._holdings = holdings
+        self._excluded = excluded
+        self._kind_costs: dict[Kind, int] = {}
+        self._came_by: dict[str, _Move] = {}
+        self._costs: dict[str, int] = {}
+        self._heap: list[tuple[int, int, int, str]] = []
+        #: Everybody who was found; after a search in vain, everybody who can be reached.
+        self.reached: set[str] = set()
+
+    def chain(self, start: str) -> list[_Move]:
+        """The moves, in their order; empty: there is no such chain."""
+        enough = self._holdings.loads[start] - 2
+        self._find(start, 0)
+        while self._heap:
+            cost, load, _, member = heappop(self._heap)
+            if member in self.reached:
+                continue
+            self.reached.add(member)
+            if load <= enough:
+                return self._way_to(member)
+            for kind, holding in self._holdings.held[member].items():
+                if holding.foreign or holding.own:
+                    self._offer(kind, member, cost + (0 if holding.foreign else OWNER_COST))
+        return []
+
+    def _find(self, member: str, cost: int) -> None:
+        self._costs[member] = cost
+        heappush(self._heap, (cost, self._holdings.loads[member], self._holdings.members[member], member))
+
+    def _offer(self, kind: Kind, giver: str, cost: int) -> None:
+        """One of this kind is offered to all takers, unless that was done cheaper."""
+        if self._kind_costs.get(kind, cost + 1) <= cost:
+            return
+        self._kind_costs[kind] = cost
+        for taker in kind.takers:
+            if taker in self.reached or taker in self._excluded:
+                continue
+            total = cost + RACK_COST * self._holdings.is_far(taker, kind)
+            if total < self._costs.get(taker, total + 1):
+                self._came_by[taker] = _Move(giver, kind, taker)
+                self._find(taker, total)
+
+    def _way_to(self, end: str) -> list[_Move]:
+        moves = []
+        while end in self._came_by:
+            moves.append(self._came_by[end])
+            end = moves[-1].giver
+        return moves[::-1]
