@@ -3,10 +3,11 @@
 `tests.simulation` draws lots: it meets what is likely. This room has no lots: from each state it takes every step that
 is possible, so that up to its depth nothing is left out. It has no clock either: whatever waits may come at any time.
 
-**What is real.** The members are `membership.member.Member` and `membership.classic.member.ClassicMember` with the
-built-in assignors, the coordinators are those of `tests.simulation`. Only the application's thread (`application`), the
-network and the shell (`process`) are small doubles of their own. `consumer` and `classic` have what depends on the
-protocol; the search, the states, their traces and the run without faults know neither.
+**What is real.** The members are `membership.member.GroupMember`s of one protocol, with the built-in assignors where that
+is the classic one, the coordinators and what must hold of a process are those of `tests.simulation`. Only the
+application's thread (`application`), the network and the shell (`process`) are small doubles of their own. `consumer`
+and `classic` have what depends on the protocol: how requests travel (`carrier`), what may happen to a group by itself
+(`life`), and what looks alike (`canonical`). The search, the states and their traces know neither.
 
 **A state** is one number each for the process in each seat, the coordinator, the requests whose sender died, and what
 is left of the budgets. A process is the member, its application, everything that is under way on its connections, and

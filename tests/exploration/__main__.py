@@ -16,9 +16,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import replace
 from multiprocessing import get_context
 
-from tests.exploration.catalogue import RULES, WORLDS
+from tests.exploration.catalogue import WORLDS
 from tests.exploration.search import Outcome, explore
-from tests.exploration.worlds import World
+from tests.exploration.worlds import RULES, World
 
 #: Runs at a time: each takes one core, and about half a gigabyte for a million states.
 PROCESSES = 2
@@ -80,7 +80,7 @@ def line(world: World, rules: str, outcome: Outcome) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.exploration", description=__doc__)
     parser.add_argument("--world", action="append", choices=tuple(WORLDS), help="this world only; may be repeated")
-    parser.add_argument("--rules", action="append", choices=RULES, help="of this broker only; may be repeated")
+    parser.add_argument("--rules", action="append", choices=tuple(RULES), help="of this broker only; may be repeated")
     parser.add_argument("--faults", type=int, help="how many things may go wrong in a run (default: the world's)")
     parser.add_argument("--depth", type=int, help="stop after so many steps from the beginning")
     parser.add_argument("--minutes", type=float, default=2.0, help="for everything together (default: 2)")

@@ -6,7 +6,7 @@ unless their callback has begun. There are no records: "held and not frozen" is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from consumer_membership.membership.effects import (
@@ -17,17 +17,10 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
     StepEffect,
 )
-from consumer_membership.membership.events import Step, StepFinished
+from consumer_membership.membership.events import StepFinished
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
-from tests.simulation.invariants import check
+from tests.simulation.watch import STEP_OF, STEPS, check
 
-STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)
-STEP_OF: Mapping[type[StepEffect], Step] = {
-    PausePartitions: Step.PAUSE,
-    RevokePartitions: Step.REVOKE,
-    LosePartitions: Step.LOSE,
-    AssignPartitions: Step.ASSIGN,
-}
 #: What every commit commits: offsets have no values here.
 CONSUMED = OffsetAndMetadata(offset=1)
 Partitions = frozenset[TopicPartition]

@@ -21,9 +21,11 @@ from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.types import LeaveOption
 from tests.exploration.application import renumbered
 from tests.exploration.moves import COMMIT_S, LEAVE_S, RETRY_S
+from tests.simulation import inside
 
 if TYPE_CHECKING:
-    from tests.exploration.process import Core, Process
+    from consumer_membership.membership.member import GroupMember
+    from tests.exploration.process import Process
 
 #: The number of the present attempt; older ones count down from it.
 ATTEMPT = 9
@@ -36,10 +38,10 @@ def canonicalise(process: Process) -> None:
     member = process.member
     now = member.parts.now
     _rename_attempts(process)
-    _rename_targets(member.ownership, member.reconciler)
+    _rename_targets(member.parts.ownership, member.parts.reconciler)
     _rename_commits(process, now)
     _place_member(process, member, now)
-    _place_reconciler(member.reconciler, now)
+    _place_reconciler(member.parts.reconciler, now)
     _place_application(process)
 
 
@@ -59,7 +61,7 @@ def later(moment: float | None, now: float, delay: float) -> float | None:
 
 
 def _rename_attempts(process: Process) -> None:
-    reconciler = process.member.reconciler
+    reconciler = process.member.parts.reconciler
     present = reconciler.attempt
     if present == ATTEMPT:
         return
@@ -99,7 +101,7 @@ def _rename_targets(ownership: Ownership, reconciler: Reconciler) -> None:
 
 def _rename_commits(process: Process, now: float) -> None:
     member = process.member
-    commits, reconciler = member.commits, member.reconciler
+    commits, reconciler = member.parts.commits, member.parts.reconciler
     order = sorted(commits._pending.values(), key=lambda commit: commit.number)
     names = {commit.commit_id: -1 - place for place, commit in enumerate(order)}
     process.calls = [
@@ -152,13 +154,13 @@ def _empty(commit: _Pending) -> None:
 # ---- times ----
 
 
-def _place_member(process: Process, member: Core, now: float) -> None:
+def _place_member(process: Process, member: GroupMember, now: float) -> None:
     parts, leave = member.parts, member.parts.leave
     parts._effects = []
     parts.since = None
     parts.transitions.clear()
     parts.last_error = None
-    member._protocol.last_heartbeat_at = None
+    inside.protocol(member).last_heartbeat_at = None
     member._polled_at = leave.since = 0.0
     is_leaving = process.shown is MemberState.UNSUBSCRIBING
     leave.by = (later(leave.by, now, LEAVE_S) or 0.0) if is_leaving else 0.0

@@ -1,4 +1,7 @@
-"""A coordinator of `tests.simulation` as a part of a state: no clock, and everything it is asked is a value."""
+"""A coordinator of `tests.simulation` as a part of a state: no clock, and everything it is asked is a value.
+
+What may happen to a group by itself, and what its times look like, is its protocol's: `consumer.life`, `classic.life`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from consumer_membership.types import TopicPartition
+from tests.simulation.coordinator import Coordinator
+from tests.simulation.exchanges import Answer, Joined, Released, Request
+from tests.simulation.journal import Committed, JoinsCompleted, Loaded, Removed, Replaced
 
 GROUP = "g"
 #: Sessions and rebalance timeouts lie in the future until they are over; their length means nothing here.
@@ -19,6 +25,18 @@ class Address(NamedTuple):
 
     name: str
     place: int
+
+
+#: Where answers go that nobody waits for, and those that are given at once.
+NOBODY = Address("", 0)
+AT_ONCE = Address("", 1)
+
+
+class Asked(NamedTuple):
+    """A request, and where its answer goes."""
+
+    address: Address
+    request: Request
 
 
 class Happening(NamedTuple):
@@ -36,38 +54,100 @@ class Happening(NamedTuple):
     is_long: bool = False
 
 
+class Life(ABC):
+    """What may happen to a protocol's group by itself. It is without state, and asked about a coordinator's group."""
+
+    @abstractmethod
+    def happenings(self, coordinator: Any) -> Iterator[Happening]:  # noqa: ANN401 - the protocol's own
+        """What may happen next."""
+
+    @abstractmethod
+    def happen(self, coordinator: Any, happening: Happening) -> list[Released]:  # noqa: ANN401
+        """Let it happen; whom it answers."""
+
+    @abstractmethod
+    def canonicalise(self, coordinator: Any) -> None:  # noqa: ANN401
+        """Put every time in its place."""
+
+    @abstractmethod
+    def unfinished(self, coordinator: Any, members: int) -> str | None:  # noqa: ANN401
+        """Why the group is not settled with so many members; None: it is."""
+
+    @abstractmethod
+    def key(self, coordinator: Any) -> Hashable:  # noqa: ANN401
+        """Everything that its answers follow from."""
+
+
 @dataclass(slots=True, kw_only=True)
-class Cluster(ABC):
+class Cluster:
     """The coordinator, and what it did last."""
 
-    coordinator: Any
+    coordinator: Coordinator
+    life: Life
     #: Members who are out, or whose place another one has, without being asked.
     removed: list[str] = field(default_factory=list)
     committed: list[tuple[str, frozenset[TopicPartition]]] = field(default_factory=list)
     #: Answers to requests that waited, and requests that will never be answered.
-    released: list[tuple[Address, Any]] = field(default_factory=list)
+    released: list[tuple[Address, Answer]] = field(default_factory=list)
     dropped: list[Address] = field(default_factory=list)
 
-    @abstractmethod
-    def execute(self, question: Any) -> Any:  # noqa: ANN401 - each request has its own kind of reply
+    def execute(self, question: Asked) -> Answer | None:
         """Handle a request; None: its answer has to wait."""
+        waited = {*self.coordinator.waiting(), question.address}
+        released = self.coordinator.ask(question.address, GROUP, question.request, 0.0)
+        self._take(waited, released, own=question.address)
+        return next((one.answer for one in released if one.key == question.address), None)
 
-    @abstractmethod
+    def happen(self, happening: Happening) -> None:
+        """Let something happen by itself."""
+        before, waited = self.coordinator.members(GROUP), set(self.coordinator.waiting())
+        released = self.life.happen(self.coordinator, happening)
+        if GROUP not in self.coordinator.groups:
+            self.removed += sorted(before)
+        loaded = [entry for entry in self.coordinator.journal if isinstance(entry, Loaded)]
+        self.removed += sorted(one for entry in loaded for one in before - set(entry.members))
+        self._take(waited, released)
+
+    def _take(self, waited: set[Hashable], released: list[Released], *, own: Address | None = None) -> None:
+        joined = {one.answer.member_id for one in released if isinstance(one.answer, Joined)}
+        for key, answer in released:
+            assert isinstance(key, Address)
+            if key not in (own, NOBODY):
+                self.released.append((key, answer))
+        gone = waited - self.coordinator.waiting() - {one.key for one in released} - {NOBODY}
+        self.dropped += sorted(one for one in gone if isinstance(one, Address))
+        for entry in self.coordinator.journal:
+            match entry:
+                case Removed(reason="left for a while"):
+                    pass
+                case Removed():
+                    self.removed.append(entry.member_id)
+                case Replaced():
+                    self.removed.append(entry.former_id)
+                case JoinsCompleted():
+                    # A static member that the generation goes on without.
+                    self.removed += [one for one in entry.members if one not in joined]
+                case Committed():
+                    self.committed.append((entry.member_id, frozenset(entry.offsets)))
+                case _:
+                    pass
+        self.coordinator.journal.clear()
+
     def happenings(self) -> Iterator[Happening]:
         """What may happen next."""
+        if GROUP in self.coordinator.groups:
+            yield from self.life.happenings(self.coordinator)
 
-    @abstractmethod
-    def happen(self, happening: Happening) -> None:
-        """Let it happen."""
-
-    @abstractmethod
     def canonicalise(self) -> None:
-        """Take the journal in, and put every time in its place."""
+        """Put every time in its place."""
+        if GROUP in self.coordinator.groups:
+            self.coordinator.groups[GROUP].committed.clear()
+            self.life.canonicalise(self.coordinator)
 
-    @abstractmethod
     def unfinished(self, members: int) -> str | None:
         """Why the group is not settled with so many members; None: it is."""
+        return self.life.unfinished(self.coordinator, members) if GROUP in self.coordinator.groups else None
 
-    @abstractmethod
     def key(self) -> Hashable:
         """Everything that its answers follow from."""
+        return self.life.key(self.coordinator)

@@ -16,6 +16,7 @@ from tests.exploration.model import PLACE, Model
 from tests.exploration.parts import EMPTY, Label, State
 from tests.exploration.process import TOPIC, Process
 from tests.exploration.trace import lines_of
+from tests.simulation import inside
 
 #: Turns until everybody has settled: the longest that correct members took is far below.
 MOST_TURNS = 40
@@ -189,20 +190,21 @@ class Fairness:
                 continue
             is_shared = world.seats.count(instance_id) > 1
             if not is_shared or any(one.number == started and one.should_go_on() for one in present):
-                return f"nobody goes on for {instance_id}: {process.name} is {process.member.state}"
+                return f"nobody goes on for {instance_id}: {process.name} is {inside.state(process.member)}"
         return None
 
 
 def _unfinished(process: Process, served: frozenset[str | None]) -> str | None:
-    member, application, state = process.member, process.application, process.shown
+    application, state, phase = process.application, process.shown, inside.phase(process.member)
+    words = f"{process.name} is {inside.state(process.member)}"
     if process.may_wait and process.instance_id in served:
         # The policy `wait`, and the holder lives.
         return None
     wanted = (_S.STABLE, _S.FATAL) if application.is_subscribed else (_S.UNSUBSCRIBED, _S.FATAL)
     if state not in wanted or application.is_leaving:
-        return f"{process.name} is {member.state}"
+        return words
     if state is not _S.STABLE and application.held:
-        return f"{process.name} is {member.state} and holds {sorted(application.held)}"
-    if member.reconciler.phase is not Phase.IDLE:
-        return f"{process.name} is {member.state} and waits for {member.reconciler.phase.value}"
+        return f"{words} and holds {sorted(application.held)}"
+    if phase is not Phase.IDLE:
+        return f"{words} and waits for {phase.value}"
     return None

@@ -27,6 +27,8 @@ _NOT_IN_KEYS = frozenset(
     {"settings", "_settings", "_ownership", "_commits", "_jitter", "rules", "topics", "_base_s", "_max_s", "_backoff"}
     | {"_fetch_backoff", "auto_commit", "transitions", "_out", "_now", "since", "last_error", "_round_trips", "log"}
     | {"classic", "_parts", "_table", "_effects", "_unresolved", "_named_owned", "_named_target"}
+    # Which protocols a member may speak beside its own, and why: these members speak one.
+    | {"_choice"}
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 
+from consumer_membership.membership.member import GroupMember
 from tests.exploration.cluster import Address, Cluster, Happening
 from tests.exploration.fork import fork, key_of
 from tests.exploration.moves import moves_of
@@ -25,22 +26,22 @@ from tests.exploration.parts import (
     Table,
     face_of,
 )
-from tests.exploration.process import Core, Process
+from tests.exploration.process import Process
 from tests.exploration.worlds import IN_ORDER, KINDS, World
-from tests.simulation.invariants import Violation
+from tests.simulation.watch import Violation
 
 #: The place of each kind in the budgets.
 PLACE = {kind: number for number, kind in enumerate(KINDS)}
 
 
 class Model:
-    """The states of one world under one broker's rules (by name); `member_class` None: the real one."""
+    """The states of one world under one broker's rules (by name); `make_member` makes its members."""
 
-    def __init__(self, world: World, rules: str, member_class: type[Core] | None = None) -> None:
-        self.world, self.rules, self.member_class = world, rules, member_class
+    def __init__(self, world: World, rules: str, make_member: Callable[..., GroupMember] = GroupMember) -> None:
+        self.world, self.rules, self.make_member = world, rules, make_member
         self.seats = range(len(world.seats))
         self.processes: Table[Process | None] = Table(key_of)
-        self.clusters: Table[Cluster] = Table(lambda cluster: cluster.key())
+        self.clusters: Table[Cluster] = Table(Cluster.key)
         self.questions: Table[Hashable] = Table(key_of)
         self.replies: Table[object] = Table(key_of)
         self.orphans: Table[tuple[int, ...]] = Table(lambda orphans: orphans)
@@ -67,7 +68,7 @@ class Model:
         return (*seats, self.clusters.number(cluster), self.orphans.number(()), budgets)
 
     def _newcomer(self, seat: int, number: int) -> int:
-        process = self.world.start(f"m{seat}{'abcdefgh'[number]}", number, seat, self.member_class)
+        process = self.world.start(f"m{seat}{'abcdefgh'[number]}", number, seat, self.make_member)
         return self._store(process)
 
     def _store(self, process: Process) -> int:

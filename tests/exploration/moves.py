@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from consumer_membership.membership.effects import PausePartitions
 from consumer_membership.membership.states import IN_GROUP, MemberState
-from tests.exploration.application import STEPS
+from tests.simulation import inside
+from tests.simulation.watch import STEPS
 
 if TYPE_CHECKING:
     from tests.exploration.process import Process
@@ -34,7 +35,7 @@ def moves_of(process: Process) -> Iterator[Move]:
     yield from _network_moves(process)
     yield from _application_moves(process)
     yield from _clock_moves(process)
-    yield from process.protocol_moves()
+    yield from process.carrier.moves(process)
 
 
 def _network_moves(process: Process) -> Iterator[Move]:
@@ -47,7 +48,7 @@ def _network_moves(process: Process) -> Iterator[Move]:
     for number in range(len(process.late)):
         if process.late[number] not in process.late[:number]:
             yield Move("take_late", number)
-    if process.member.coordinator.is_known:
+    if inside.knows_coordinator(process.member):
         yield Move("break_connections", budget="break")
 
 
@@ -71,14 +72,14 @@ def _application_moves(process: Process) -> Iterator[Move]:
 
 def _clock_moves(process: Process) -> Iterator[Move]:
     member = process.member
-    if member._may_heartbeat:
+    if inside.may_heartbeat(member):
         yield Move("beat")
     deadline = member.next_deadline()
     if deadline is not None and deadline <= RETRY_S:
         yield Move("retry")
     if process.shown in IN_GROUP:
         yield Move("miss_poll", budget="poll")
-    if process.shown is MemberState.UNSUBSCRIBING and member.parts.leave.by > 0.0:
+    if process.shown is MemberState.UNSUBSCRIBING and inside.leaves_by(member) > 0.0:
         yield Move("leave_too_long", budget="timeout")
-    if len(member.commits):
+    if len(inside.commits(member)):
         yield Move("commit_too_long", budget="timeout")

@@ -10,6 +10,7 @@ from consumer_membership.types import TopicPartition
 from tests.exploration.cluster import Address
 from tests.exploration.moves import Move
 from tests.exploration.process import Process
+from tests.simulation import inside
 
 T = TypeVar("T")
 State: TypeAlias = tuple[int, ...]
@@ -105,7 +106,7 @@ def face_of(process: Process) -> Face:
     """What others see of this process."""
     return Face(
         name=process.name,
-        member_id=process.member.member_id,
+        member_id=inside.member_id(process.member),
         instance_id=process.instance_id,
         fetchable=process.application.fetchable,
         is_excused=process.watch.is_excused,

@@ -2,44 +2,88 @@
 
 Each public method that `moves` names is one step that may happen next; it changes this object, which the model has
 copied before. A request that was given up stays under way (`zombies`), an answer that nobody waits for too (`late`):
-both may still arrive. What depends on the protocol is in `consumer.process` and `classic.process`.
+both may still arrive. How a protocol's requests travel is its `carrier`'s: a part without state of its own, whose
+public methods are steps, too.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from consumer_membership.errors import InternalError
-from consumer_membership.membership.effects import ApplicationEffect, CommitOffsets, LeaveCompleted, PausePartitions
+from consumer_membership.errors import AssignmentError, InternalError
+from consumer_membership.membership.classic.assignor import Topics
+from consumer_membership.membership.classic.assignors.checked import assign_checked
+from consumer_membership.membership.classic.exchanges import (
+    AssignmentComputed,
+    AssignmentFailed,
+    ComputeAssignment,
+    DescribeTopics,
+    LeaderEvent,
+    SendClassicHeartbeat,
+    SendClassicLeave,
+    SendJoin,
+    SendSync,
+    TopicsDescribed,
+)
+from consumer_membership.membership.effects import (
+    ApplicationEffect,
+    CollectPositions,
+    CommitCompleted,
+    CommitOffsets,
+    DescribeGroup,
+    FetchCommitted,
+    FindCoordinator,
+    Heartbeat,
+    InstanceReleased,
+    LearnSessionTimeout,
+    LeaveCompleted,
+    PausePartitions,
+    ProtocolChosen,
+    RaiseToApplication,
+    ResolveTopicIds,
+    SendHeartbeat,
+    StateChanged,
+    Warned,
+)
 from consumer_membership.membership.events import (
     CoordinatorFound,
     CoordinatorLost,
     LeaveRequested,
     Polled,
+    SessionTimeoutLearned,
+    StartOffsetsFetched,
     Subscribed,
     TimePassed,
+    TopicIdsResolved,
 )
+from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import IN_GROUP, MemberState
-from consumer_membership.types import BrokerAddress, LeaveOption, Subscription
-from tests.exploration.application import STEPS, Application
-from tests.exploration.moves import COMMIT_S, LEAVE_S, POLL_S, RETRY_S, Move
-from tests.exploration.watch import Watch
-from tests.simulation.invariants import Violation
-from tests.support.members import ClassicMember, Member
+from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError, GroupProtocol, LeaveOption, Subscription
+from tests.exploration.application import Application
+from tests.exploration.cluster import AT_ONCE, NOBODY, Asked
+from tests.exploration.moves import COMMIT_S, LEAVE_S, POLL_S, RETRY_S, SESSION_S, Move
+from tests.simulation import inside
+from tests.simulation.exchanges import Answer
+from tests.simulation.watch import STEPS, Violation, Watch
+from tests.simulation.words import event_of, failure_of, request_of
 
 TOPIC = "t"
 SUBSCRIPTION = Subscription(topics=frozenset({TOPIC}))
 NODE = BrokerAddress(node_id=1, host="broker", port=9092)
 NO_ANSWER = "no answer"
-#: The core of one process. What it is told and what it orders are its own protocol's words.
-Core: TypeAlias = Member | ClassicMember
+Task: TypeAlias = DescribeTopics | ComputeAssignment
 #: The moves of which a process has several, told apart by their number.
 _NUMBERED = frozenset({"take_late", "leave"})
 _S = MemberState
+#: What members order that nobody answers, or that is for nobody here.
+_UNANSWERED = (
+    *(FindCoordinator, StateChanged, InstanceReleased, Warned, ProtocolChosen),
+    *(CommitCompleted, RaiseToApplication, CollectPositions),
+)
 
 
 class Call(NamedTuple):
@@ -49,12 +93,30 @@ class Call(NamedTuple):
     answer: Any = None
 
 
+class Beat(NamedTuple):
+    """A KIP-848 member's heartbeat under way, or its answer."""
+
+    number: int
+    beat: Heartbeat
+    answer: Answer | None = None
+
+
+class Exchange(NamedTuple):
+    """A JoinGroup or SyncGroup under way: whether it waits at the coordinator, and for ever, or its answer."""
+
+    order: SendJoin | SendSync
+    place: int
+    is_seen: bool = False
+    is_forgotten: bool = False
+    answer: Answer | None = None
+
+
 class Ask(NamedTuple):
     """A request that the coordinator may handle next: the method that tells of its answer, which one, the question."""
 
     how: str
     place: int
-    question: Any
+    question: Asked
 
 
 def half() -> float:
@@ -63,24 +125,34 @@ def half() -> float:
 
 
 @dataclass(slots=True, kw_only=True)
-class Process(ABC):
+class Process:
     """One process, whatever its protocol. Its name says which world's settings it has."""
 
     name: str
     #: How many processes had been started before it.
     number: int
     settings: MemberSettings
-    member: Core
+    member: GroupMember
+    carrier: Carrier
     application: Application
     watch: Watch
+    #: How many partitions its topic has.
+    partitions: int
     #: Names of errors with which the member may end for good.
     may_end_with: frozenset[str]
     #: How the application may leave.
     leave_options: tuple[LeaveOption, ...]
-    #: Whether the application's posts and the answers to OffsetFetch take their time.
+    #: Whether the application's posts, the answers to OffsetFetch and the assignor take their time.
     is_slow: bool
     #: Whether a request that was given up may arrive after a later one.
     overtakes: bool
+    #: Of a KIP-848 member.
+    beats: list[Beat] = field(default_factory=list)
+    #: Of a classic one: its JoinGroup or SyncGroup, those that wait although it gave them up, and what a leader does
+    #: beside requests to the coordinator.
+    exchange: Exchange | None = None
+    abandoned: list[int] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
     zombies: list[Any] = field(default_factory=list)
@@ -92,57 +164,103 @@ class Process(ABC):
 
     def apply(self, move: Move) -> None:
         """Let it happen; raises Violation."""
-        try:
-            method = getattr(self, move.name)
-            method(move.number) if move.name in _NUMBERED else method()
-        except InternalError as error:
-            raise Violation(f"{self.name}: internal error: {error}") from error
-        self.canonicalise()
+        self._do(move.name, *((move.number,) if move.name in _NUMBERED else ()))
 
-    def told(self, how: str, place: int, reply: Any) -> None:  # noqa: ANN401 - each request has its own kind of reply
+    def told(self, how: str, place: int, reply: Answer | None) -> None:
         """The coordinator handled one of the requests, or answers one that waited (`place`); raises Violation."""
+        self._do(how, place, reply)
+
+    def _do(self, name: str, *arguments: object) -> None:
         try:
-            getattr(self, how)(place, reply)
+            if hasattr(self, name):
+                getattr(self, name)(*arguments)
+            else:
+                getattr(self.carrier, name)(self, *arguments)
         except InternalError as error:
             raise Violation(f"{self.name}: internal error: {error}") from error
         self.canonicalise()
 
-    @abstractmethod
     def canonicalise(self) -> None:
         """Rewrite this process to one that behaves alike."""
+        self.carrier.canonicalise(self)
 
-    @abstractmethod
     def feed(self, event: Any, at: float = 0.0) -> None:  # noqa: ANN401 - each protocol has its own events
         """Hand an event to the core and take its orders."""
+        member, old = self.member, self.shown
+        self.watch.take(self, event)
+        effects = member.handle(event, at)
+        self.log.append((event, inside.state(member), effects))
+        self.watch.handled(self, old, effects)
+        mail: list[ApplicationEffect] = []
+        answers: list[Any] = []
+        for effect in effects:
+            match effect:
+                case SendHeartbeat() | SendJoin() | SendSync() | SendClassicLeave():
+                    self.carrier.send(self, effect)
+                case FetchCommitted() if not self.is_slow:
+                    offsets = dict.fromkeys(sorted(effect.partitions), 0)
+                    answers.append(StartOffsetsFetched(attempt=effect.attempt, offsets=offsets))
+                case FetchCommitted() | CommitOffsets() | DescribeGroup() | SendClassicHeartbeat():
+                    self.calls.append(Call(effect))
+                case ResolveTopicIds():
+                    answers.append(TopicIdsResolved(names=dict.fromkeys(effect.topic_ids, TOPIC)))
+                case LearnSessionTimeout():
+                    answers.append(SessionTimeoutLearned(session_timeout_s=SESSION_S))
+                case DescribeTopics() | ComputeAssignment() if self.is_slow:
+                    self.tasks.append(effect)
+                case DescribeTopics() | ComputeAssignment():
+                    answers.append(self._done(effect))
+                case _ if not isinstance(effect, _UNANSWERED):
+                    mail.append(effect)
+        self.application.mail(mail)
+        for answer in answers:
+            self.feed(answer, at)
 
-    @abstractmethod
+    # ---- questions ----
+
     def asks(self) -> Iterator[Ask]:
         """The requests that the coordinator may handle next."""
+        yield from self.carrier.asks(self)
+        for place, request in enumerate(self.zombies):
+            if request not in self.zombies[:place]:
+                yield Ask("executed_zombie", place, Asked(NOBODY, self.carrier.request_of(request)))
+
+    def ask_call(self, order: Any) -> Ask:  # noqa: ANN401
+        """A call that the coordinator may handle next."""
+        return Ask("executed_call", 0, Asked(AT_ONCE, self.carrier.request_of(order)))
 
     @property
-    @abstractmethod
-    def unseen(self) -> list[Any]:
-        """What is under way to the coordinator and may change something, as questions."""
+    def next_call(self) -> Any:  # noqa: ANN401
+        """The oldest call that the coordinator has not handled; None: there is none."""
+        return next((one.order for one in self.calls if one.answer is None), None)
 
     @property
-    @abstractmethod
-    def left_behind(self) -> list[Any]:
-        """What is still under way when the process dies, as questions: only what may change something."""
+    def unseen(self) -> list[Asked]:
+        """What is under way to the coordinator and may change something."""
+        return self._into_the_void(self.carrier.unseen(self))
 
     @property
-    @abstractmethod
+    def left_behind(self) -> list[Asked]:
+        """What is still under way when the process dies: only what may change something."""
+        return [*self.unseen, *self._into_the_void(self.zombies)]
+
+    def _into_the_void(self, orders: Iterable[Any]) -> list[Asked]:
+        return [Asked(NOBODY, self.carrier.request_of(order)) for order in orders]
+
+    @property
     def shown(self) -> MemberState:
         """The member's state, as it is shown where both protocols are."""
+        return inside.shown(self.member)
 
     @property
-    @abstractmethod
     def instance_id(self) -> str | None:
         """The instance id that it has now."""
+        return inside.instance_id(self.member)
 
     @property
-    @abstractmethod
     def is_answered(self) -> bool:
         """Whether an answer that prolongs its session is on its way to it."""
+        return self.carrier.is_answered(self)
 
     @property
     def is_stable(self) -> bool:
@@ -156,12 +274,14 @@ class Process(ABC):
 
     @property
     def may_wait(self) -> bool:
-        """Whether it may stay outside although its application subscribes."""
-        return False
+        """Whether it may stay outside although its application subscribes (the policy `wait`)."""
+        return self.shown is _S.JOINING and inside.is_waiting_for_instance(self.member)
 
-    @abstractmethod
     def should_go_on(self) -> bool:
         """Whether the newest process of an instance id has no reason to end."""
+        if inside.fatal_error(self.member) is None:
+            return self.application.is_subscribed
+        return self.carrier.should_not_have_ended(self)
 
     # ---- the network ----
 
@@ -176,57 +296,68 @@ class Process(ABC):
     def take_reply(self) -> None:
         """The oldest call's answer arrives."""
         order, reply = self.calls.pop(0)
-        self.feed(self.answer_to(order, reply))
+        self.feed(self.event_of(order, reply))
 
     def lose_call(self) -> None:
         """The oldest call gets no answer in time."""
         order, answer = self.calls.pop(0)
-        if answer is None and self.may_arrive_late(order):
+        if answer is None and self.carrier.may_arrive_late(order):
             self.zombies.append(order)
-        self.feed(self.failure_of(order))
+        self.feed(failure_of(order, NO_ANSWER))
 
-    @abstractmethod
-    def answer_to(self, order: Any, reply: Any) -> Any:  # noqa: ANN401
-        """A reply as the wire reports it."""
-
-    @abstractmethod
-    def failure_of(self, order: Any) -> Any:  # noqa: ANN401
-        """What the member learns of a request without an answer."""
-
-    def may_arrive_late(self, order: Any) -> bool:  # noqa: ANN401
-        """Whether it matters that this request arrives after it was given up."""
-        return isinstance(order, CommitOffsets)
+    def event_of(self, order: Any, answer: Any) -> Any:  # noqa: ANN401
+        """An answer as the wire reports it."""
+        return event_of(order, answer, self.member.protocol)
 
     def forget_zombies(self, kind: type) -> None:
         """A request of this kind was handled: in most worlds those that were given up before it come no more."""
         if not self.overtakes:
             self.zombies = [one for one in self.zombies if type(one) is not kind]
 
+    def take_zombie(self, number: int) -> Any:  # noqa: ANN401
+        """A request that was given up is handled after all; those of its kind that were given up before it never."""
+        request = self.zombies[number]
+        self.zombies = [one for at, one in enumerate(self.zombies) if at > number or type(one) is not type(request)]
+        return request
+
     def break_connections(self) -> None:
         """All connections break, with everything that is under way on them."""
-        if not self.lose_exchanges():
+        if not self.carrier.lose_all(self):
             self.feed(CoordinatorLost(reason="connection reset"))
         for _ in range(len(self.calls)):
             self.lose_call()
 
-    @abstractmethod
-    def lose_exchanges(self) -> bool:
-        """All that is under way beside the calls gets no answer; whether there was anything."""
-
     # ---- what the coordinator did ----
 
     def excuse(self) -> None:
-        """The coordinator removed this process's member id, or let another one take its place."""
-        self.watch.is_excused = True
+        """The coordinator removed this process's member id, gave its place to another, or goes on without it."""
+        self.watch.excuse()
 
     def quieten(self) -> None:
         """What nobody waits for will never arrive."""
         self.zombies.clear()
         self.late.clear()
 
-    @abstractmethod
     def grow_old(self) -> None:
         """The session's end: the coordinator's last answer is long ago."""
+        inside.forget_confirmation(self.member)
+
+    # ---- the leader ----
+
+    def do_task(self) -> None:
+        """Metadata answers, or the assignor has computed."""
+        self.feed(self._done(self.tasks.pop(0)))
+
+    def _done(self, task: Task) -> LeaderEvent:
+        if isinstance(task, DescribeTopics):
+            return TopicsDescribed(request_id=task.request_id, topics=Topics(partitions={TOPIC: self.partitions}))
+        assignor = next(one for one in self.member.classic.assignors if one.name == task.assignor)
+        try:
+            checked = assign_checked(assignor, task.topics, task.members)
+        except AssignmentError as error:
+            words = BrokerError(code=FATAL_CODE, name="_FATAL", message=str(error))
+            return AssignmentFailed(generation=task.generation, error=words)
+        return AssignmentComputed(generation=task.generation, assignments=checked.assignments)
 
     # ---- the application ----
 
@@ -283,9 +414,10 @@ class Process(ABC):
 
     # ---- the clock ----
 
-    @abstractmethod
     def beat(self) -> None:
         """The next heartbeat is due."""
+        inside.make_heartbeat_due(self.member, SESSION_S)
+        self.feed(TimePassed())
 
     def retry(self) -> None:
         """What waited for a retry is due."""
@@ -303,6 +435,48 @@ class Process(ABC):
         """The commit's time is over."""
         self.feed(TimePassed(), COMMIT_S)
 
-    def protocol_moves(self) -> Iterator[Move]:
+
+class Carrier(ABC):
+    """How a protocol's requests travel between a process and the coordinator."""
+
+    protocol: ClassVar[GroupProtocol]
+
+    @abstractmethod
+    def canonicalise(self, process: Process) -> None:
+        """Rewrite the process to one that behaves alike."""
+
+    @abstractmethod
+    def moves(self, process: Process) -> Iterator[Move]:
         """What may happen next beside the moves of all processes."""
-        return iter(())
+
+    @abstractmethod
+    def send(self, process: Process, order: SendHeartbeat | SendJoin | SendSync | SendClassicLeave) -> None:
+        """Put a request on its way."""
+
+    @abstractmethod
+    def lose_all(self, process: Process) -> bool:
+        """All that is under way beside the calls gets no answer; whether there was anything."""
+
+    @abstractmethod
+    def asks(self, process: Process) -> Iterator[Ask]:
+        """The requests that the coordinator may handle next, but for those that were given up."""
+
+    @abstractmethod
+    def unseen(self, process: Process) -> list[Any]:
+        """What is under way to the coordinator and may change something."""
+
+    @abstractmethod
+    def is_answered(self, process: Process) -> bool:
+        """Whether an answer that prolongs its session is on its way to the process."""
+
+    @abstractmethod
+    def may_arrive_late(self, order: Any) -> bool:  # noqa: ANN401
+        """Whether it matters that this call arrives after it was given up."""
+
+    def should_not_have_ended(self, process: Process) -> bool:  # noqa: ARG002
+        """Whether the newest process of an instance id had no reason to end."""
+        return False
+
+    def request_of(self, order: Any) -> Any:  # noqa: ANN401
+        """What the coordinator sees of an order, or of a heartbeat that was given up."""
+        return order if isinstance(order, Heartbeat) else request_of(order, self.protocol)

@@ -3,100 +3,62 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import ClassVar
 
 import pytest
 
-from consumer_membership.membership.effects import ProtocolChosen
-from consumer_membership.membership.events import Polled
-from consumer_membership.membership.protocol import GroupEvent
-from consumer_membership.membership.reconciler import Phase, Reconciler
-from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.member import GroupMember
 from tests.exploration.__main__ import main
 from tests.exploration.catalogue import WORLDS
 from tests.exploration.fork import fork, key_of
 from tests.exploration.model import Model
 from tests.exploration.process import Process
 from tests.exploration.search import Outcome, Search
-from tests.simulation import test_mutants as simulated
-from tests.support.members import Member
+from tests.simulation import inside
+from tests.simulation import mutants as broken
 
-#: A mutant that takes longer to find is no use as a check of the checks.
-MOST_SECONDS = 60.0
-
-
-class _CommitsInPassing(Reconciler):
-    """Does not wait for the end of the commit before a revocation."""
-
-    def _move_on(self, offsets, identity, now):  # noqa: ANN001, ANN202 - the base's
-        effects = super()._move_on(offsets, identity, now)
-        if self.phase is Phase.COMMIT:
-            effects += super()._move_on({}, identity, now)
-        return effects
-
-
-class RevokesBeforeTheCommitIsOver(Member):
-    """Orders on_revoke while the commit is under way."""
-
-    replaced: ClassVar = {"reconciler": _CommitsInPassing}
-
-
-class _NeverPauses(Reconciler):
-    """Leaves the pause out."""
-
-    def _following(self) -> Phase:
-        following = super()._following()
-        return Phase.REVOKE if following is Phase.PAUSE and self._revokes else following
-
-
-class RevokesWithoutPause(Member):
-    """Orders on_revoke while records are still delivered."""
-
-    replaced: ClassVar = {"reconciler": _NeverPauses}
-
-
-class ComesBackFromTheDead(Member):
-    """Joins again at the next poll after it ended for good."""
-
-    def _take(self, event: GroupEvent) -> ProtocolChosen | None:
-        chosen = super()._take(event)
-        if isinstance(event, Polled) and self.state is MemberState.FATAL and self.reconciler.is_idle:
-            self._join("another try")
-        return chosen
-
-
-class KeepsWhatItLost(Member):
-    """Forgets to tell the application that everything is lost."""
-
-    class _Loses(Reconciler):
-        def lose(self, now):  # noqa: ANN001, ANN202 - the base's
-            super().lose(now)
-            self._enter(Phase.IDLE, now)
-            return []
-
-    replaced: ClassVar = {"reconciler": _Loses}
-
+Budgets = Mapping[str, int]
+#: None is judged by its time: the largest of these worlds takes a quarter of a minute where a core is free.
+pytestmark = pytest.mark.timeout(900)
 
 #: The member, its world with budgets that suffice, what is found, and in how many steps at most.
-MUTANTS: tuple[tuple[type[Member], str, Mapping[str, int], str, int], ...] = (
-    (simulated.AcknowledgesTooEarly, "three partitions", {"start": 1}, "it owns|fetchable by|leaves before", 16),
-    (simulated.KeepsDeliveringAfterFence, "dynamic", {"session": 1}, "joins anew while", 10),
-    (simulated.TakesNullForNothing, "dynamic", {}, "not everything once", 1),
-    (simulated.AdoptsAnyEpoch, "static", {"poll": 1, "loss": 1}, "sends a leave in state", 8),
-    (simulated.LeavesOutWhatIsBeingAssigned, "dynamic", {"loss": 1}, "it owns|fetchable by", 16),
-    (simulated.RepeatsBare, "rebalance", {"start": 1, "loss": 1}, "the coordinator is not done", 8),
-    (simulated.TakesBack, "shared", {"start": 1, "poll": 1}, "although it was in the group before", 24),
-    (simulated.TakesOverAgainAndAgain, "shared", {"start": 2}, "takes over 6 times in one join", 68),
-    (RevokesBeforeTheCommitIsOver, "rebalance", {"start": 1}, "before the commit was over", 12),
-    (RevokesWithoutPause, "rebalance", {"start": 1}, "without a pause", 12),
-    (ComesBackFromTheDead, "shared", {"start": 1}, "does not stay FATAL", 20),
-    (KeepsWhatItLost, "dynamic", {"session": 1}, "joins anew while|fetchable by", 12),
+MUTANTS: tuple[tuple[type[GroupMember], str, Budgets, str, int], ...] = (
+    (broken.TakesRevocationsForFinished, "three partitions", {"start": 1}, "it owns|fetchable by|leaves before", 16),
+    (broken.KeepsDeliveringAfterFence, "dynamic", {"session": 1}, "joins anew while", 10),
+    (broken.TakesNullForNothing, "dynamic", {}, "not everything once", 1),
+    (broken.AdoptsAnyEpoch, "static", {"poll": 1, "loss": 1}, "sends a leave in state", 8),
+    (broken.LeavesOutWhatIsBeingAssigned, "dynamic", {"loss": 1}, "it owns|fetchable by", 16),
+    (broken.RepeatsBare, "rebalance", {"start": 1, "loss": 1}, "the coordinator is not done", 8),
+    (broken.TakesBack, "shared", {"start": 1, "poll": 1}, "although it was in the group before", 24),
+    (broken.TakesOverAgainAndAgain, "shared", {"start": 2}, "takes over 6 times in one join", 68),
+    (broken.RevokesBeforeTheCommitIsOver, "rebalance", {"start": 1}, "before the commit was over", 12),
+    (broken.RevokesWithoutPause, "rebalance", {"start": 1}, "without a pause", 12),
+    (broken.ComesBackFromTheDead, "shared", {"start": 1}, "does not stay FATAL", 20),
+    (broken.KeepsWhatItLost, "dynamic", {"session": 1}, "joins anew while|fetchable by", 12),
+    (broken.RevokesBeforeTheCommitIsOver, "classic slow", {"start": 1}, "before the commit was over", 4),
+    (broken.KeepsWhatItLost, "classic", {"start": 1, "session": 1}, "joins anew while|fetchable by|it owns", 8),
+    (broken.KeepsWhatItHoldsEagerly, "classic eager", {"start": 1}, "joins anew while", 4),
+    (broken.ClaimsWhatItGaveUp, "classic", {"start": 1}, "says that it owns", 4),
+    (broken.TakesRevocationsForFinished, "classic", {"start": 1}, "says that it owns|while step", 4),
+    (broken.TakesMoreThanItsShare, "classic late", {"start": 1}, "fetchable by", 4),
+    (broken.NeverJoinsAgain, "classic", {"start": 1}, "not everything once", 4),
+    (broken.IgnoresTheRebalance, "classic", {"start": 1}, "is JOINING|is SYNCING|not done", 4),
+    (broken.TakesNoMemberId, "classic", {"start": 1}, "is JOINING", 4),
+    (broken.KeepsTheUnknownId, "classic", {"start": 1, "session": 1}, "is JOINING|not done", 8),
+    (broken.LeavesAtOnce, "classic three", {"start": 1, "leave": 1}, "leaves before", 4),
+    (broken.TakesAnySync, "classic", {"start": 1, "duplicate": 1}, "not everything once", 16),
+    (
+        broken.StaysInItsGeneration,
+        "classic static",
+        {"crash": 1, "start": 1, "rebalance": 1},
+        "keeps its generation",
+        16,
+    ),
 )
 
 #: Worlds with budgets that a few seconds suffice to explore to their end.
-SMALL: tuple[tuple[str, str, Mapping[str, int]], ...] = (
+SMALL: tuple[tuple[str, str, Budgets], ...] = (
     ("dynamic", "4.0", {"loss": 1}),
     ("dynamic", "4.3", {}),
     ("dynamic", "4.2", {"leave": 1}),
@@ -105,78 +67,105 @@ SMALL: tuple[tuple[str, str, Mapping[str, int]], ...] = (
     ("shared", "4.2", {"start": 1, "poll": 1}),
     ("waiting", "4.2", {"start": 1, "crash": 1}),
     ("late requests", "4.2", {"start": 1, "break": 1}),
+    ("classic", "classic", {"start": 1}),
+    ("classic", "classic", {"leave": 1}),
+    ("classic static", "classic", {"crash": 1, "start": 1}),
+    ("classic shared", "classic", {"start": 1}),
 )
 
 
+def rules_of(world: str) -> str:
+    """The rules of 4.2, or the classic ones."""
+    return "4.2" if WORLDS[world].assignor is None else "classic"
+
+
 def explored(
-    world: str, rules: str, budgets: Mapping[str, int], member_class: type[Member] = Member, *, seconds: float
+    world: str, budgets: Budgets, *, rules: str | None = None, make_member: Callable[..., GroupMember] = GroupMember
 ) -> Outcome:
-    """A world with other budgets, explored."""
-    small = replace(WORLDS[world], budgets={"all": sum(budgets.values()), **budgets})
-    return Search(Model(small, rules, member_class)).run(seconds=seconds)
+    """A world with other budgets, explored; of its opening only what they pay for."""
+    known = WORLDS[world]
+    opening = tuple(name for name in known.opening if budgets.get(name))
+    small = replace(known, budgets={"all": sum(budgets.values()), **budgets}, opening=opening)
+    return Search(Model(small, rules or rules_of(world), make_member)).run()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "rules", "budgets"), SMALL, ids=[f"{one[0]}-{one[1]}-{'-'.join(one[2])}" for one in SMALL]
 )
-def test_no_rule_is_broken_in_a_small_world(world: str, rules: str, budgets: Mapping[str, int]) -> None:
+def test_no_rule_is_broken_in_a_small_world(world: str, rules: str, budgets: Budgets) -> None:
     """Every interleaving, to the end: nothing breaks, and everybody settles from everywhere."""
-    outcome = explored(world, rules, budgets, seconds=MOST_SECONDS)
+    outcome = explored(world, budgets, rules=rules)
     assert outcome.violation is None, f"{outcome.trace}\n{outcome.violation}"
     assert (outcome.is_complete, outcome.settled > 0) == (True, True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mutant", "world", "budgets", "words", "steps"), MUTANTS, ids=[mutant.__name__ for mutant, *_ in MUTANTS]
+    ("mutant", "world", "budgets", "words", "steps"),
+    MUTANTS,
+    ids=[f"{mutant.__name__}-{world}" for mutant, world, *_ in MUTANTS],
 )
 def test_broken_member_is_caught(
-    mutant: type[Member], world: str, budgets: Mapping[str, int], words: str, steps: int
+    mutant: type[GroupMember], world: str, budgets: Budgets, words: str, steps: int
 ) -> None:
     """A test that cannot fail is a defect: each broken rule is found, and the shortest way to it told."""
-    outcome = explored(world, "4.2", budgets, mutant, seconds=MOST_SECONDS)
+    outcome = explored(world, budgets, make_member=mutant)
     assert outcome.violation is not None
     assert re.search(words, outcome.violation), outcome.violation
     assert outcome.depth <= steps
     assert outcome.trace != ""
 
 
-def settled(world: str = "rebalance") -> Process:
+def settled(world: str) -> Process:
     """The first process of a settled world."""
-    model = Model(WORLDS[world], "4.2")
-    search = Search(model)
-    process = model.processes.values[search.fairness.settled_from(model.first())[0]]
+    model = Model(WORLDS[world], rules_of(world))
+    process = model.processes.values[Search(model).fairness.settled_from(model.first())[0]]
     assert process is not None
     return process
 
 
-def test_fork_shares_nothing_that_changes() -> None:
+EACH_PROTOCOL = pytest.mark.parametrize("world", ["rebalance", "classic"])
+
+
+@EACH_PROTOCOL
+def test_fork_shares_nothing_that_changes(world: str) -> None:
     """What a copy does leaves the original as it is, and parts that knew each other know each other's copies."""
-    process = settled()
+    process = settled(world)
     before = key_of(process)
     copy = fork(process)
     assert key_of(copy) == before
     copy.miss_poll()
     assert (key_of(process) == before, key_of(copy) == before) == (True, False)
-    assert copy.member.reconciler._ownership is copy.member.ownership
-    assert copy.member.reconciler._commits is copy.member.commits
+    reconciler = inside.reconciler(copy.member)
+    assert reconciler._ownership is inside.ownership(copy.member)
+    assert reconciler._commits is inside.commits(copy.member)
 
 
-def test_canonical_process_stays_as_it_is() -> None:
-    """Rewriting once is enough."""
-    process = settled()
-    process.beat()
-    process.canonicalise()
+@EACH_PROTOCOL
+def test_canonical_process_stays_as_it_is(world: str) -> None:
+    """Rewriting once is enough, and a copy's heartbeat makes another state."""
+    process = settled(world)
     before = key_of(process)
-    process.canonicalise()
-    assert key_of(process) == before
+    copy = fork(process)
+    copy.beat()
+    copy.canonicalise()
+    sent = key_of(copy)
+    copy.canonicalise()
+    assert (key_of(process) == before, key_of(copy) == sent, sent == before) == (True, True, False)
 
 
-def test_quiet_round_of_a_heartbeat_leads_back() -> None:
+@EACH_PROTOCOL
+def test_quiet_round_of_a_heartbeat_leads_back(world: str) -> None:
     """A heartbeat that changes nothing makes no new state, or nothing would ever be finished."""
-    outcome = explored("rebalance", "4.2", {}, seconds=MOST_SECONDS)
+    outcome = explored(world, {})
     assert (outcome.is_complete, outcome.states) == (True, 3)
+
+
+def test_opening_is_explored_from_everywhere_along_it() -> None:
+    """A classic rebalance is long: every state of it is a beginning, with its whole way in the trace."""
+    outcome = Search(Model(WORLDS["classic"], "classic")).run(depth=0)
+    assert (outcome.depth, outcome.states > 20, outcome.steps) == (0, True, 0)
 
 
 @pytest.mark.slow

@@ -1,17 +1,39 @@
-"""What a small world that is explored is: who is there, and how much may go wrong."""
+"""What a small world that is explored is: who is there, and how much may go wrong. `catalogue` has them all."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
-from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.classic.assignors import BUILT_IN
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.types import ConflictPolicy, LeaveOption
 from tests.exploration.application import Application
+from tests.exploration.classic.carrier import ClassicCarrier
+from tests.exploration.classic.life import ClassicLife
 from tests.exploration.cluster import Cluster
-from tests.exploration.process import Core, Process
+from tests.exploration.consumer.carrier import ConsumerCarrier
+from tests.exploration.consumer.life import ConsumerLife
+from tests.exploration.process import TOPIC, Process, half
+from tests.simulation.classic.coordinator import ClassicCoordinator
+from tests.simulation.consumer.coordinator import ConsumerCoordinator
+from tests.simulation.coordinator import Coordinator
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, ClassicRules, Rules
+from tests.simulation.watch import Watch
 
+TOPIC_ID = UUID(int=1)
+#: The brokers that there are, by the name of their rules: those of the consumer protocol, and the classic one.
+CLASSIC = "classic"
+RULES: Mapping[str, Rules | ClassicRules] = {
+    "4.0": RULES_4_0,
+    "4.2": RULES_4_2,
+    "4.3": RULES_4_3,
+    # It does not wait for a group's second member.
+    CLASSIC: ClassicRules(initial_rebalance_delay_s=0.0),
+}
 #: What can be paid for, each from a budget of its own; what goes wrong costs one of "all", too.
 KINDS = (
     "all",
@@ -33,9 +55,24 @@ KINDS = (
 IN_ORDER = frozenset({"start", "leave", "subscribe"})
 
 
+@dataclass(slots=True)
+class MemberIds:
+    """Makes the member ids of one process."""
+
+    name: str
+    made: int = 0
+
+    def __call__(self) -> str:
+        """A fresh id."""
+        self.made += 1
+        return f"{self.name}.{self.made}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World(ABC):
+class World:
     """One world. `seats` has each seat's instance id; the first `present` seats have a process at the beginning.
+
+    `assignor` is that of all members, which are classic then; None: they speak KIP-848.
 
     `is_settled` begins where the present processes have joined and share the partitions. `opening` are steps by name:
     each is taken and followed by a run without faults, and the exploration begins everywhere along this way.
@@ -45,6 +82,7 @@ class World(ABC):
     words: str
     seats: tuple[str | None, ...]
     budgets: Mapping[str, int]
+    assignor: str | None = None
     partitions: int = 2
     present: int = 2
     is_settled: bool = True
@@ -71,22 +109,38 @@ class World(ABC):
             auto_commit_interval_s=1e9,
         )
 
-    @abstractmethod
     def cluster(self, rules: str) -> Cluster:
         """A coordinator of a broker with these rules, without groups."""
+        coordinator: Coordinator
+        match RULES[rules]:
+            case Rules() as known:
+                coordinator, life = ConsumerCoordinator(known), ConsumerLife()
+            case ClassicRules() as classic:
+                coordinator, life = ClassicCoordinator(classic), ClassicLife(may_move=self.budgets.get("forget", 0) > 0)
+        coordinator.create_topic(TOPIC, self.partitions, TOPIC_ID)
+        return Cluster(coordinator=coordinator, life=life)
 
-    @abstractmethod
-    def process(self, name: str, number: int, seat: int, member_class: type[Core] | None) -> Process:
-        """A process that was just started."""
-
-    def start(self, name: str, number: int, seat: int, member_class: type[Core] | None) -> Process:
-        """A process that has just subscribed and polled; `member_class` None: the real one."""
-        process = self.process(name, number, seat, member_class)
+    def start(self, name: str, number: int, seat: int, make_member: Callable[..., GroupMember]) -> Process:
+        """A process that has just subscribed and polled."""
+        settings = self.settings(seat)
+        carrier = ConsumerCarrier() if self.assignor is None else ClassicCarrier()
+        classic = ClassicSettings(assignors=(BUILT_IN[self.assignor or "range"],))
+        protocols = ProtocolSettings(classic=classic, protocols=(carrier.protocol,))
+        process = Process(
+            name=name,
+            number=number,
+            settings=settings,
+            member=make_member(settings, protocols, new_member_id=MemberIds(name), jitter=half),
+            carrier=carrier,
+            application=Application(name, self.auto_commit),
+            watch=Watch(),
+            partitions=self.partitions,
+            may_end_with=self.may_end_with,
+            leave_options=self.leave_options,
+            is_slow=self.is_slow,
+            overtakes=self.overtakes,
+        )
         process.subscribe()
         process.find_coordinator()
         process.canonicalise()
         return process
-
-    def application(self, name: str) -> Application:
-        """The application of a new process."""
-        return Application(name, self.auto_commit)

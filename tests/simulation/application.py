@@ -35,19 +35,13 @@ from consumer_membership.membership.events import (
     Subscribed,
 )
 from consumer_membership.types import LeaveOption, OffsetAndMetadata, Subscription, TopicPartition
+from tests.simulation.watch import STEP_OF, STEPS
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
-#: How long a poll may wait before it looks for orders; a real one waits less (`runtime.application.orders`).
+#: How long a poll may wait before it looks into the mailbox; a real one waits less (`runtime.order_queue`).
 SLICE_S = 0.1
-STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)
-_STEP_OF: dict[type[StepEffect], Step] = {
-    PausePartitions: Step.PAUSE,
-    RevokePartitions: Step.REVOKE,
-    LosePartitions: Step.LOSE,
-    AssignPartitions: Step.ASSIGN,
-}
 Partitions: TypeAlias = frozenset[TopicPartition]
 
 
@@ -102,8 +96,6 @@ class Application:
     #: The callbacks so far, each with what it was about and whether it raised.
     calls: list[Call] = field(default_factory=list)
     errors: list[RaiseToApplication] = field(default_factory=list)
-    #: What was held at the end of each step that the member has not been told of yet, oldest first.
-    history: deque[Partitions] = field(default_factory=deque)
     is_in_poll: bool = False
     is_leaving: bool = False
     closes: bool = False
@@ -307,7 +299,7 @@ class Application:
         fails = self.habits.raises > 0
         if fails:
             self.habits.raises -= 1
-        self.calls.append(Call(_STEP_OF[type(step)], partitions, fails))
+        self.calls.append(Call(STEP_OF[type(step)], partitions, fails))
         invariants, process = self.process.world.invariants, self.process
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         match step:
@@ -345,9 +337,8 @@ class Application:
     def _finish(
         self, step: StepEffect, offsets: dict[TopicPartition, OffsetAndMetadata], *, failed: bool = False
     ) -> None:
-        if not isinstance(step, PausePartitions):
-            self.history.append(frozenset(self.held))
-        self.process.post(StepFinished(attempt=step.attempt, step=_STEP_OF[type(step)], offsets=offsets, failed=failed))
+        self.process.world.invariants.performed(self.process, step)
+        self.process.post(StepFinished(attempt=step.attempt, step=STEP_OF[type(step)], offsets=offsets, failed=failed))
         self.process.world.invariants.holdings_changed()
 
     def _left(self) -> None:

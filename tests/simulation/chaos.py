@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription
+from tests.simulation import inside
 from tests.simulation.application import Habits
-from tests.simulation.invariants import SLOWEST_CALLBACK_S, Violation, check
+from tests.simulation.invariants import SLOWEST_CALLBACK_S
 from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
 from tests.simulation.profiles import Profile
 from tests.simulation.trace import words
+from tests.simulation.watch import Violation, check
 from tests.simulation.world import GROUP, World
-from tests.support.members import Member
 
 #: Seconds of trouble, and of quiet at the end in which settled members must behave like settled members.
 TROUBLE_S = 12.0
@@ -41,9 +43,9 @@ class Outcome:
     repeated: int
 
 
-def simulate(seed: int, profile: Profile, member_class: type[Member] = Member) -> Outcome:
+def simulate(seed: int, profile: Profile, make_member: Callable[..., GroupMember] = GroupMember) -> Outcome:
     """Run one seed; raises SimulationFailure."""
-    run = Run(seed, profile, member_class)
+    run = Run(seed, profile, make_member)
     try:
         return run.run()
     except Exception as error:
@@ -55,9 +57,9 @@ def simulate(seed: int, profile: Profile, member_class: type[Member] = Member) -
 class Run:
     """One run: its world, and the hand that makes trouble in it."""
 
-    def __init__(self, seed: int, profile: Profile, member_class: type[Member]) -> None:
+    def __init__(self, seed: int, profile: Profile, make_member: Callable[..., GroupMember]) -> None:
         self.profile = profile
-        self.world = world = World(seed, member_class=member_class)
+        self.world = world = World(seed, rules=profile.rules[0], make_member=make_member)
         self.random = world.random
         rules = self.random.choice(profile.rules)
         world.coordinator.rules = rules
@@ -174,7 +176,7 @@ class Run:
             process.application.leave(LeaveOption.LEAVE, closes=True)
         world.run(since + 2.0, when=lambda: not world.living)
         check(not world.living, f"close took longer than 2 s: {self._picture()}")
-        members = world.coordinator.groups[GROUP].members if GROUP in world.coordinator.groups else {}
+        members = world.coordinator.members(GROUP)
         check(not members, f"after everybody left the coordinator knows {sorted(members)}")
 
     def _picture(self) -> str:
@@ -183,14 +185,11 @@ class Run:
         for process in world.living:
             member, application = process.member, process.application
             lines.append(
-                f"\n    {process.name} {member.state} epoch {member.member_epoch} {member.reconciler.phase.name}"
+                f"\n    {process.name} {inside.state(member)} epoch {inside.epoch(member)} {inside.phase(member).name}"
                 f" holds {sorted(application.held)} frozen {sorted(application.frozen)}"
                 f" subscribes {sorted(process.subscription.topics)} failed {process.failed}"
             )
-        group = world.coordinator.groups.get(GROUP)
-        if group is not None:
-            lines.append(f"\n    group epoch {group.epoch}, target {group.target_epoch}, at {world.now:.3f}")
-            lines += [f"\n    {words(known)}" for known in group.members.values()]
+        lines.append(f"\n    at {world.now:.3f} the coordinator has {words(world.coordinator.groups.get(GROUP))}")
         return "".join(lines)
 
     # ---- trouble ----
@@ -372,8 +371,7 @@ class Run:
 
     def _move_coordinator(self) -> None:
         world = self.world
-        world.former_node = world.coordinator.node_id
-        world.coordinator.move(world.coordinator.node_id % 3 + 1, world.now, self.random.random())
+        world.move_coordinator(world.coordinator.node_id % 3 + 1, self.random.random())
         if self.random.random() < 0.5:
             for process in world.living:
                 process.break_connections("the broker stopped")
@@ -391,7 +389,6 @@ class Run:
         world.after(self.random.random() * 3, up)
 
     def _remove(self) -> None:
-        group = self.world.coordinator.groups.get(GROUP)
-        if group is not None and group.members:
-            self.world.coordinator.remove_member(GROUP, member_id=self.random.choice(sorted(group.members)))
-            self.world.invariants.look_into_journal()
+        members = self.world.coordinator.members(GROUP)
+        if members:
+            self.world.expel(self.random.choice(sorted(members)))

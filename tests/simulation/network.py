@@ -1,7 +1,8 @@
 """A network between processes and broker nodes, with seeded faults.
 
-A request travels on one of a process's two connections (heartbeats, everything else), in order. It may be lost, its
-answer may be lost, late or doubled, and the connection may break with whatever is under way on it.
+A request travels on one of a process's two connections (heartbeats, or JoinGroup and SyncGroup; everything else), in
+order. It may be lost, its answer may be lost, late or doubled, and the connection may break with whatever is under way
+on it.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from consumer_membership.membership.events import Event
+from consumer_membership.membership.classic.exchanges import SendJoin
+from consumer_membership.types import GroupProtocol
+from tests.simulation.exchanges import Answer
+from tests.simulation.words import Event, Order, event_of, failure_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 #: A request without answer fails after this time (the shell: 10 s, at a session timeout of 45 s).
 REQUEST_TIMEOUT_S = 2.0
+#: A JoinGroup waits for the other members, and the shell for so much longer.
+JOIN_TIMEOUT_S = 5.0
+NO_ANSWER = "no answer in time"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,12 +42,20 @@ class Faults:
     metadata_behind: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Exchange:
-    """One request and its answer. Whatever comes first ends it."""
+    """One request of a member that speaks this protocol, and its answer. Whatever comes first ends it."""
 
-    failed: Callable[[str], Event]
+    connection: Connection
+    order: Order
+    protocol: GroupProtocol
     is_over: bool = False
+
+    @property
+    def patience_s(self) -> float:
+        """How long its answer is waited for."""
+        order = self.order
+        return order.rebalance_timeout_s + JOIN_TIMEOUT_S if isinstance(order, SendJoin) else REQUEST_TIMEOUT_S
 
 
 @dataclass(slots=True)
@@ -53,10 +68,10 @@ class Connection:
     answered_at: float = 0.0
     exchanges: list[Exchange] = field(default_factory=list)
 
-    def ask(self, node_id: int, execute: Callable[[], Event], failed: Callable[[str], Event]) -> None:
-        """Send a request to a node; `execute` is run when it arrives and makes the answer, `failed` is for none."""
+    def ask(self, node_id: int, order: Order, protocol: GroupProtocol) -> None:
+        """Send a request to a node."""
         world, faults = self.world, self.world.faults
-        exchange = Exchange(failed)
+        exchange = Exchange(self, order, protocol)
         self.exchanges = [one for one in self.exchanges if not one.is_over]
         self.exchanges.append(exchange)
         chance = world.random.random
@@ -65,47 +80,56 @@ class Connection:
             return
         arrival = self.arrived_at = max(self.arrived_at, world.now + self._latency())
         if chance() < faults.request_lost:
-            world.at(world.now + REQUEST_TIMEOUT_S, lambda: self._give_up(exchange, "no answer in time"))
+            world.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
             return
         if chance() < faults.connection_broken:
-            world.at(arrival, lambda: self._broken(execute if chance() < 0.5 else None))
+            world.at(arrival, lambda: self._broken(exchange if chance() < 0.5 else None, node_id))
             return
-        world.at(arrival, lambda: self._arrived(exchange, execute))
+        world.at(arrival, lambda: self._arrived(exchange, node_id))
 
     def _latency(self) -> float:
         world = self.world
         is_slow = world.random.random() < world.faults.slow
         return world.faults.latency_s * (0.5 + world.random.random()) * (100 if is_slow else 1)
 
-    def _arrived(self, exchange: Exchange, execute: Callable[[], Event]) -> None:
+    def _arrived(self, exchange: Exchange, node_id: int) -> None:
+        answer = self.world.ask(exchange, node_id)
+        if answer is None:
+            self.world.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
+        else:
+            self.reply(exchange, answer)
+
+    def reply(self, exchange: Exchange, answer: Answer) -> None:
+        """The coordinator's answer is on its way."""
         world, faults = self.world, self.world.faults
-        answer = execute()
+        event = event_of(exchange.order, answer, exchange.protocol)
         chance = world.random.random
         if chance() < faults.answer_lost:
-            world.after(REQUEST_TIMEOUT_S, lambda: self._give_up(exchange, "no answer in time"))
+            world.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
             return
         if chance() < faults.answer_overdue:
-            world.after(REQUEST_TIMEOUT_S, lambda: self._give_up(exchange, "no answer in time"))
-            world.after(REQUEST_TIMEOUT_S * (1 + chance()), lambda: self.feed(answer))
+            patience_s = exchange.patience_s
+            world.after(patience_s, lambda: self._give_up(exchange, NO_ANSWER))
+            world.after(patience_s * (1 + chance()), lambda: self.feed(event))
             return
         self.answered_at = max(self.answered_at, world.now + self._latency())
-        world.at(self.answered_at, lambda: self._answered(exchange, answer))
+        world.at(self.answered_at, lambda: self._answered(exchange, event))
         if chance() < faults.answer_doubled:
-            world.at(self.answered_at + chance(), lambda: self.feed(answer))
+            world.at(self.answered_at + chance(), lambda: self.feed(event))
 
-    def _answered(self, exchange: Exchange, answer: Event) -> None:
+    def _answered(self, exchange: Exchange, event: Event) -> None:
         if not exchange.is_over:
             exchange.is_over = True
-            self.feed(answer)
+            self.feed(event)
 
     def _give_up(self, exchange: Exchange, reason: str) -> None:
         if not exchange.is_over:
             exchange.is_over = True
-            self.feed(exchange.failed(reason))
+            self.feed(failure_of(exchange.order, reason))
 
-    def _broken(self, execute: Callable[[], Event] | None) -> None:
-        if execute is not None:
-            execute()
+    def _broken(self, exchange: Exchange | None, node_id: int) -> None:
+        if exchange is not None:
+            self.world.ask(exchange, node_id)
         self.break_off("connection reset")
 
     def break_off(self, reason: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a broker's version and configuration change in its group coordinator, and what the coordinator answers."""
+"""What a broker's version and configuration change in its group coordinators, and the error codes that they answer."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from typing import Final
 from consumer_membership.types import Assignment
 
 # Kafka's error codes that the coordinator answers (rules 6.4).
+UNKNOWN_SERVER_ERROR: Final = -1
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 COORDINATOR_LOAD_IN_PROGRESS: Final = 14
 COORDINATOR_NOT_AVAILABLE: Final = 15
 NOT_COORDINATOR: Final = 16
+ILLEGAL_GENERATION: Final = 22
+INCONSISTENT_GROUP_PROTOCOL: Final = 23
 UNKNOWN_MEMBER_ID: Final = 25
+INVALID_SESSION_TIMEOUT: Final = 26
+REBALANCE_IN_PROGRESS: Final = 27
 UNSUPPORTED_VERSION: Final = 35
 INVALID_REQUEST: Final = 42
 GROUP_ID_NOT_FOUND: Final = 69
+MEMBER_ID_REQUIRED: Final = 79
 GROUP_MAX_SIZE_REACHED: Final = 81
 FENCED_INSTANCE_ID: Final = 82
 FENCED_MEMBER_EPOCH: Final = 110
@@ -24,10 +30,15 @@ UNSUPPORTED_ASSIGNOR: Final = 112
 STALE_MEMBER_EPOCH: Final = 113
 INVALID_REGULAR_EXPRESSION: Final = 128
 
+#: From this version of JoinGroup on a dynamic member joins with the id that it was given (KIP-394).
+VERSION_OF_REQUIRED_ID: Final = 4
+#: From this version of JoinGroup on a static leader that returns leads, and skips its assignment (KIP-814).
+VERSION_OF_SKIPPED_ASSIGNMENT: Final = 9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """One broker's rules; the defaults are those of 4.2 without limits, with times that suit a simulation."""
+    """One broker's rules for KIP-848's groups; the defaults are those of 4.2 without limits, with short times."""
 
     session_timeout_s: float = 8.0
     heartbeat_interval_s: float = 1.0
@@ -52,6 +63,21 @@ class Rules:
 RULES_4_0: Final = Rules(accepts_rejoin=False, shrinks_at_once=False, keeps_epoch_between_revocations=False)
 RULES_4_2: Final = Rules()
 RULES_4_3: Final = Rules(assignment_interval_s=1.0, accepts_older_commits=True, lets_returning_instances_in=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicRules:
+    """One broker's rules for classic groups; the defaults are a broker's own (rules 6.2)."""
+
+    #: How long an empty group waits for more members after the first one; 0: its join phase ends at the next timer.
+    initial_rebalance_delay_s: float = 3.0
+    min_session_timeout_s: float = 6.0
+    max_session_timeout_s: float = 1800.0
+    max_size: int = 2**31 - 1
+    #: How long a new member's JoinGroup may wait, as it cannot heartbeat yet (a constant of the broker: five minutes).
+    new_member_join_timeout_s: float = 300.0
+    #: KAFKA-12759 (open): a static member that returns to a stable group with other topics begins a rebalance.
+    sees_returning_subscriptions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,8 +44,7 @@ def test_s01_rolling_bounce_of_brokers_is_no_rebalance(rules: Rules) -> None:
     world, processes = group_of(3, rules)
     epoch, calls = world.coordinator.groups[GROUP].epoch, [len(process.application.calls) for process in processes]
     for node in (2, 3, 1, 2, 3):
-        world.former_node = world.coordinator.node_id
-        world.coordinator.move(node, world.now, loading_s=0.5)
+        world.move_coordinator(node, loading_s=0.5)
         for process in processes:
             process.break_connections("the broker stopped")
         world.run_for(3)
@@ -64,7 +63,7 @@ def test_s08_broker_failure_is_no_rebalance(rules: Rules) -> None:
         process.break_connections("the broker died")
     world.run_for(3)
     world.nodes_down.clear()
-    world.coordinator.move(2, world.now, loading_s=0.5)
+    world.move_coordinator(2, loading_s=0.5)
     world.run_for(4)
     assert [len(process.application.calls) for process in processes] == calls
     assert (world.is_settled, world.ledger.repeated) == (True, 0)
@@ -153,8 +152,8 @@ def test_c19_excess_member_fails_and_the_others_go_on() -> None:
     world, processes = group_of(2, Rules(max_size=2))
     excess = world.start(2, "a")
     world.run_for(3)
-    assert (excess.member.state, excess.failed) == (MemberState.FATAL, True)
-    assert [process.member.state for process in processes] == [MemberState.STABLE] * 2
+    assert (excess.state, excess.failed) == (MemberState.FATAL, True)
+    assert [process.state for process in processes] == [MemberState.STABLE] * 2
     processes[0].application.leave(LeaveOption.DEFAULT, closes=True)
     excess.application.leave(LeaveOption.DEFAULT, closes=True)
     world.run_for(2)
@@ -172,7 +171,7 @@ def test_c01_max_poll_interval_exceeded_is_lost_and_rejoin(rules: Rules) -> None
     world, (one,) = group_of(1, rules, max_poll_interval_s=3.0)
     one.application.poll_after(5.0, is_in_poll=False)
     world.run_for(4.0)
-    assert (one.member.state, one.application.called(Step.LOSE)) == (MemberState.STALE, [])
+    assert (one.state, one.application.called(Step.LOSE)) == (MemberState.STALE, [])
     world.run_for(1.5)
     world.settle(within_s=5)
     assert [error.problem for error in one.application.errors] == [Problem.POLL_TIMEOUT]
@@ -213,7 +212,7 @@ def test_c04_late_poll_completes_a_rebalance(rules: Rules) -> None:
     one.application.poll_after(6.0, is_in_poll=False)
     world.start(1, "a")
     world.run_for(5.0)
-    assert (shares(world), one.member.state) == ([0, 4], MemberState.RECONCILE)
+    assert (shares(world), one.state) == ([0, 4], MemberState.RECONCILE)
     world.settle(within_s=5)
     assert (shares(world), world.ledger.repeated) == ([2, 2], 0)
 
@@ -254,13 +253,13 @@ def test_c10_changed_subscription_of_a_member_moves_it_to_other_topics(rules: Ru
     """C10: the old topic's partitions are revoked, the new one's are assigned, the member stays."""
     world, (one,) = group_of(1, rules)
     world.create_topic("b", 2)
-    member_id, before = one.member.member_id, one.application.fetchable
+    member_id, before = one.view.member_id, one.application.fetchable
     one.subscription = Subscription(topics=frozenset({"b"}))
     one.application.subscribe(one.subscription)
     world.run_for(0.2)
     world.settle(within_s=5)
     assert one.application.called(Step.REVOKE) == [before]
-    assert ({p.topic for p in one.application.fetchable}, one.member.member_id) == ({"b"}, member_id)
+    assert ({p.topic for p in one.application.fetchable}, one.view.member_id) == ({"b"}, member_id)
     assert one.application.called(Step.LOSE) == []
 
 
@@ -270,12 +269,12 @@ def test_c11_unsubscribe_then_subscribe_joins_again(rules: Rules) -> None:
     world, (one,) = group_of(1, rules)
     one.application.leave(LeaveOption.DEFAULT, closes=False)
     world.run_for(1)
-    assert (one.member.state, one.application.held) == (MemberState.UNSUBSCRIBED, {})
+    assert (one.state, one.application.held) == (MemberState.UNSUBSCRIBED, {})
     one.subscription = Subscription(topics=frozenset({"a"}))
     one.application.subscribe(one.subscription)
     world.run_for(0.2)
     world.settle(within_s=5)
-    assert (shares(world), one.member_ids) == ([4], [one.member.member_id])
+    assert (shares(world), one.member_ids) == ([4], [one.view.member_id])
 
 
 @RULES

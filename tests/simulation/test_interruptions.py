@@ -12,6 +12,7 @@ from consumer_membership.membership.reconciler import Phase
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption, Subscription, TopicPartition
+from tests.simulation import inside
 from tests.simulation.application import Habits
 from tests.simulation.process import Process
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
@@ -38,18 +39,18 @@ def in_phase(phase: Phase, rules: Rules) -> tuple[World, Process]:
         one.application.poll_after(4.0, is_in_poll=False)
     world.start(1, "a")
     if phase is Phase.COMMIT:
-        world.run(world.now + 5, when=lambda: one.member.reconciler.phase is Phase.PAUSE)
+        world.run(world.now + 5, when=lambda: inside.phase(one.member) is Phase.PAUSE)
         world.faults.answer_lost = 1.0
-    assert world.run(world.now + 5, when=lambda: one.member.reconciler.phase is phase), phase
+    assert world.run(world.now + 5, when=lambda: inside.phase(one.member) is phase), phase
     world.faults.answer_lost = 0.0
     return world, one
 
 
 def fence(world: World, process: Process) -> None:
     """Let the coordinator forget the member, and wait until it has heard of it."""
-    world.coordinator.remove_member(GROUP, member_id=process.member.member_id)
+    world.coordinator.remove_member(GROUP, member_id=process.view.member_id)
     world.invariants.look_into_journal()
-    assert world.run(world.now + 5, when=lambda: process.member.state in (MemberState.FENCED, MemberState.JOINING))
+    assert world.run(world.now + 5, when=lambda: process.state in (MemberState.FENCED, MemberState.JOINING))
 
 
 @RULES
@@ -60,20 +61,20 @@ def test_m70_m71_m72_reconciliation_ends_when_the_member_is_fenced(rules: Rules,
     """M70-M72: what was pending is discarded and not acknowledged; everything is lost once, then a clean rejoin."""
     world, one = in_phase(phase, rules)
     held = one.application.held.keys() | set()
-    attempt = one.member.reconciler.attempt
+    attempt = one.member.newest_attempt
     fence(world, one)
     one.application.habits.callback_s = 0.0
     world.settle(within_s=rules.session_timeout_s + 8)
     given_up = [p for step in (Step.REVOKE, Step.LOSE) for calls in one.application.called(step) for p in calls]
     assert sorted(given_up)[: len(held)] == sorted(held)
-    assert one.member.reconciler.attempt > attempt
+    assert one.member.newest_attempt > attempt
 
 
 @RULES
 def test_m73_rejoin_while_on_assign_runs_discards_its_result(rules: Rules) -> None:
     """M73: what on_assign took is lost again, and assigned anew in the next membership."""
     world, one = alone(rules, habits=Habits(callback_s=3.0))
-    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.ASSIGN)
+    assert world.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
     fence(world, one)
     one.application.habits.callback_s = 0.0
     world.settle(within_s=rules.session_timeout_s + 8)
@@ -97,10 +98,10 @@ def test_m74_same_assignment_is_reconciled_again_after_a_fence(rules: Rules) -> 
 def test_m75_m76_newer_target_waits_for_the_running_reconciliation(rules: Rules) -> None:
     """M75, M76: the first one is applied and acknowledged, then the second one: two rounds of callbacks."""
     world, one = alone(rules, habits=Habits(callback_s=3.0))
-    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.ASSIGN)
+    assert world.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
     world.start(1, "a")
     world.run_for(2.5)
-    assert one.member.reconciler.phase is Phase.ASSIGN
+    assert inside.phase(one.member) is Phase.ASSIGN
     one.application.habits.callback_s = 0.0
     world.settle(within_s=8)
     sizes = [len(calls) for calls in one.application.called(Step.ASSIGN) if calls]
@@ -114,7 +115,7 @@ def test_m77_leave_during_reconciliation_then_rejoin_is_clean(rules: Rules) -> N
     held = one.application.held.keys() | set()
     one.application.leave(LeaveOption.DEFAULT, closes=False)
     one.application.habits.callback_s = 0.0
-    world.run(world.now + 3, when=lambda: one.member.state is MemberState.UNSUBSCRIBED)
+    world.run(world.now + 3, when=lambda: one.state is MemberState.UNSUBSCRIBED)
     assert one.application.called(Step.REVOKE) == [held]
     one.subscription = Subscription(topics=frozenset({"a"}))
     one.application.subscribe(one.subscription)
@@ -128,7 +129,7 @@ def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
     """H22: the acknowledgement of a revocation gets lost; the next heartbeat is complete, and the handover goes on."""
     world, one = in_phase(Phase.REVOKE, rules)
     world.faults.request_lost = 1.0
-    assert world.run(world.now + 5, when=lambda: one.member.reconciler.phase is Phase.IDLE)
+    assert world.run(world.now + 5, when=lambda: inside.phase(one.member) is Phase.IDLE)
     world.run_for(0.1)
     world.faults.request_lost = 0.0
     world.settle(within_s=6)
@@ -140,14 +141,14 @@ def test_h22_lost_acknowledgement_is_repeated_in_full(rules: Rules) -> None:
 
 def lose_a_heartbeat_during_on_assign(world: World, one: Process) -> Process:
     """Another process joins while the first one's on_assign runs and its heartbeat gets lost."""
-    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.ASSIGN)
+    assert world.run(5, when=lambda: inside.phase(one.member) is Phase.ASSIGN)
     world.run_for(0.5)
     world.faults.request_lost = 1.0
     beats = world.invariants.beats_of(one)
     assert world.run(world.now + 2, when=lambda: world.invariants.beats_of(one) > beats)
     world.faults.request_lost = 0.0
     other = world.start(1, "a")
-    assert world.run(world.now + 3, when=lambda: one.member.heartbeats.in_flight is None)
+    assert world.run(world.now + 3, when=lambda: inside.heartbeat_in_flight(one.member) is None)
     return other
 
 
@@ -198,7 +199,7 @@ def test_leaving_static_member_keeps_its_subscription_until_it_has_left(rules: R
 def test_member_removed_while_it_fetches_offsets_rejoins(rules: Rules) -> None:
     """OffsetFetch is answered UNKNOWN_MEMBER_ID before a heartbeat is: that must not be the end of the member."""
     world, one = alone(rules)
-    assert world.run(5, when=lambda: one.member.reconciler.phase is Phase.FETCH)
+    assert world.run(5, when=lambda: inside.phase(one.member) is Phase.FETCH)
     fence(world, one)
     world.settle(within_s=8)
-    assert MemberState.FATAL not in [transition.new for transition in one.member.transitions]
+    assert MemberState.FATAL not in [transition.new for transition in one.view.transitions]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from consumer_membership.membership.effects import Effect, FetchCommitted, Heartbeat, SendHeartbeat
+from consumer_membership.membership.effects import FetchCommitted, Heartbeat, SendHeartbeat
 from consumer_membership.membership.events import (
     CommitFailed,
     CommitRequested,
@@ -21,6 +21,8 @@ from consumer_membership.membership.events import (
     TimePassed,
     TopicIdsResolved,
 )
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import (
     BrokerAddress,
@@ -29,7 +31,8 @@ from consumer_membership.types import (
     TopicIdPartition,
     TopicPartition,
 )
-from tests.support.members import Member
+from tests.simulation import inside
+from tests.support.protocols import CONSUMER_ONLY
 
 IDS = {"a": UUID(int=1), "b": UUID(int=2)}
 A, B = (TopicIdPartition(topic_id, 0) for topic_id in IDS.values())
@@ -39,11 +42,13 @@ class Scene:
     """A member and a clock; keeps the effects of the latest event."""
 
     def __init__(self) -> None:
-        self.member = Member(MemberSettings(group_id="g"), new_member_id=lambda: "m", jitter=lambda: 0.5)
+        self.member = GroupMember(
+            MemberSettings(group_id="g"), CONSUMER_ONLY, new_member_id=lambda: "m", jitter=lambda: 0.5
+        )
         self.now = 100.0
         self.beat: SendHeartbeat | None = None
 
-    def feed(self, *events: Event) -> list[Effect]:
+    def feed(self, *events: Event) -> list[GroupEffect]:
         """Hand events to the member; what it orders."""
         effects = [effect for event in events for effect in self.member.handle(event, self.now)]
         self.beat = next((one for one in reversed(effects) if isinstance(one, SendHeartbeat)), self.beat)
@@ -55,7 +60,7 @@ class Scene:
         assert self.beat is not None
         return self.beat.heartbeat
 
-    def answer(self, *assignment: TopicIdPartition) -> list[Effect]:
+    def answer(self, *assignment: TopicIdPartition) -> list[GroupEffect]:
         """Answer the latest heartbeat, with this assignment or with none."""
         assert self.beat is not None
         return self.feed(
@@ -74,14 +79,14 @@ class Scene:
         self.now += 1.0
         self.feed(TimePassed())
 
-    def finish(self, step: Step) -> list[Effect]:
+    def finish(self, step: Step) -> list[GroupEffect]:
         """The application performed the step that was ordered."""
-        return self.feed(StepFinished(attempt=self.member.reconciler.attempt, step=step))
+        return self.feed(StepFinished(attempt=self.member.newest_attempt, step=step))
 
-    def take(self, *names: str) -> list[Effect]:
+    def take(self, *names: str) -> list[GroupEffect]:
         """Find where to start partition 0 of these topics, and assign it."""
         offsets = {TopicPartition(name, 0): 0 for name in names}
-        self.feed(StartOffsetsFetched(attempt=self.member.reconciler.attempt, offsets=offsets))
+        self.feed(StartOffsetsFetched(attempt=self.member.newest_attempt, offsets=offsets))
         return self.finish(Step.ASSIGN)
 
 
@@ -114,9 +119,9 @@ def test_failed_statement_is_repeated_and_answered_before_anything_new_is_taken(
     scene.feed(TopicIdsResolved(names={IDS["b"]: "b"}))
     scene.fail()
     assert (scene.said.is_full, scene.said.owned) == (True, {A})
-    assert scene.member.reconciler.is_idle
+    assert inside.reconciler(scene.member).is_idle
     scene.answer(A)
-    assert (scene.member.reconciler.is_idle, scene.member.ownership.owned.keys()) == (True, {A})
+    assert (inside.reconciler(scene.member).is_idle, inside.ownership(scene.member).owned.keys()) == (True, {A})
 
 
 def test_leaving_member_claims_what_it_gave_up_until_it_has_left() -> None:

@@ -10,7 +10,7 @@ from consumer_membership.membership.events import Step
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import ConflictPolicy, LeaveOption
-from tests.simulation.coordinator import Removed
+from tests.simulation.journal import Removed
 from tests.simulation.process import Process
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
 from tests.simulation.world import GROUP, World
@@ -42,12 +42,12 @@ def test_s05_second_holder_of_an_instance_id_dies_and_the_first_goes_on(rules: R
     fail = ConflictPolicy.FAIL
     new = [world.start(seat + 2, "a", settings=static(seat, policy=fail)) for seat in range(2)]
     world.run_for(3)
-    assert [process.member.state for process in new] == [MemberState.FATAL, MemberState.FATAL]
+    assert [process.state for process in new] == [MemberState.FATAL, MemberState.FATAL]
     assert [process.member.last_error.name for process in new if process.member.last_error] == [
         "UNRELEASED_INSTANCE_ID",
         "UNRELEASED_INSTANCE_ID",
     ]
-    assert [process.member.state for process in old] == [MemberState.STABLE, MemberState.STABLE]
+    assert [process.state for process in old] == [MemberState.STABLE, MemberState.STABLE]
     assert world.coordinator.groups[GROUP].epoch == epoch
     for process in old:
         process.kill()
@@ -56,7 +56,7 @@ def test_s05_second_holder_of_an_instance_id_dies_and_the_first_goes_on(rules: R
     for process in new:
         process.kill()
     world.settle(within_s=6)
-    assert [process.member.state for process in late] == [MemberState.STABLE, MemberState.STABLE]
+    assert [process.state for process in late] == [MemberState.STABLE, MemberState.STABLE]
 
 
 @RULES
@@ -67,7 +67,7 @@ def test_s06_of_two_that_start_together_one_survives(rules: Rules, policy: Confl
     world.create_topic("a", 4)
     pair = [world.start(seat, "a", settings=static(0, policy=policy)) for seat in range(2)]
     world.run_for(5)
-    assert sorted(str(process.member.state) for process in pair) == ["FATAL", "STABLE"]
+    assert sorted(str(process.state) for process in pair) == ["FATAL", "STABLE"]
 
 
 @RULES
@@ -92,12 +92,12 @@ def test_living_holder_is_fenced_by_the_newcomer(rules: Rules) -> None:
     mine, epoch = one.application.fetchable, world.coordinator.groups[GROUP].epoch
     new = world.start(2, "a", settings=static(0))
     world.run_for(rules.heartbeat_interval_s + 1)
-    assert (one.member.state, one.application.held, new.application.fetchable) == (MemberState.FATAL, {}, mine)
+    assert (one.state, one.application.held, new.application.fetchable) == (MemberState.FATAL, {}, mine)
     assert one.member.last_error is not None
-    assert new.member.member_id in one.member.last_error.message
-    assert (other.member.state, world.coordinator.groups[GROUP].epoch) == (MemberState.STABLE, epoch)
+    assert new.view.member_id in one.member.last_error.message
+    assert (other.state, world.coordinator.groups[GROUP].epoch) == (MemberState.STABLE, epoch)
     world.run_for(20)
-    assert (one.member.state, new.member.state) == (MemberState.FATAL, MemberState.STABLE)
+    assert (one.state, new.state) == (MemberState.FATAL, MemberState.STABLE)
 
 
 @RULES
@@ -107,9 +107,9 @@ def test_waiting_newcomer_joins_when_the_ghost_s_session_ends(rules: Rules) -> N
     one.kill()
     new = world.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
     world.run_for(rules.session_timeout_s / 2)
-    assert new.member.state is MemberState.JOINING
+    assert new.state is MemberState.JOINING
     world.settle(within_s=rules.session_timeout_s)
-    assert new.member.state is MemberState.STABLE
+    assert new.state is MemberState.STABLE
 
 
 @RULES
@@ -118,7 +118,7 @@ def test_waiting_newcomer_ends_where_the_holder_lives(rules: Rules) -> None:
     world, (one, _) = group_of(2, rules)
     new = world.start(2, "a", settings=static(0, policy=ConflictPolicy.WAIT))
     world.run_for(rules.session_timeout_s + 8)
-    assert (new.member.state, one.member.state) == (MemberState.FATAL, MemberState.STABLE)
+    assert (new.state, one.state) == (MemberState.FATAL, MemberState.STABLE)
 
 
 @RULES
@@ -132,7 +132,7 @@ def test_pool_gives_each_id_to_one(rules: Rules, may_describe: bool) -> None:  #
     settings = MemberSettings(group_id=GROUP, instance_pool=pool, conflict_policy=ConflictPolicy.WAIT)
     processes = [world.start(seat, "a", settings=settings) for seat in range(40)]
     world.settle(within_s=30)
-    assert sorted(str(process.member.instance.id) for process in processes) == sorted(pool)
+    assert sorted(str(process.view.instance_id) for process in processes) == sorted(pool)
 
 
 @RULES
@@ -143,12 +143,12 @@ def test_pool_s_released_id_goes_to_the_next_process(rules: Rules) -> None:
     settings = MemberSettings(group_id=GROUP, instance_pool=("x", "y", "z"), conflict_policy=ConflictPolicy.WAIT)
     one, _ = [world.start(seat, "a", settings=settings) for seat in range(2)]
     world.settle(within_s=8)
-    before, epoch, mine = one.application.fetchable, world.coordinator.groups[GROUP].epoch, one.member.instance.id
+    before, epoch, mine = one.application.fetchable, world.coordinator.groups[GROUP].epoch, one.view.instance_id
     one.application.leave(LeaveOption.DEFAULT, closes=True)
     world.run_for(1)
     new = world.start(2, "a", settings=settings)
     world.settle(within_s=2)
-    assert (new.member.instance.id, new.application.fetchable) == (mine, before)
+    assert (new.view.instance_id, new.application.fetchable) == (mine, before)
     assert world.coordinator.groups[GROUP].epoch == epoch
 
 
@@ -161,7 +161,7 @@ def test_stopped_process_that_goes_on_does_not_take_its_place_back(rules: Rules)
     world.run_for(2 * rules.session_timeout_s)
     one.application.poll_after(0.01, is_in_poll=False)
     world.run_for(5)
-    assert (one.member.state, new.member.state) == (MemberState.FATAL, MemberState.STABLE)
+    assert (one.state, new.state) == (MemberState.FATAL, MemberState.STABLE)
 
 
 @RULES
@@ -212,10 +212,10 @@ def test_removed_static_member_ends_and_a_dynamic_one_comes_back(rules: Rules) -
     world.settle(within_s=8)
     world.run_for(2)
     assert world.coordinator.remove_member(GROUP, instance_id="i0")
-    assert world.coordinator.journal[-1] == Removed(member_id=one.member.member_id, reason="removed")
-    assert world.coordinator.remove_member(GROUP, member_id=dynamic.member.member_id)
+    assert world.coordinator.journal[-1] == Removed(member_id=one.view.member_id, reason="removed")
+    assert world.coordinator.remove_member(GROUP, member_id=dynamic.view.member_id)
     world.run_for(3)
-    assert (one.member.state, one.application.held, dynamic.member.state) == (MemberState.FATAL, {}, MemberState.STABLE)
+    assert (one.state, one.application.held, dynamic.state) == (MemberState.FATAL, {}, MemberState.STABLE)
 
 
 @RULES
@@ -228,7 +228,7 @@ def test_group_that_is_gone_is_joined_anew(rules: Rules) -> None:
     del world.coordinator.groups[GROUP]
     world.run_for(3)
     world.settle(within_s=5)
-    assert (len(one.application.called(Step.LOSE)), one.member.state) == (1, MemberState.STABLE)
+    assert (len(one.application.called(Step.LOSE)), one.state) == (1, MemberState.STABLE)
 
 
 @RULES
@@ -241,7 +241,7 @@ def test_lost_answer_to_a_static_join_is_recovered_from(rules: Rules) -> None:
     world.run_for(0.1)
     world.faults.answer_lost = 0.0
     world.settle(within_s=6)
-    assert (one.member.state, one.member_ids) == (MemberState.STABLE, [one.member.member_id])
+    assert (one.state, one.member_ids) == (MemberState.STABLE, [one.view.member_id])
 
 
 @RULES
@@ -256,7 +256,7 @@ def test_full_group_has_room_for_who_returns(rules: Rules, is_clean: bool) -> No
         one.kill()
     stranger = world.start(2, "a", settings=static(7))
     world.run_for(1)
-    assert (stranger.member.state, other.member.state) == (MemberState.FATAL, MemberState.STABLE)
+    assert (stranger.state, other.state) == (MemberState.FATAL, MemberState.STABLE)
     stranger.kill()
     again = world.start(3, "a", settings=static(0))
     world.settle(within_s=4)

@@ -1,31 +1,67 @@
-"""A world of processes, a coordinator, a network and a virtual clock, run from one seed."""
+"""A world of processes, a coordinator, a network and a virtual clock, run from one seed.
+
+Which protocol its members speak follows from the coordinator's rules: `Rules` are of groups of the consumer protocol,
+`ClassicRules` of classic ones; with both the coordinator takes either, and each member what the group is.
+"""
 
 from __future__ import annotations
 
 import heapq
 import random
+import re
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
+from typing import TypeAlias
 
-from consumer_membership.membership.effects import Effect
-from consumer_membership.membership.events import Event, TimePassed
-from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.classic.assignor import Assignor
+from consumer_membership.membership.classic.assignors import BUILT_IN
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import Instant, Subscription, TopicIdPartition, TopicPartition
+from consumer_membership.types import GroupProtocol, Instant, Subscription, TopicIdPartition, TopicPartition
+from tests.simulation import inside
 from tests.simulation.application import Habits
-from tests.simulation.coordinator import GroupCoordinator
-from tests.simulation.invariants import Invariants, Ledger, Violation
-from tests.simulation.network import Faults
+from tests.simulation.classic.coordinator import ClassicCoordinator
+from tests.simulation.consumer.coordinator import ConsumerCoordinator
+from tests.simulation.coordinator import Coordinator
+from tests.simulation.either import EitherCoordinator
+from tests.simulation.exchanges import Answer, Released
+from tests.simulation.invariants import Invariants, Ledger
+from tests.simulation.network import Exchange, Faults
 from tests.simulation.process import Process
-from tests.simulation.rules import Rules
+from tests.simulation.rules import ClassicRules, Rules
 from tests.simulation.trace import words
-from tests.support.members import Member
+from tests.simulation.watch import Violation
+from tests.simulation.words import request_of
 
 GROUP = "orders-group"
 #: How many lines of the trace a failure shows.
 TRACE_LINES = 60
+AnyRules: TypeAlias = Rules | ClassicRules | tuple[Rules, ClassicRules]
+_CONSUMER, _CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
+
+
+def protocols_of(
+    *protocols: GroupProtocol, assignors: Iterable[str | Assignor] = ("cooperative-sticky",)
+) -> ProtocolSettings:
+    """A member that may speak these protocols; with times that suit a simulation."""
+    known = tuple(BUILT_IN[one] if isinstance(one, str) else one for one in assignors)
+    classic = ClassicSettings(assignors=known, session_timeout_s=6.0, heartbeat_interval_s=0.5)
+    return ProtocolSettings(classic=classic, protocols=protocols)
+
+
+def coordinator_of(rules: AnyRules) -> tuple[Coordinator, ProtocolSettings]:
+    """A coordinator with these rules, and what its members speak unless a test says otherwise."""
+    match rules:
+        case Rules():
+            return ConsumerCoordinator(rules), protocols_of(_CONSUMER)
+        case ClassicRules():
+            return ClassicCoordinator(rules), protocols_of(_CLASSIC)
+        case consumer, classic:
+            return EitherCoordinator(consumer, classic), protocols_of(_CONSUMER, _CLASSIC)
 
 
 class World:
@@ -35,15 +71,15 @@ class World:
         self,
         seed: int,
         *,
-        rules: Rules | None = None,
+        rules: AnyRules | None = None,
         faults: Faults | None = None,
-        member_class: type[Member] = Member,
+        make_member: Callable[..., GroupMember] = GroupMember,
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
         self.now: Instant = 0.0
         self.faults = faults or Faults()
-        self.coordinator = GroupCoordinator(rules or Rules())
+        self.coordinator, self.protocols = coordinator_of(rules or Rules())
         self.former_node = self.coordinator.node_id
         self.nodes_down: set[int] = set()
         self.inbox_delay_s = 0.0
@@ -51,11 +87,11 @@ class World:
         self.is_idle = False
         #: Whether members have the right to describe their group.
         self.may_describe = True
-        self.member_class = member_class
+        self.make_member = make_member
         self.processes: list[Process] = []
         self.ledger = Ledger(self)
         self.invariants = Invariants(self)
-        self._trace: deque[tuple[Instant, tuple[str, object], object, tuple[Effect, ...]]] = deque(maxlen=TRACE_LINES)
+        self._trace: deque[tuple[Instant, tuple[str, object], object, tuple[object, ...]]] = deque(maxlen=TRACE_LINES)
         self._queue: list[tuple[Instant, int, Callable[[], None]]] = []
         self._order = count()
         self._numbers: dict[str, Iterator[int]] = {}
@@ -68,7 +104,11 @@ class World:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic."""
-        self.coordinator.create_topic(name, uuid.UUID(int=self.random.getrandbits(128), version=4), partitions)
+        self.coordinator.create_topic(name, partitions, uuid.UUID(int=self.random.getrandbits(128), version=4))
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self.coordinator.create_topic(name, partitions, self.coordinator.topics[name].topic_id)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
@@ -80,11 +120,13 @@ class World:
         seat: int = 0,
         *topics: str,
         settings: MemberSettings | None = None,
+        protocols: ProtocolSettings | None = None,
         habits: Habits | None = None,
         subscription: Subscription | None = None,
     ) -> Process:
         """Start a process that subscribes."""
-        process = Process(self, seat, settings or MemberSettings(group_id=GROUP), habits or Habits(), self.member_class)
+        settings = settings or MemberSettings(group_id=GROUP)
+        process = Process(self, seat, settings, protocols or self.protocols, habits or Habits())
         self.processes.append(process)
         process.start(subscription or Subscription(topics=frozenset(topics)))
         return process
@@ -101,6 +143,33 @@ class World:
     def living(self) -> list[Process]:
         """The processes that live."""
         return [process for process in self.processes if process.alive]
+
+    # ---- the coordinator ----
+
+    def ask(self, exchange: Exchange, node_id: int) -> Answer | None:
+        """A request arrives at a node; others' answers that it releases go on their way. None: its own has to wait."""
+        request = request_of(exchange.order, exchange.protocol)
+        released = self.coordinator.ask(exchange, GROUP, request, self.now, node_id=node_id)
+        self.release(released, asked=exchange)
+        return next((one.answer for one in released if one.key is exchange), None)
+
+    def release(self, released: list[Released], asked: Exchange | None = None) -> None:
+        """Look at what the coordinator did, and send its answers to those that waited."""
+        self.invariants.look_into_journal([one.answer for one in released])
+        for key, answer in released:
+            assert isinstance(key, Exchange)
+            self.invariants.coordinator_acted(key.order, answer)
+            if key is not asked:
+                key.connection.reply(key, answer)
+
+    def move_coordinator(self, node_id: int, loading_s: float) -> None:
+        """Let another node be the coordinator."""
+        self.former_node = self.coordinator.node_id
+        self.release(self.coordinator.move(node_id, self.now, loading_s))
+
+    def expel(self, member_id: str) -> None:
+        """An administrator removes a member."""
+        self.release(self.coordinator.expel(GROUP, member_id, self.now))
 
     # ---- time ----
 
@@ -145,13 +214,12 @@ class World:
             if ends_at > until:
                 return False
             self.now = max(ends_at, now)
-            self.coordinator.pass_time(self.now)
-            self.invariants.look_into_journal()
+            self.release(self.coordinator.pass_time(self.now))
         elif moment > until:
             return False
         elif woken is not None:
             self.now = moment
-            woken.feed(TimePassed())
+            woken.wake()
         else:
             self.now = moment
             heapq.heappop(queue)[2]()
@@ -159,9 +227,9 @@ class World:
 
     # ---- what one may look at ----
 
-    def note(self, process: Process, event: Event, effects: tuple[Effect, ...]) -> None:
+    def note(self, process: Process, event: object, effects: tuple[object, ...]) -> None:
         """Remember an event for the trace."""
-        self._trace.append((self.now, (process.name, process.member.state), event, effects))
+        self._trace.append((self.now, (process.name, inside.state(process.member)), event, effects))
 
     def say(self, text: str) -> None:
         """Put words into the trace."""
@@ -178,11 +246,13 @@ class World:
     @property
     def wanted(self) -> set[TopicPartition]:
         """All partitions that somebody who lives subscribes to."""
-        topics = {topic for process in self.living for topic in process.subscription.topics}
+        subscriptions = [process.subscription for process in self.living]
+        names = frozenset[str]().union(*(one.topics for one in subscriptions))
+        patterns = [pattern.member or "" for one in subscriptions for pattern in one.patterns]
         return {
             TopicPartition(topic.name, number)
             for topic in self.coordinator.topics.values()
-            if topic.name in topics
+            if topic.name in names or any(re.fullmatch(pattern, topic.name) for pattern in patterns)
             for number in range(topic.partitions)
         }
 
@@ -190,11 +260,10 @@ class World:
     def is_settled(self) -> bool:
         """Whether all members are STABLE and deliver all partitions among them, each in one place."""
         living = self.living
-        if any(process.member.state is not MemberState.STABLE for process in living if process.subscription):
+        if any(process.state is not MemberState.STABLE for process in living if process.subscription):
             return False
         fetchable = [p for process in living for p in process.application.fetchable]
         if len(fetchable) != len(set(fetchable)) or set(fetchable) != self.wanted:
             return False
-        group = self.coordinator.groups.get(GROUP)
-        members = len(group.members) if group is not None else 0
-        return members == sum(bool(p.subscription) for p in living) and (not members or group.is_settled)
+        members = len(self.coordinator.members(GROUP))
+        return members == sum(bool(p.subscription) for p in living) and self.coordinator.is_settled(GROUP)

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
-from tests.simulation.coordinator import GroupCoordinator
+from tests.simulation.consumer.coordinator import ConsumerCoordinator
 from tests.simulation.rules import Refused, Rules
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker, Topic
 
@@ -43,7 +43,7 @@ class CoordinatorScript:
     """Answers heartbeats, commits and offset requests as the fake coordinator rules, on this machine's clock."""
 
     def __init__(self, rules: Rules | None = None) -> None:
-        self.coordinator = GroupCoordinator(rules or Rules(session_timeout_s=45.0, heartbeat_interval_s=0.2))
+        self.coordinator = ConsumerCoordinator(rules or Rules(session_timeout_s=45.0, heartbeat_interval_s=0.2))
         self.faults: list[Fault] = []
         self._lock = threading.Lock()
 
@@ -84,7 +84,7 @@ class CoordinatorScript:
         """Create a topic that both the coordinator and Metadata know."""
         topic_id = uuid4()
         with self._lock:
-            self.coordinator.create_topic(name, topic_id, partitions)
+            self.coordinator.create_topic(name, partitions, topic_id)
         broker.topics[name] = Topic(topic_id=topic_id, leaders=[1] * partitions)
 
     def forget_group(self, group_id: str) -> None:

@@ -16,10 +16,11 @@ from consumer_membership.membership.effects import CommitOffsets, FetchCommitted
 from tests.exploration import canonical
 from tests.exploration.canonical import STALE, later
 from tests.exploration.moves import RETRY_S
-from tests.support.members import ClassicMember
+from tests.simulation import inside
 
 if TYPE_CHECKING:
-    from tests.exploration.classic.process import ClassicProcess
+    from consumer_membership.membership.member import GroupMember
+    from tests.exploration.process import Process
 
 _S = ClassicState
 EXCHANGE, BEAT, LEAVE, TOPICS = 1, 2, 3, 4
@@ -32,35 +33,35 @@ _LEADS = frozenset({_S.SYNCING, _S.RECONCILE, _S.STABLE})
 _REASON = "a rebalance"
 
 
-def canonicalise(process: ClassicProcess) -> None:
+def canonicalise(process: Process) -> None:
     """Rewrite this process, whose member handled its last event at `parts.now`."""
     member = process.member
     now = member.parts.now
     _rename_requests(process)
     canonical.canonicalise(process)
-    ownership = member.ownership
+    ownership = member.parts.ownership
     ownership.statement = 0
     ownership.owned = dict.fromkeys(ownership.owned, 0)
     ownership._changed()
     _place_member(member, now)
     _place_leader(member, now)
-    _place_heartbeats(member.heartbeats, now)
+    _place_heartbeats(inside.classic(member).heartbeats, now)
     _place_static(process, now)
     member.parts.now = 0.0
 
 
-def _rename_requests(process: ClassicProcess) -> None:
-    member, parts, protocol = process.member, process.member.parts, process.member._protocol
+def _rename_requests(process: Process) -> None:
+    member, parts, protocol = process.member, process.member.parts, inside.classic(process.member)
     leader = protocol.leader
     numbers = {
         protocol._exchange: EXCHANGE,
-        member.heartbeats.in_flight: BEAT,
+        inside.classic(member).heartbeats.in_flight: BEAT,
         parts.leave.request: LEAVE,
         leader._request: TOPICS,
     }
     numbers.pop(None, None)
     protocol._exchange = None if protocol._exchange is None else EXCHANGE
-    member.heartbeats.in_flight = None if member.heartbeats.in_flight is None else BEAT
+    inside.classic(member).heartbeats.in_flight = None if inside.classic(member).heartbeats.in_flight is None else BEAT
     parts.leave.request = None if parts.leave.request is None else LEAVE
     leader._request = None if leader._request is None else TOPICS
     parts._last_request_id = TOPICS
@@ -82,35 +83,35 @@ def _renamed(one: Any, numbers: Mapping[int | None, int]) -> Any:  # noqa: ANN40
     return replace(one, **changes)
 
 
-def _place_member(member: ClassicMember, now: float) -> None:
-    is_joining = member.state is _S.JOINING
-    protocol = member._protocol
+def _place_member(member: GroupMember, now: float) -> None:
+    is_joining = inside.classic(member).state is _S.JOINING
+    protocol = inside.classic(member)
     protocol._join_not_before = (later(protocol._join_not_before, now, RETRY_S) or 0.0) if is_joining else 0.0
     protocol.rejoins_because = None if protocol.rejoins_because is None else _REASON
-    if member.state is not _S.RECONCILE:
+    if inside.classic(member).state is not _S.RECONCILE:
         protocol._gives_up = False
 
 
-def _place_leader(member: ClassicMember, now: float) -> None:
-    leader = member.leader
-    if member.state in _LEADS:
+def _place_leader(member: GroupMember, now: float) -> None:
+    leader = inside.classic(member).leader
+    if inside.classic(member).state in _LEADS:
         leader._look_at = later(leader._look_at, now, REFRESH_S)
         leader._repair_at = later(leader._repair_at, now, REPAIR_S)
         return
     # The next generation has its own.
-    leader.is_leading, member._protocol._assignor = False, ""
+    leader.is_leading, inside.classic(member)._assignor = False, ""
     leader._members, leader._unreadable, leader._topics = {}, {}, None
     leader._request = leader._look_at = leader._repair_at = None
 
 
-def _place_static(process: ClassicProcess, now: float) -> None:
+def _place_static(process: Process, now: float) -> None:
     """What only the holder of an instance id asks for."""
     member = process.member
-    confirmed_at = member.heartbeats.confirmed_at
-    is_recent = confirmed_at is not None and now - confirmed_at < member.classic.session_timeout_s
-    member.heartbeats.confirmed_at = 0.0 if is_recent and member.settings.is_static else None
+    confirmed_at = inside.classic(member).heartbeats.confirmed_at
+    is_recent = confirmed_at is not None and now - confirmed_at < inside.classic(member).classic.session_timeout_s
+    inside.classic(member).heartbeats.confirmed_at = 0.0 if is_recent and member.settings.is_static else None
     if not member.settings.is_static:
-        member.place._is_newest = False
+        inside.classic(member).place._is_newest = False
 
 
 def _place_heartbeats(heartbeats: ClassicHeartbeats, now: float) -> None:

@@ -15,10 +15,11 @@ from consumer_membership.types import Subscription
 from tests.exploration import canonical
 from tests.exploration.canonical import STALE, later, ranks
 from tests.exploration.moves import RETRY_S
-from tests.support.members import Member
+from tests.simulation import inside
 
 if TYPE_CHECKING:
-    from tests.exploration.consumer.process import ConsumerProcess
+    from consumer_membership.membership.member import GroupMember
+    from tests.exploration.process import Process
 
 #: Since when somebody waits whose patience is at its end.
 LONG_AGO = -1000.0
@@ -26,7 +27,7 @@ AWAITED = 1
 LEAVE = 2
 
 
-def canonicalise(process: ConsumerProcess) -> None:
+def canonicalise(process: Process) -> None:
     """Rewrite this process, whose member handled its last event at `parts.now`."""
     member = process.member
     now = member.parts.now
@@ -34,21 +35,21 @@ def canonicalise(process: ConsumerProcess) -> None:
     _rename_statements(member)
     canonical.canonicalise(process)
     _place_member(member, now)
-    _place_heartbeats(member.heartbeats, now)
+    _place_heartbeats(inside.consumer(member).heartbeats, now)
     _place_instance(member, now)
     if not member.settings.is_static:
         # What only the holder of an instance id asks for.
-        member.heartbeats.broker_interval_s = member.heartbeats.confirmed_at = None
-        member.instance._is_newest = process.watch.is_newest = False
+        inside.consumer(member).heartbeats.broker_interval_s = inside.consumer(member).heartbeats.confirmed_at = None
+        inside.consumer(member).instance._is_newest = process.watch.is_newest = False
     member.parts.now = 0.0
 
 
 # ---- numbers ----
 
 
-def _rename_requests(process: ConsumerProcess) -> None:
+def _rename_requests(process: Process) -> None:
     member = process.member
-    heartbeats = member.heartbeats
+    heartbeats = inside.consumer(member).heartbeats
     names = {member.parts.leave.request: LEAVE, heartbeats.in_flight: AWAITED}
     names.pop(None, None)
     process.beats = [one._replace(number=names.get(one.number, STALE)) for one in process.beats]
@@ -57,7 +58,7 @@ def _rename_requests(process: ConsumerProcess) -> None:
     leave = member.parts.leave
     leave.request = None if leave.request is None else LEAVE
     member.parts._last_request_id = LEAVE
-    instance = member.instance
+    instance = inside.consumer(member).instance
     process.calls = [
         one._replace(
             order=replace(one.order, request_id=AWAITED if one.order.request_id == instance._awaited else STALE)
@@ -75,27 +76,27 @@ def _restale(event: object) -> object:
     return event
 
 
-def _rename_statements(member: Member) -> None:
-    sent = member.heartbeats._sent
-    protocol = member._protocol
-    place = ranks((member.ownership.statement, protocol._acknowledged, sent.statement))
-    member.ownership.statement = place[member.ownership.statement]
+def _rename_statements(member: GroupMember) -> None:
+    sent = inside.consumer(member).heartbeats._sent
+    protocol = inside.consumer(member)
+    place = ranks((member.parts.ownership.statement, protocol._acknowledged, sent.statement))
+    member.parts.ownership.statement = place[member.parts.ownership.statement]
     protocol._acknowledged = place[protocol._acknowledged]
     if sent.statement is not None:
-        member.heartbeats._sent = replace(sent, statement=place[sent.statement])
+        inside.consumer(member).heartbeats._sent = replace(sent, statement=place[sent.statement])
 
 
 # ---- times ----
 
 
-def _place_member(member: Member, now: float) -> None:
-    confirmed_at = member.heartbeats.confirmed_at
-    recent = confirmed_at is not None and now - confirmed_at < member.heartbeats.interval_s
-    member.heartbeats.confirmed_at = 0.0 if recent else None
-    if member.state in SILENT:
+def _place_member(member: GroupMember, now: float) -> None:
+    confirmed_at = inside.consumer(member).heartbeats.confirmed_at
+    recent = confirmed_at is not None and now - confirmed_at < inside.consumer(member).heartbeats.interval_s
+    inside.consumer(member).heartbeats.confirmed_at = 0.0 if recent else None
+    if inside.consumer(member).state in SILENT:
         # A join states what is subscribed then.
-        member._protocol._stated, member._protocol._has_news = Subscription(), False
-    member._fences.failures = min(member._fences.failures, FENCES_BEFORE_NEW_ID)
+        inside.consumer(member)._stated, inside.consumer(member)._has_news = Subscription(), False
+    inside.consumer(member)._fences.failures = min(inside.consumer(member)._fences.failures, FENCES_BEFORE_NEW_ID)
 
 
 def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
@@ -107,8 +108,8 @@ def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
     heartbeats._backoff.failures = 0
 
 
-def _place_instance(member: Member, now: float) -> None:
-    instance = member.instance
+def _place_instance(member: GroupMember, now: float) -> None:
+    instance = inside.consumer(member).instance
     instance._notes = []
     instance.session._away_since = None
     attempt = instance._attempt

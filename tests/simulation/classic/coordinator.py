@@ -1,10 +1,7 @@
-"""A pure coordinator of classic groups: requests in, answers out, `now` given; no I/O, no clock, no chance.
+"""The coordinator of groups of the classic protocol (rules 3.4 to 3.7 and 4), after GroupMetadataManager.
 
-It keeps Kafka's rules for groups of the classic protocol (rules 3.4 to 3.7 and 4), after GroupMetadataManager.
-JoinGroup and SyncGroup wait for other members, so that every request comes with a key of the asker's, and every call
-returns the answers that it releases, in order, each with its request's key: that of the request itself, when it need
-not wait, and those of others. A request that its own member repeats, or whose member an administrator removes while
-it waits for the leader, is never answered, as at a broker: requests end by the asker's timeout.
+JoinGroup and SyncGroup wait for other members. A request that its own member repeats, or whose member an administrator
+removes while it waits for the leader, is never answered, as at a broker: requests end by the asker's timeout.
 
 A coordinator is a value without references to anything outside: `copy.deepcopy` makes an independent one, and `key`
 tells all that it is.
@@ -12,47 +9,43 @@ tells all that it is.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable
 from typing import assert_never
 
-from consumer_membership.types import Instant, TopicPartition
+from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.types import Instant
 from tests.simulation import rules as code
-from tests.simulation.classic import rules as classic_code
-from tests.simulation.classic.exchanges import (
+from tests.simulation.classic.group import ClassicGroup, Timer
+from tests.simulation.classic.joining import join
+from tests.simulation.coordinator import Coordinator
+from tests.simulation.exchanges import (
     Alive,
     Answer,
     Beat,
     Commit,
     CommitResults,
+    Describe,
     Fetch,
     Fetched,
     Join,
     Key,
     Leave,
+    MemberIdentity,
     Released,
     Request,
     Sync,
 )
-from tests.simulation.classic.group import ClassicGroup
-from tests.simulation.classic.joining import join
-from tests.simulation.classic.journal import Committed, Entry
-from tests.simulation.classic.rules import ClassicRules
-from tests.simulation.classic.timers import Timer
-from tests.simulation.rules import Refusal
+from tests.simulation.journal import Committed
+from tests.simulation.rules import ClassicRules, Refusal
 
 
-class ClassicCoordinator:
-    """The coordinator of all classic groups of a cluster, and the number of partitions of each of its topics."""
+class ClassicCoordinator(Coordinator):
+    """The coordinator of all classic groups of a cluster."""
 
     def __init__(self, rules: ClassicRules, node_id: int = 1) -> None:
+        super().__init__(node_id)
         self.rules = rules
-        self.node_id = node_id
-        self.topics: dict[str, int] = {}
         self.groups: dict[str, ClassicGroup] = {}
-        #: What happened, oldest first, for whoever wants to look at it.
-        self.journal: deque[tuple[str, Entry]] = deque(maxlen=10_000)
-        self._loading_until: Instant | None = None
 
     # ---- requests ----
 
@@ -86,6 +79,9 @@ class ClassicCoordinator:
                 group = self.groups.get(group_id)
                 committed = group.committed if group is not None else {}
                 return Fetched(offsets={partition: committed.get(partition) for partition in request.partitions})
+            case Heartbeat() | Describe():
+                # A group that is not there: none of the consumer protocol can be.
+                raise Refusal(code.GROUP_ID_NOT_FOUND)
             case _:
                 assert_never(request)
 
@@ -107,14 +103,11 @@ class ClassicCoordinator:
                 raise Refusal(code.GROUP_ID_NOT_FOUND)
             group = self.groups[group_id] = ClassicGroup(group_id, self.rules)
         group.check_commit(request, now)
-        codes = {p: 0 if self._exists(p) else code.UNKNOWN_TOPIC_OR_PARTITION for p in request.offsets}
+        codes = self.commit_errors(request.offsets)
         accepted = {partition: offset for partition, offset in request.offsets.items() if codes[partition] == 0}
         group.committed |= accepted
         group.happened.append(Committed(member_id=request.member_id, generation=request.generation, offsets=accepted))
         return CommitResults(codes=codes)
-
-    def _exists(self, partition: TopicPartition) -> bool:
-        return partition.partition < self.topics.get(partition.topic, 0)
 
     def _check_session_timeout(self, request: Request) -> None:
         """Every broker knows the bounds, so that this comes before anything else."""
@@ -122,38 +115,19 @@ class ClassicCoordinator:
         if isinstance(request, Join) and not (
             rules.min_session_timeout_s <= request.session_timeout_s <= rules.max_session_timeout_s
         ):
-            raise Refusal(classic_code.INVALID_SESSION_TIMEOUT)
-
-    def _check_node(self, node_id: int | None, now: Instant) -> None:
-        if node_id is not None and node_id != self.node_id:
-            raise Refusal(code.NOT_COORDINATOR)
-        if self._loading_until is not None:
-            if now < self._loading_until:
-                raise Refusal(code.COORDINATOR_LOAD_IN_PROGRESS)
-            self._loading_until = None
+            raise Refusal(code.INVALID_SESSION_TIMEOUT)
 
     def _released(self) -> list[Released]:
         """Take what the groups have to say."""
         released: list[Released] = []
-        for group_id, group in self.groups.items():
+        for group in self.groups.values():
             released += group.released
-            self.journal.extend((group_id, entry) for entry in group.happened)
+            self.journal.extend(group.happened)
             group.released.clear()
             group.happened.clear()
         return released
 
     # ---- the cluster ----
-
-    def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic, or give one that exists more partitions."""
-        self.topics[name] = partitions
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and what was committed of it."""
-        self.topics.pop(name)
-        for group in self.groups.values():
-            for partition in [p for p in group.committed if p.topic == name]:
-                del group.committed[partition]
 
     def move(self, node_id: int, now: Instant, loading_s: float) -> list[Released]:
         """Let another node be the coordinator: it loads its groups first, as they were last written."""
@@ -163,6 +137,19 @@ class ClassicCoordinator:
             group.unload()
             group.load(now + loading_s)
         return self._released()
+
+    def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
+        """Take a member out as an administrator does: whoever waited for it is answered."""
+        released = self.ask("administrator", group_id, Leave(members=(MemberIdentity(member_id),)), now)
+        return [one for one in released if one.key != "administrator"]
+
+    def members(self, group_id: str) -> frozenset[str]:
+        """The ids of the group's members."""
+        return frozenset(self.groups[group_id].roster.members) if group_id in self.groups else frozenset()
+
+    def is_settled(self, group_id: str) -> bool:
+        """Whether everybody has its assignment and nothing is under way."""
+        return not self.members(group_id) or self.groups[group_id].is_settled
 
     # ---- time ----
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from consumer_membership.types import NO_MEMBER_ID, Instant, OffsetAndMetadata, TopicPartition
 from tests.simulation import rules as code
-from tests.simulation.classic import rules as classic_code
-from tests.simulation.classic.exchanges import (
+from tests.simulation.classic.roster import ClassicMember, Roster, WrittenGroup
+from tests.simulation.exchanges import (
     Answer,
     Beat,
     Commit,
@@ -27,13 +27,31 @@ from tests.simulation.classic.exchanges import (
     Sync,
     Synced,
 )
-from tests.simulation.classic.journal import Entry, JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted
-from tests.simulation.classic.roster import ClassicMember, Roster
-from tests.simulation.classic.rules import ClassicRules
-from tests.simulation.classic.timers import InitialDelay, Timer, TimerKind
-from tests.simulation.classic.written import WrittenGroup
-from tests.simulation.coordinator import Removed
-from tests.simulation.rules import Refusal, Refused
+from tests.simulation.journal import Entry, JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted, Removed
+from tests.simulation.rules import ClassicRules, Refusal, Refused
+
+
+class TimerKind(Enum):
+    """Sessions of members and of ids that were given out, and the two phases of a rebalance."""
+
+    SESSION = "session"
+    JOIN = "join"
+    SYNC = "sync"
+
+
+class Timer(NamedTuple):
+    """A timer that runs; `member_id` for sessions."""
+
+    at: Instant
+    kind: TimerKind
+    member_id: str = NO_MEMBER_ID
+
+
+class InitialDelay(NamedTuple):
+    """The first rebalance of a group waits for more members: this step's length, and what is left for further ones."""
+
+    step_s: float
+    left_s: float
 
 
 class GroupState(Enum):
@@ -78,7 +96,7 @@ class ClassicGroup:
         self.check_alive()
         member = self.roster.check(member_id, instance_id)
         if generation != self.generation:
-            raise Refusal(classic_code.ILLEGAL_GENERATION)
+            raise Refusal(code.ILLEGAL_GENERATION)
         return member
 
     def check_alive(self) -> None:
@@ -92,9 +110,9 @@ class ClassicGroup:
         asked = (request.protocol_type, request.assignor)
         for said, known in zip(asked, (self.roster.protocol_type, self.assignor), strict=True):
             if said is not None and known is not None and said != known:
-                raise Refusal(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+                raise Refusal(code.INCONSISTENT_GROUP_PROTOCOL)
         if self.state is GroupState.PREPARING_REBALANCE:
-            raise Refusal(classic_code.REBALANCE_IN_PROGRESS)
+            raise Refusal(code.REBALANCE_IN_PROGRESS)
         self.pending_sync.discard(member.member_id)
         if not self.pending_sync:
             self.sync_ends_at = None
@@ -119,7 +137,7 @@ class ClassicGroup:
         """Handle Heartbeat; raises Refusal, REBALANCE_IN_PROGRESS too keeps the session."""
         self.check(request.member_id, request.instance_id, request.generation).start_session(now)
         if self.state is GroupState.PREPARING_REBALANCE:
-            raise Refusal(classic_code.REBALANCE_IN_PROGRESS)
+            raise Refusal(code.REBALANCE_IN_PROGRESS)
 
     def leave(self, request: Leave, now: Instant) -> LeaveResults:
         """Handle LeaveGroup: each member has its own result, and one rebalance follows for all."""
@@ -148,7 +166,7 @@ class ClassicGroup:
             return
         member = self.check(request.member_id, request.instance_id, request.generation)
         if self.state is GroupState.COMPLETING_REBALANCE:
-            raise Refusal(classic_code.REBALANCE_IN_PROGRESS)
+            raise Refusal(code.REBALANCE_IN_PROGRESS)
         member.start_session(now)
 
     # ---- the join phase ----
@@ -171,7 +189,7 @@ class ClassicGroup:
         if self.state is GroupState.COMPLETING_REBALANCE:
             for member in self.roster.members.values():
                 member.assignment = None
-                self._answer_sync(member, Refused(classic_code.REBALANCE_IN_PROGRESS), now)
+                self._answer_sync(member, Refused(code.REBALANCE_IN_PROGRESS), now)
         self.pending_sync.clear()
         self.sync_ends_at = None
         is_initial = self.state is GroupState.EMPTY

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from consumer_membership.types import NO_MEMBER_ID, Instant
 from tests.simulation import rules as code
-from tests.simulation.classic import rules as classic_code
-from tests.simulation.classic.exchanges import Answer, Join, Key, MemberIdRequired, Offer
 from tests.simulation.classic.group import ClassicGroup, GroupState
-from tests.simulation.classic.journal import Replaced
 from tests.simulation.classic.roster import ClassicMember
+from tests.simulation.exchanges import Answer, Join, Key, MemberIdRequired, Offer
+from tests.simulation.journal import Replaced
 from tests.simulation.rules import Refusal
 
 
@@ -21,12 +20,12 @@ def join(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer |
         group.remove(request.member_id, "group full")
         raise Refusal(code.GROUP_MAX_SIZE_REACHED)
     if not group.roster.supports(request.protocol_type, request.offers):
-        raise Refusal(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+        raise Refusal(code.INCONSISTENT_GROUP_PROTOCOL)
     if request.member_id == NO_MEMBER_ID:
         return _join_without_id(group, key, request, now)
     if request.member_id in group.roster.pending:
         if request.instance_id is not None:
-            raise Refusal(classic_code.UNKNOWN_SERVER_ERROR)
+            raise Refusal(code.UNKNOWN_SERVER_ERROR)
         _add(group, key, request, request.member_id, now)
         return None
     member = group.roster.check(request.member_id, request.instance_id)
@@ -52,7 +51,7 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
 def _join_without_id(group: ClassicGroup, key: Key, request: Join, now: Instant) -> Answer | None:
     group.ids_made += 1
     member_id = f"{request.instance_id or 'member'}-{group.ids_made}"
-    if request.instance_id is None and request.version >= classic_code.VERSION_OF_REQUIRED_ID:
+    if request.instance_id is None and request.version >= code.VERSION_OF_REQUIRED_ID:
         group.roster.pending[member_id] = now + request.session_timeout_s
         return MemberIdRequired(member_id=member_id)
     former_id = group.roster.instances.get(request.instance_id or "")
@@ -125,7 +124,7 @@ def _has_other_topics(group: ClassicGroup, before: tuple[Offer, ...], after: tup
 
 
 def _answer_returned(group: ClassicGroup, request: Join, member: ClassicMember, former_leader_id: str) -> None:
-    if request.version >= classic_code.VERSION_OF_SKIPPED_ASSIGNMENT:
+    if request.version >= code.VERSION_OF_SKIPPED_ASSIGNMENT:
         answer = group.joined(member, skip_assignment=True)
     else:
         # It must not take itself for the leader, or it would assign (before KIP-814).

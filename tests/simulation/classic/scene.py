@@ -8,7 +8,8 @@ from typing import TypeVar
 from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.types import TopicPartition
 from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.classic.exchanges import (
+from tests.simulation.classic.group import ClassicGroup
+from tests.simulation.exchanges import (
     Answer,
     Join,
     Joined,
@@ -20,9 +21,7 @@ from tests.simulation.classic.exchanges import (
     Sync,
     Synced,
 )
-from tests.simulation.classic.group import ClassicGroup
-from tests.simulation.classic.journal import Entry
-from tests.simulation.classic.rules import ClassicRules
+from tests.simulation.rules import ClassicRules
 
 A = tuple(TopicPartition("a", number) for number in range(4))
 T = TypeVar("T")
@@ -123,5 +122,4 @@ def group_of(sut: ClassicCoordinator) -> ClassicGroup:
 
 def journal(sut: ClassicCoordinator, kind: type[T]) -> list[T]:
     """The facts of one kind."""
-    facts: list[Entry] = [entry for _, entry in sut.journal]
-    return [entry for entry in facts if isinstance(entry, kind)]
+    return [entry for entry in sut.journal if isinstance(entry, kind)]

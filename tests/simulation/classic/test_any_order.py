@@ -9,7 +9,9 @@ import pytest
 
 from consumer_membership.types import OffsetAndMetadata
 from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.classic.exchanges import (
+from tests.simulation.classic.group import GroupState
+from tests.simulation.classic.scene import A, join
+from tests.simulation.exchanges import (
     Beat,
     Commit,
     Join,
@@ -22,10 +24,8 @@ from tests.simulation.classic.exchanges import (
     Share,
     Sync,
 )
-from tests.simulation.classic.group import GroupState
-from tests.simulation.classic.journal import JoinsCompleted, Loaded, RebalanceCompleted
-from tests.simulation.classic.rules import ClassicRules
-from tests.simulation.classic.scene import A, join
+from tests.simulation.journal import JoinsCompleted, Loaded, RebalanceCompleted
+from tests.simulation.rules import ClassicRules
 
 STEPS = 250
 INSTANCES = (None, None, "i0", "i1")
@@ -134,7 +134,7 @@ def test_group_is_sound_whatever_is_asked(seed: int) -> None:
         askers.step()
         askers.check()
     generation = 0
-    for _, entry in askers.sut.journal:
+    for entry in askers.sut.journal:
         if isinstance(entry, JoinsCompleted):
             assert entry.generation == generation + 1, seed
         if isinstance(entry, JoinsCompleted | Loaded):
@@ -162,7 +162,7 @@ def test_any_order_reaches_every_phase() -> None:
         askers = Askers(seed)
         for _ in range(STEPS):
             askers.step()
-        happened |= {type(entry).__name__ for _, entry in askers.sut.journal}
-        happened |= {getattr(entry, "reason", "") for _, entry in askers.sut.journal}
+        happened |= {type(entry).__name__ for entry in askers.sut.journal}
+        happened |= {getattr(entry, "reason", "") for entry in askers.sut.journal}
     assert {"RebalanceCompleted", "Replaced", "Committed", "Loaded"} <= happened
     assert {"session", "rebalance", "sync", "left"} <= happened

@@ -8,22 +8,7 @@ import pytest
 
 from consumer_membership.membership.classic.assignor import MemberSubscription
 from tests.simulation import rules as code
-from tests.simulation.classic import rules as classic_code
-from tests.simulation.classic.exchanges import (
-    Alive,
-    Beat,
-    Joined,
-    JoinedMember,
-    Leave,
-    LeaveResults,
-    MemberIdentity,
-    Synced,
-)
-from tests.simulation.classic.group import GroupState
-from tests.simulation.classic.journal import (
-    RebalanceBegan,
-)
-from tests.simulation.classic.rules import ClassicRules
+from tests.simulation.classic.group import GroupState, TimerKind
 from tests.simulation.classic.scene import (
     A,
     answer,
@@ -38,13 +23,25 @@ from tests.simulation.classic.scene import (
     sync,
     told,
 )
-from tests.simulation.classic.timers import TimerKind
-from tests.simulation.coordinator import Removed
-from tests.simulation.rules import Refused
+from tests.simulation.exchanges import (
+    Alive,
+    Beat,
+    Joined,
+    JoinedMember,
+    Leave,
+    LeaveResults,
+    MemberIdentity,
+    Synced,
+)
+from tests.simulation.journal import (
+    RebalanceBegan,
+    Removed,
+)
+from tests.simulation.rules import ClassicRules, Refused
 
 UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)
-REBALANCING = Refused(classic_code.REBALANCE_IN_PROGRESS)
-ILLEGAL = Refused(classic_code.ILLEGAL_GENERATION)
+REBALANCING = Refused(code.REBALANCE_IN_PROGRESS)
+ILLEGAL = Refused(code.ILLEGAL_GENERATION)
 
 
 # ---- the join phase ----
@@ -147,7 +144,7 @@ def test_assignor_is_chosen_by_vote_among_those_that_all_support() -> None:
 def test_member_without_a_common_assignor_is_inconsistent() -> None:
     """Rules 4.7 and 4.9: one without any, of another list, or of another protocol type."""
     sut = coordinator()
-    inconsistent = Refused(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+    inconsistent = Refused(code.INCONSISTENT_GROUP_PROTOCOL)
     assert answer(sut, join(assignors=())) == inconsistent
     assert answer(sut, replace(join(), protocol_type="")) == inconsistent
     stable(sut, join(assignors=("range", "sticky")))
@@ -180,7 +177,7 @@ def test_session_timeout_has_bounds(session_timeout_s: float) -> None:
     """Rules 4.9: outside of the broker's bounds it is refused, by any broker."""
     sut = coordinator()
     released = sut.ask(1, "g", join(session_timeout_s=session_timeout_s), 0.0, node_id=9)
-    assert released == [(1, Refused(classic_code.INVALID_SESSION_TIMEOUT))]
+    assert released == [(1, Refused(code.INVALID_SESSION_TIMEOUT))]
 
 
 def test_follower_that_rejoins_unchanged_gets_the_current_generation() -> None:
@@ -250,7 +247,7 @@ def test_sync_is_refused_to_strangers_and_other_generations() -> None:
     (leader,) = gathering(sut, join())
     assert answer(sut, sync(replace(leader, member_id="m9"))) == UNKNOWN
     assert answer(sut, sync(replace(leader, generation=0))) == ILLEGAL
-    assert answer(sut, sync(replace(leader, assignor="own"))) == Refused(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+    assert answer(sut, sync(replace(leader, assignor="own"))) == Refused(code.INCONSISTENT_GROUP_PROTOCOL)
 
 
 def test_sync_during_a_join_phase_is_told_to_join_again() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.events import Step
+from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption
-from tests.simulation.classic.rules import ClassicRules
-from tests.simulation.classic.world import ClassicProcess, ClassicWorld, Faults
+from tests.simulation.classic.groups import start, world_of
+from tests.simulation.network import Faults
+from tests.simulation.process import Process
+from tests.simulation.world import World
 
 ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 all_assignors = pytest.mark.parametrize("assignor", ASSIGNORS)
@@ -15,18 +18,17 @@ all_assignors = pytest.mark.parametrize("assignor", ASSIGNORS)
 
 def group_of(
     size: int, assignor: str = "cooperative-sticky", *, static: bool = False, seed: int = 0
-) -> tuple[ClassicWorld, list[ClassicProcess]]:
+) -> tuple[World, list[Process]]:
     """A settled group."""
-    world = ClassicWorld(seed)
-    world.coordinator.create_topic("a", 6)
-    members = [world.start("a", assignor=assignor, instance_id=f"i{n}" if static else None) for n in range(size)]
+    world = world_of(seed)
+    members = [start(world, "a", assignor=assignor, instance_id=f"i{n}" if static else None) for n in range(size)]
     world.settle(10.0)
     return world, members
 
 
-def shares(members: list[ClassicProcess]) -> list[int]:
+def shares(members: list[Process]) -> list[int]:
     """How many partitions each has."""
-    return sorted(len(member.fetchable) for member in members)
+    return sorted(len(member.application.fetchable) for member in members)
 
 
 @all_assignors
@@ -34,25 +36,26 @@ def test_group_gathers_grows_and_shrinks(assignor: str) -> None:
     """Each partition in one place throughout, balanced in the end; a clean leave and a join double nothing."""
     world, members = group_of(2, assignor)
     assert shares(members) == [3, 3]
-    members.append(world.start("a", assignor=assignor))
+    members.append(start(world, "a", assignor=assignor))
     world.settle(10.0)
     assert shares(members) == [2, 2, 2]
-    members.pop(0).close()
+    members.pop(0).application.leave(LeaveOption.DEFAULT, closes=True)
+    world.run_for(0.5)
     world.settle(10.0)
     assert shares(members) == [3, 3]
-    assert [often for often in world.delivered.values() if often > 1] == []
+    assert world.ledger.repeated == 0
 
 
 def test_cooperative_scale_out_stops_only_what_moves() -> None:
     """KIP-429: who keeps a partition never hears of it."""
     world, members = group_of(2)
-    before = [set(member.fetchable) for member in members]
-    calls = [len(member.calls) for member in members]
-    world.start("a")
+    before = [member.application.fetchable for member in members]
+    calls = [len(member.application.calls) for member in members]
+    start(world, "a")
     world.settle(10.0)
     for member, had, seen in zip(members, before, calls, strict=True):
-        revoked = {p for name, partitions in member.calls[seen:] for p in partitions if name == "revoke"}
-        assert revoked == had - member.fetchable
+        revoked = {p for call in member.application.calls[seen:] for p in call.partitions if call.step is Step.REVOKE}
+        assert revoked == had - member.application.fetchable
         assert len(revoked) == 1
 
 
@@ -69,70 +72,72 @@ def test_crashed_member_s_partitions_go_to_the_others(assignor: str) -> None:
 def test_static_member_that_restarts_keeps_its_partitions_and_nobody_rebalances(assignor: str) -> None:
     """KIP-345: crash and restart at once; the newest wins, the same partitions, no callback for the others."""
     world, members = group_of(3, assignor, static=True)
-    had, calls = set(members[1].fetchable), [len(member.calls) for member in (members[0], members[2])]
+    had, calls = (
+        members[1].application.fetchable,
+        [len(member.application.calls) for member in (members[0], members[2])],
+    )
     members[1].kill()
-    again = world.start("a", assignor=assignor, instance_id="i1")
+    again = start(world, "a", assignor=assignor, instance_id="i1")
     assert world.settle(3.0) < 1.0
-    assert again.fetchable == had
-    assert [len(member.calls) for member in (members[0], members[2])] == calls
+    assert again.application.fetchable == had
+    assert [len(member.application.calls) for member in (members[0], members[2])] == calls
 
 
 @all_assignors
 def test_static_member_that_restarts_in_a_full_group_is_back_before_its_session_ends(assignor: str) -> None:
     """KIP-389 counts its ghost, which is removed; nobody else loses anything or is refused."""
-    world = ClassicWorld(rules=ClassicRules(initial_rebalance_delay_s=0.2, max_size=3))
-    world.coordinator.create_topic("a", 6)
-    members = [world.start("a", assignor=assignor, instance_id=f"i{n}") for n in range(3)]
+    world = world_of(max_size=3)
+    members = [start(world, "a", assignor=assignor, instance_id=f"i{n}") for n in range(3)]
     world.settle(10.0)
     members[1].kill()
-    again = world.start("a", assignor=assignor, instance_id="i1")
+    again = start(world, "a", assignor=assignor, instance_id="i1")
     assert world.settle(8.0) < members[1].member.classic.session_timeout_s
-    assert (again.member.state, shares([members[0], again, members[2]])) == (ClassicState.STABLE, [2, 2, 2])
-    assert [call for one in (members[0], members[2]) for call, _ in one.calls if call == "lose"] == []
-    stranger = world.start("a", assignor=assignor, instance_id="i9")
-    world.run(5.0)
-    assert stranger.member.state is ClassicState.FATAL
+    assert (again.state, shares([members[0], again, members[2]])) == (MemberState.STABLE, [2, 2, 2])
+    assert [one.application.called(Step.LOSE) for one in (members[0], members[2])] == [[], []]
+    stranger = start(world, "a", assignor=assignor, instance_id="i9")
+    world.run_for(5.0)
+    assert stranger.state is MemberState.FATAL
 
 
 def test_former_static_holder_that_lives_is_fenced_for_good() -> None:
     """FENCED_INSTANCE_ID: FATAL after on_lost; it never comes back."""
     world, members = group_of(2, static=True)
-    newcomer = world.start("a", instance_id="i0")
-    world.run(5.0)
-    assert (members[0].member.state, members[0].positions) == (ClassicState.FATAL, {})
-    assert (newcomer.member.state, len(newcomer.fetchable)) == (ClassicState.STABLE, 3)
+    newcomer = start(world, "a", instance_id="i0")
+    world.run_for(5.0)
+    assert (members[0].state, members[0].application.held) == (MemberState.FATAL, {})
+    assert (newcomer.state, len(newcomer.application.fetchable)) == (MemberState.STABLE, 3)
 
 
 @pytest.mark.parametrize("option", LeaveOption)
 def test_static_close_options(option: LeaveOption) -> None:
     """Only "leave" gives the partitions to the others before the session's end."""
     world, members = group_of(2, static=True)
-    members[0].close(option)
-    world.run(3.0)
-    assert len(members[1].fetchable) == (6 if option is LeaveOption.LEAVE else 3)
+    members[0].application.leave(option, closes=True)
+    world.run_for(3.0)
+    assert len(members[1].application.fetchable) == (6 if option is LeaveOption.LEAVE else 3)
 
 
 def test_topic_that_grows_is_noticed_by_the_leader() -> None:
     """More partitions: after the refresh the group rebalances."""
     world, _ = group_of(2)
-    world.coordinator.create_topic("a", 8)
-    world.run(299.0)
+    world.grow_topic("a", 8)
+    world.run_for(299.0)
     world.settle(20.0)
 
 
 def test_patterns_expand_and_shrink() -> None:
     """C13: a topic that appears and one that is deleted are noticed by those who match them, leader or not."""
     world, _ = group_of(1)
-    matching = world.start(pattern="^a.*")
+    matching = start(world, pattern="^a.*")
     world.settle(10.0)
-    world.coordinator.create_topic("ab", 2)
-    world.run(301.0)
+    world.create_topic("ab", 2)
+    world.run_for(301.0)
     world.settle(20.0)
-    assert {p.topic for p in matching.fetchable} == {"a", "ab"}
-    del world.coordinator.topics["ab"]
-    world.run(301.0)
+    assert {p.topic for p in matching.application.fetchable} == {"a", "ab"}
+    world.delete_topic("ab")
+    world.run_for(301.0)
     world.settle(20.0)
-    assert {p.topic for p in matching.fetchable} == {"a"}
+    assert {p.topic for p in matching.application.fetchable} == {"a"}
 
 
 @pytest.mark.slow
@@ -141,20 +146,19 @@ def test_patterns_expand_and_shrink() -> None:
 def test_invariants_hold_on_a_lossy_network(assignor: str, block: int) -> None:
     """Requests and answers are lost, members come, go and die: one owner throughout, and it settles afterwards."""
     for seed in range(block * 15, block * 15 + 15):
-        world = ClassicWorld(seed, faults=Faults(request_lost=0.03, answer_lost=0.03))
-        world.coordinator.create_topic("a", 5)
+        world = world_of(seed, partitions=5, faults=Faults(request_lost=0.03, answer_lost=0.03))
         is_static = seed % 2 == 0
-        seats = [world.start("a", assignor=assignor, instance_id=f"i{n}" if is_static else None) for n in range(3)]
+        seats = [start(world, "a", assignor=assignor, instance_id=f"i{n}" if is_static else None) for n in range(3)]
         for _ in range(6):
-            world.run(1.0 + 3.0 * world.random.random())
+            world.run_for(1.0 + 3.0 * world.random.random())
             seat = world.random.randrange(len(seats))
             old = seats[seat]
             if world.random.random() < 0.5:
                 old.kill()
             else:
-                old.close()
-                world.run(2.0)
+                old.application.leave(LeaveOption.DEFAULT, closes=True)
+                world.run_for(2.0)
             instance = f"i{seat}" if is_static else None
-            seats[seat] = world.start("a", assignor=assignor, instance_id=instance)
+            seats[seat] = start(world, "a", assignor=assignor, instance_id=instance)
         world.faults = Faults()
         world.settle(40.0)

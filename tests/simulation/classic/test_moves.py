@@ -9,22 +9,8 @@ import pytest
 from consumer_membership.types import OffsetAndMetadata
 from tests.exploration.fork import fork, key_of
 from tests.simulation import rules as code
-from tests.simulation.classic import rules as classic_code
 from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.classic.exchanges import (
-    Alive,
-    Beat,
-    Commit,
-    CommitResults,
-    Joined,
-    Leave,
-    MemberIdentity,
-    Request,
-    Synced,
-)
-from tests.simulation.classic.group import GroupState
-from tests.simulation.classic.journal import JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted
-from tests.simulation.classic.rules import ClassicRules
+from tests.simulation.classic.group import GroupState, TimerKind
 from tests.simulation.classic.scene import (
     A,
     answer,
@@ -39,11 +25,22 @@ from tests.simulation.classic.scene import (
     sync,
     told,
 )
-from tests.simulation.classic.timers import TimerKind
-from tests.simulation.rules import Refused
+from tests.simulation.exchanges import (
+    Alive,
+    Beat,
+    Commit,
+    CommitResults,
+    Joined,
+    Leave,
+    MemberIdentity,
+    Request,
+    Synced,
+)
+from tests.simulation.journal import JoinsCompleted, Loaded, RebalanceBegan, RebalanceCompleted
+from tests.simulation.rules import ClassicRules, Refused
 
 UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)
-ILLEGAL = Refused(classic_code.ILLEGAL_GENERATION)
+ILLEGAL = Refused(code.ILLEGAL_GENERATION)
 NOT_COORDINATOR = Refused(code.NOT_COORDINATOR)
 
 
@@ -137,7 +134,7 @@ def test_loaded_group_knows_only_the_chosen_assignor() -> None:
     lists = ("range", "sticky")
     _, follower = stable(sut, join(assignors=lists), join(assignors=lists))
     sut.move(2, 1.0, loading_s=0.0)
-    assert answer(sut, join(assignors=("sticky",)), 2.0) == Refused(classic_code.INCONSISTENT_GROUP_PROTOCOL)
+    assert answer(sut, join(assignors=("sticky",)), 2.0) == Refused(code.INCONSISTENT_GROUP_PROTOCOL)
     assert ask(sut, 1, join(follower.member_id, assignors=lists), 2.0) == {}
     assert group_of(sut).state is GroupState.PREPARING_REBALANCE
 

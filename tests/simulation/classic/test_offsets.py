@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from consumer_membership.types import OffsetAndMetadata
 from tests.simulation import rules as code
-from tests.simulation.classic import rules as classic_code
-from tests.simulation.classic.exchanges import Commit, CommitResults, Fetch, Fetched
-from tests.simulation.classic.journal import Committed
 from tests.simulation.classic.scene import A, answer, ask, coordinator, gathering, join, journal, stable, sync
+from tests.simulation.exchanges import Commit, CommitResults, Fetch, Fetched
+from tests.simulation.journal import Committed
 
 OFFSETS = {A[0]: OffsetAndMetadata(offset=7)}
 
@@ -27,8 +26,8 @@ def test_commits_are_fenced_by_member_and_generation() -> None:
         return [given.codes[A[0]] for one in commits if isinstance(given := answer(sut, one), CommitResults)]
 
     good, strange, old = commit(member_id, 1), commit("m9", 1), commit(member_id, 0)
-    refusals = [code.UNKNOWN_MEMBER_ID, classic_code.ILLEGAL_GENERATION]
-    assert codes(strange, old, good) == [*refusals, classic_code.REBALANCE_IN_PROGRESS]
+    refusals = [code.UNKNOWN_MEMBER_ID, code.ILLEGAL_GENERATION]
+    assert codes(strange, old, good) == [*refusals, code.REBALANCE_IN_PROGRESS]
     ask(sut, 1, sync(leader))
     assert codes(strange, old, good) == [*refusals, 0]
     ask(sut, 2, join(follower.member_id, topics=("b",)))
@@ -52,7 +51,7 @@ def test_commits_without_a_member_count_in_an_empty_group_only() -> None:
     assert answer(sut, commit("m9", 3)) == CommitResults(codes={A[0]: code.UNKNOWN_MEMBER_ID})
     (leader,) = stable(sut, join())
     assert answer(sut, commit()) == CommitResults(codes={A[0]: code.UNKNOWN_MEMBER_ID})
-    assert answer(sut, commit(leader.member_id)) == CommitResults(codes={A[0]: classic_code.ILLEGAL_GENERATION})
+    assert answer(sut, commit(leader.member_id)) == CommitResults(codes={A[0]: code.ILLEGAL_GENERATION})
 
 
 def test_committed_offsets_are_read_without_looking_at_members() -> None:

@@ -6,21 +6,8 @@ import pytest
 
 from consumer_membership.types import OffsetAndMetadata
 from tests.simulation import rules as code
-from tests.simulation.classic import rules as classic_code
 from tests.simulation.classic.coordinator import ClassicCoordinator
-from tests.simulation.classic.exchanges import (
-    Alive,
-    Beat,
-    Commit,
-    CommitResults,
-    Joined,
-    Leave,
-    MemberIdentity,
-    Synced,
-)
 from tests.simulation.classic.group import GroupState
-from tests.simulation.classic.journal import JoinsCompleted, RebalanceBegan, Replaced
-from tests.simulation.classic.rules import ClassicRules
 from tests.simulation.classic.scene import (
     A,
     answer,
@@ -34,8 +21,18 @@ from tests.simulation.classic.scene import (
     sync,
     told,
 )
-from tests.simulation.coordinator import Removed
-from tests.simulation.rules import Refused
+from tests.simulation.exchanges import (
+    Alive,
+    Beat,
+    Commit,
+    CommitResults,
+    Joined,
+    Leave,
+    MemberIdentity,
+    Synced,
+)
+from tests.simulation.journal import JoinsCompleted, RebalanceBegan, Removed, Replaced
+from tests.simulation.rules import ClassicRules, Refused
 
 FENCED = Refused(code.FENCED_INSTANCE_ID)
 UNKNOWN = Refused(code.UNKNOWN_MEMBER_ID)
@@ -155,7 +152,7 @@ def test_static_member_stays_although_it_does_not_join_in_time() -> None:
     (released,) = sut.pass_time(61.0)
     assert {one.member_id for one in told(Joined, released.answer).members} == {leader.member_id, static.member_id}
     assert answer(sut, Beat(member_id=static.member_id, generation=1, instance_id="i1"), 62.0) == Refused(
-        classic_code.ILLEGAL_GENERATION
+        code.ILLEGAL_GENERATION
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from consumer_membership.membership.classic.subscription import MemberSubscription
 
 from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
@@ -24,13 +23,14 @@ from consumer_membership.membership.classic.exchanges import (
 )
 from consumer_membership.membership.effects import CommitOffsets, FetchCommitted
 from consumer_membership.membership.events import CommitFailed, StartOffsetsFailed, StartOffsetsFetched
-from consumer_membership.types import OffsetAndMetadata
+from consumer_membership.types import GroupProtocol, OffsetAndMetadata
 from tests.simulation import rules as code
-from tests.simulation.classic.exchanges import Alive, Synced
-from tests.simulation.classic.member_words import Event, Order, event_of, failure_of, request_of
 from tests.simulation.classic.scene import A, coordinator, group_of
+from tests.simulation.exchanges import Alive, Synced
 from tests.simulation.rules import Refused
+from tests.simulation.words import Event, Order, event_of, failure_of, request_of
 
+CLASSIC = GroupProtocol.CLASSIC
 TOPICS = MemberSubscription(topics=frozenset({"a"}))
 
 
@@ -73,7 +73,7 @@ def test_member_goes_through_a_whole_life_by_its_own_words() -> None:
     learnt: list[Event] = []
 
     def order(one: Order) -> None:
-        learnt.extend(event_of(one, given) for _, given in sut.ask(1, "g", request_of(one), 0.0))
+        learnt.extend(event_of(one, given, CLASSIC) for _, given in sut.ask(1, "g", request_of(one, CLASSIC), 0.0))
 
     order(send_join(""))
     (rejected,) = learnt
@@ -81,7 +81,7 @@ def test_member_goes_through_a_whole_life_by_its_own_words() -> None:
     assert (rejected.verdict, rejected.member_id) == (ClassicVerdict.MEMBER_ID_REQUIRED, "member-1")
     member_id = rejected.member_id
     order(send_join(member_id))
-    learnt += [event_of(send_join(member_id), given) for _, given in sut.pass_time(0.0)]
+    learnt += [event_of(send_join(member_id), given, CLASSIC) for _, given in sut.pass_time(0.0)]
     order(send_sync(member_id))
     order(SendClassicHeartbeat(request_id=4, generation=1, member_id=member_id, instance_id=None))
     order(CommitOffsets(commit_id=5, offsets=COMMIT.offsets, member_id=member_id, member_epoch=1, instance_id=None))
@@ -107,23 +107,23 @@ def test_member_goes_through_a_whole_life_by_its_own_words() -> None:
 
 
 def test_refusals_mean_what_the_wire_says() -> None:
-    """Rules 4.7: the tables of `wire.verdicts`."""
+    """Rules 4.7: the tables of `wire.classic_answers`."""
     unknown = Refused(code.UNKNOWN_MEMBER_ID)
-    events = [event_of(order, unknown) for order in (send_join("m"), send_sync(), BEAT)]
+    events = [event_of(order, unknown, CLASSIC) for order in (send_join("m"), send_sync(), BEAT)]
     rejections = [one for one in events if isinstance(one, JoinRejected | SyncRejected | ClassicHeartbeatRejected)]
     assert [one.verdict for one in rejections] == [ClassicVerdict.REJOIN] * 3
 
 
 def test_refused_commit_speaks_of_the_membership() -> None:
     """Rules 4.7: the commit is final, the member joins anew."""
-    event = event_of(COMMIT, Refused(code.UNKNOWN_MEMBER_ID))
+    event = event_of(COMMIT, Refused(code.UNKNOWN_MEMBER_ID), CLASSIC)
     assert isinstance(event, ClassicCommitAnswered)
     assert event.membership is ClassicVerdict.REJOIN
 
 
 def test_missing_assignment_is_an_empty_one_with_a_note() -> None:
     """Rules 4.5: the leader omitted the member, so that there are no bytes."""
-    event = event_of(send_sync(), Synced(assignor="range", assignment=None))
+    event = event_of(send_sync(), Synced(assignor="range", assignment=None), CLASSIC)
     assert isinstance(event, SyncAnswered)
     assert (event.assignment, bool(event.note)) == (frozenset(), True)
 
@@ -147,4 +147,4 @@ def test_silence_fails_each_order_in_its_way(order: Order, kind: type) -> None:
 def test_answer_to_something_else_is_a_bug_of_the_simulation() -> None:
     """No default that hides one."""
     with pytest.raises(TypeError):
-        event_of(send_join("m"), Alive())
+        event_of(send_join("m"), Alive(), CLASSIC)

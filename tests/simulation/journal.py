@@ -1,4 +1,4 @@
-"""What happened in classic groups, for invariants: facts in the order in which they became true."""
+"""What happened in groups, for invariants: facts in the order in which they became true."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from consumer_membership.types import Offsets
-from tests.simulation.classic.exchanges import Share
-from tests.simulation.coordinator import Removed
+from tests.simulation.exchanges import Share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """A member id left the group or was taken out of it."""
+
+    member_id: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +54,7 @@ class RebalanceCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A commit was accepted."""
+    """A commit was accepted; with the member epoch, or the generation."""
 
     member_id: str
     generation: int

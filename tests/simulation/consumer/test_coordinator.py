@@ -9,7 +9,7 @@ import pytest
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from tests.simulation import rules as code
-from tests.simulation.coordinator import GroupCoordinator
+from tests.simulation.consumer.coordinator import ConsumerCoordinator
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Granted, Refused, Rules
 
 TOPIC = UUID(int=7)
@@ -18,10 +18,10 @@ FIRST = TopicPartition("a", 0)
 EVERY_RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_3], ids=["4.0", "4.2", "4.3"])
 
 
-def coordinator(rules: Rules) -> GroupCoordinator:
+def coordinator(rules: Rules) -> ConsumerCoordinator:
     """A coordinator of a cluster with topic a of four partitions."""
-    sut = GroupCoordinator(rules)
-    sut.create_topic("a", TOPIC, 4)
+    sut = ConsumerCoordinator(rules)
+    sut.create_topic("a", 4, TOPIC)
     return sut
 
 
@@ -45,19 +45,19 @@ def beat(
     )
 
 
-def say(sut: GroupCoordinator, one: Heartbeat, now: float = 0.0) -> Granted | Refused:
+def say(sut: ConsumerCoordinator, one: Heartbeat, now: float = 0.0) -> Granted | Refused:
     """Send a heartbeat."""
     return sut.heartbeat("g", one, now)
 
 
-def granted(sut: GroupCoordinator, one: Heartbeat, now: float = 0.0) -> Granted:
+def granted(sut: ConsumerCoordinator, one: Heartbeat, now: float = 0.0) -> Granted:
     """Send a heartbeat that succeeds."""
     answer = say(sut, one, now)
     assert isinstance(answer, Granted), answer
     return answer
 
 
-def refused(sut: GroupCoordinator, one: Heartbeat, now: float = 0.0) -> int:
+def refused(sut: ConsumerCoordinator, one: Heartbeat, now: float = 0.0) -> int:
     """Send a heartbeat that is refused; the error code."""
     answer = say(sut, one, now)
     assert isinstance(answer, Refused), answer
@@ -230,6 +230,6 @@ def test_join_must_be_complete_and_own_nothing(rules: Rules) -> None:
         code.INVALID_REQUEST,
         code.UNSUPPORTED_ASSIGNOR,
     ]
-    assert GroupCoordinator(rules).heartbeat("g", beat("m1", 3), 0.0) == Refused(
+    assert ConsumerCoordinator(rules).heartbeat("g", beat("m1", 3), 0.0) == Refused(
         code.GROUP_ID_NOT_FOUND, "Consumer group g not found."
     )

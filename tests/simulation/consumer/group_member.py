@@ -20,7 +20,7 @@ class Standing(Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class GroupMember:
+class ConsumerMember:
     """One member. `assigned` and `revoking` map each partition to the member epoch at which it was assigned."""
 
     member_id: str
@@ -37,7 +37,7 @@ class GroupMember:
     session_ends_at: Instant = 0.0
     rebalance_ends_at: Instant | None = None
 
-    def copy(self) -> GroupMember:
+    def copy(self) -> ConsumerMember:
         """A copy whose changes do not touch this one."""
         return replace(self, assigned=dict(self.assigned), revoking=dict(self.revoking))
 
@@ -63,7 +63,7 @@ class Reconciliation:
     is_free: Callable[[TopicIdPartition], bool]
     keeps_epoch: bool
 
-    def apply(self, member: GroupMember) -> None:
+    def apply(self, member: ConsumerMember) -> None:
         """Move the member on."""
         match member.standing:
             case Standing.STABLE if member.epoch != self.target_epoch:
@@ -83,7 +83,7 @@ class Reconciliation:
         """Whether the member still owns one of these; a heartbeat that says nothing of it leaves it in doubt."""
         return self.owned is None or any(partition in self.owned for partition in partitions)
 
-    def _shrink(self, member: GroupMember) -> None:
+    def _shrink(self, member: ConsumerMember) -> None:
         """Take away what is no longer subscribed, without waiting for the assignor (KAFKA-19431)."""
         gone = {p: epoch for p, epoch in member.assigned.items() if not self.subscribed(p)}
         if not gone:
@@ -95,7 +95,7 @@ class Reconciliation:
             member.standing = Standing.UNREVOKED
             member.previous_epoch = member.epoch
 
-    def _compute_next(self, member: GroupMember, epoch: int) -> None:
+    def _compute_next(self, member: ConsumerMember, epoch: int) -> None:
         kept = {p: at for p, at in member.assigned.items() if p in self.target}
         leaving = {p: at for p, at in member.assigned.items() if p not in self.target}
         wanted = self.target - kept.keys()

@@ -1,4 +1,7 @@
-"""What a classic group's coordinator is asked, and what it answers: values, the wire's fields without its bytes."""
+"""What coordinators are asked, and what they answer: values, the wire's fields without its bytes.
+
+A heartbeat of the consumer protocol is `membership.effects.Heartbeat`, its success `rules.Granted`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription
-from consumer_membership.types import NO_MEMBER_ID, OffsetAndMetadata, Offsets, TopicPartition
-from tests.simulation.rules import Refused
+from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.types import NO_MEMBER_ID, Holder, OffsetAndMetadata, Offsets, TopicPartition
+from tests.simulation.rules import Granted, Refused
 
 PROTOCOL_TYPE = "consumer"
 
@@ -97,9 +101,16 @@ class Fetch:
     """OffsetFetch: a classic group looks at no member."""
 
     partitions: Partitions
+    member_id: str | None = None
+    member_epoch: int = NO_GENERATION
 
 
-Request: TypeAlias = Join | Sync | Beat | Leave | Commit | Fetch
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """ConsumerGroupDescribe."""
+
+
+Request: TypeAlias = Heartbeat | Join | Sync | Beat | Leave | Commit | Fetch | Describe
 
 
 # ---- answers ----
@@ -165,7 +176,16 @@ class Fetched:
     offsets: Mapping[TopicPartition, OffsetAndMetadata | None]
 
 
-Answer: TypeAlias = Joined | MemberIdRequired | Synced | Alive | LeaveResults | CommitResults | Fetched | Refused
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """ConsumerGroupDescribe's success, as far as a member asks: who holds which instance id."""
+
+    holders: Mapping[str, Holder]
+
+
+Answer: TypeAlias = (
+    Granted | Joined | MemberIdRequired | Synced | Alive | LeaveResults | CommitResults | Fetched | Described | Refused
+)
 
 
 class Released(NamedTuple):

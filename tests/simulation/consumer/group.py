@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import (
@@ -18,25 +17,14 @@ from consumer_membership.types import (
     TopicPartition,
 )
 from tests.simulation import rules as code
-from tests.simulation.assignor import uniform
-from tests.simulation.group_member import GroupMember, Reconciliation, Standing
+from tests.simulation.consumer.assignor import uniform
+from tests.simulation.consumer.group_member import ConsumerMember, Reconciliation, Standing
+from tests.simulation.coordinator import Topic
 from tests.simulation.rules import Granted, Refusal, Rules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A topic that exists."""
-
-    name: str
-    topic_id: UUID
-    partitions: int
-
-    def __iter__(self) -> Iterator[TopicIdPartition]:
-        return (TopicIdPartition(self.topic_id, number) for number in range(self.partitions))
-
-
 @dataclass(slots=True)
-class Group:
+class ConsumerGroup:
     """The members, their targets, who holds what, and the committed offsets of one group.
 
     `removed` is told of each member that goes and why: "left", "left for a while", "session", "rebalance", "removed",
@@ -49,7 +37,7 @@ class Group:
     removed: Callable[[str, str], None]
     epoch: int = 0
     target_epoch: int = 0
-    members: dict[str, GroupMember] = field(default_factory=dict)
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     target: dict[str, Assignment] = field(default_factory=dict)
     holder: dict[TopicIdPartition, str] = field(default_factory=dict)
@@ -92,7 +80,7 @@ class Group:
             assignment=frozenset(member.assigned) if is_told else None,
         )
 
-    def _reconcile(self, member: GroupMember, owned: Assignment | None, *, changed: bool, now: Instant) -> None:
+    def _reconcile(self, member: ConsumerMember, owned: Assignment | None, *, changed: bool, now: Instant) -> None:
         target = self.target.get(member.member_id, frozenset())
         subscribed = self._topics_of(member, now)
         by_id = {topic.topic_id for name, topic in self.topics.items() if name in subscribed}
@@ -109,7 +97,7 @@ class Group:
         ).apply(member)
         self._note_holder(member)
 
-    def _note_holder(self, member: GroupMember) -> None:
+    def _note_holder(self, member: ConsumerMember) -> None:
         holds = member.holds
         for partition in [p for p, owner in self.holder.items() if owner == member.member_id and p not in holds]:
             del self.holder[partition]
@@ -118,7 +106,7 @@ class Group:
 
     # ---- who it is ----
 
-    def _member_of(self, beat: Heartbeat, now: Instant) -> GroupMember:
+    def _member_of(self, beat: Heartbeat, now: Instant) -> ConsumerMember:
         """The member that this heartbeat is from; a joining one is made. Raises Refusal."""
         joins = beat.member_epoch == JOIN_EPOCH
         if joins and beat.member_id not in self.members:
@@ -131,7 +119,7 @@ class Group:
                 raise Refusal(
                     code.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {self.group_id}."
                 )
-            return self._add(GroupMember(member_id=beat.member_id, session_ends_at=now))
+            return self._add(ConsumerMember(member_id=beat.member_id, session_ends_at=now))
         self._check_epoch(member, beat)
         return member
 
@@ -143,7 +131,7 @@ class Group:
                 code.GROUP_MAX_SIZE_REACHED, f"The consumer group has reached its maximum capacity of {size} members."
             )
 
-    def _static_member(self, beat: Heartbeat, *, joins: bool) -> GroupMember:
+    def _static_member(self, beat: Heartbeat, *, joins: bool) -> ConsumerMember:
         instance_id = beat.instance_id or ""
         owner = self.members.get(self.instances.get(instance_id, ""))
         if not joins:
@@ -160,7 +148,7 @@ class Group:
                 known.instance_id = instance_id
                 self.instances[instance_id] = known.member_id
                 return known
-            return self._add(GroupMember(member_id=beat.member_id, instance_id=instance_id))
+            return self._add(ConsumerMember(member_id=beat.member_id, instance_id=instance_id))
         if owner.epoch != LEAVE_STATIC_EPOCH:
             raise Refusal(
                 code.UNRELEASED_INSTANCE_ID,
@@ -169,7 +157,7 @@ class Group:
             )
         return self._replace(owner, beat.member_id)
 
-    def _check_instance(self, owner: GroupMember, beat: Heartbeat) -> None:
+    def _check_instance(self, owner: ConsumerMember, beat: Heartbeat) -> None:
         if owner.member_id != beat.member_id:
             raise Refusal(
                 code.FENCED_INSTANCE_ID,
@@ -177,7 +165,7 @@ class Group:
                 f"{owner.member_id}.",
             )
 
-    def _check_epoch(self, member: GroupMember, beat: Heartbeat) -> None:
+    def _check_epoch(self, member: ConsumerMember, beat: Heartbeat) -> None:
         """Rules 3.1: the answer with the newer epoch may have been lost; then a full request repeats it."""
         received, known = beat.member_epoch, member.epoch
         if received == JOIN_EPOCH and self.rules.accepts_rejoin:
@@ -191,13 +179,13 @@ class Group:
                 f"coordinator ({known}). The member must abandon all its partitions and rejoin.",
             )
 
-    def _add(self, member: GroupMember) -> GroupMember:
+    def _add(self, member: ConsumerMember) -> ConsumerMember:
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
         return member
 
-    def _replace(self, old: GroupMember, member_id: str) -> GroupMember:
+    def _replace(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
         """Another member id takes the place of a static member that left for a while: no group epoch bump."""
         self.members.pop(old.member_id)
         new = old.copy()
@@ -210,7 +198,7 @@ class Group:
             self.removed(old.member_id, "replaced")
         return new
 
-    def _take_in(self, member: GroupMember, beat: Heartbeat, now: Instant) -> bool:
+    def _take_in(self, member: ConsumerMember, beat: Heartbeat, now: Instant) -> bool:
         """Take in what the heartbeat says of the member; whether the group must be assigned anew for it."""
         is_new = member.member_id not in self.target
         before = (member.topics, member.pattern)
@@ -282,7 +270,7 @@ class Group:
 
     # ---- subscriptions and the target ----
 
-    def _topics_of(self, member: GroupMember, now: Instant) -> frozenset[str]:
+    def _topics_of(self, member: ConsumerMember, now: Instant) -> frozenset[str]:
         names = member.topics & self.topics.keys()
         pattern = member.pattern
         if pattern is not None and now >= self.patterns[pattern]:
@@ -319,11 +307,11 @@ def _validate(beat: Heartbeat, rules: Rules) -> None:
     if not beat.member_id:
         raise Refusal(code.INVALID_REQUEST, "MemberId can't be empty.")
     if beat.instance_id == "":
-        raise Refusal(code.INVALID_REQUEST, "InstanceClaim can't be empty.")
+        raise Refusal(code.INVALID_REQUEST, "InstanceId can't be empty.")
     if beat.member_epoch < LEAVE_STATIC_EPOCH:
         raise Refusal(code.INVALID_REQUEST, "MemberEpoch is invalid.")
     if beat.member_epoch == LEAVE_STATIC_EPOCH and beat.instance_id is None:
-        raise Refusal(code.INVALID_REQUEST, "InstanceClaim can't be null.")
+        raise Refusal(code.INVALID_REQUEST, "InstanceId can't be null.")
     if beat.member_epoch == JOIN_EPOCH:
         _validate_join(beat)
     if beat.member_epoch >= JOIN_EPOCH:

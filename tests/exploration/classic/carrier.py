@@ -1,0 +1,193 @@
+"""How a classic member's requests travel.
+
+It has one JoinGroup or SyncGroup under way at most, on a connection of its own, as in `runtime.network`: a newer one
+and a leave give the older one up. Heartbeats, commits and the leave share the other connection, in order. A request
+that was given up while it waits at the coordinator is answered into the void (`abandoned`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat, SendClassicLeave, SendJoin, SendSync
+from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.effects import FetchCommitted
+from consumer_membership.membership.events import TimePassed
+from consumer_membership.types import GroupProtocol
+from tests.exploration.classic.canonical import REPAIR_S, canonicalise
+from tests.exploration.cluster import Address, Asked
+from tests.exploration.moves import SESSION_S, Move
+from tests.exploration.process import NO_ANSWER, Ask, Call, Carrier, Exchange, Process
+from tests.simulation import inside
+from tests.simulation.exchanges import Answer, MemberIdRequired, Synced
+from tests.simulation.rules import Refused
+from tests.simulation.words import Event, failure_of
+
+_S = ClassicState
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicCarrier(Carrier):
+    """One JoinGroup or SyncGroup, and calls."""
+
+    protocol: ClassVar = GroupProtocol.CLASSIC
+
+    def canonicalise(self, process: Process) -> None:
+        """Rewrite the process to one that behaves alike."""
+        canonicalise(process)
+
+    def moves(self, process: Process) -> Iterator[Move]:
+        """Joins and syncs, the leader's part, and a classic member's timers."""
+        one, member = process.exchange, process.member
+        if one is not None:
+            if one.is_forgotten:
+                yield Move("time_out")
+            else:
+                yield Move("lose_exchange", budget="loss")
+            if one.answer is not None:
+                yield Move("take_answer")
+                yield Move("take_answer_twice", budget="duplicate")
+        if process.tasks:
+            yield Move("do_task")
+        if inside.may_heartbeat(member):
+            yield Move("hear_nothing", budget="timeout")
+        if inside.state(member) is _S.STABLE and inside.repairs_at(member) is not None:
+            yield Move("repair", budget="timeout")
+
+    # ---- the network ----
+
+    def send(self, process: Process, order: Any) -> None:  # noqa: ANN401
+        """Put a JoinGroup, a SyncGroup or a leave on its way."""
+        self._give_up(process)
+        if isinstance(order, SendClassicLeave):
+            process.calls.append(Call(order))
+        else:
+            taken = process.abandoned
+            process.exchange = Exchange(order, next(place for place in range(len(taken) + 1) if place not in taken))
+
+    def take_answer(self, process: Process) -> None:
+        """The answer to the JoinGroup or SyncGroup arrives."""
+        process.feed(self._end_exchange(process))
+
+    def take_answer_twice(self, process: Process) -> None:
+        """The answer arrives, and will arrive once more."""
+        event = self._end_exchange(process)
+        process.late.append(event)
+        process.feed(event)
+
+    def _end_exchange(self, process: Process) -> Event:
+        one, process.exchange = process.exchange, None
+        assert one is not None
+        return process.event_of(one.order, one.answer)
+
+    def lose_exchange(self, process: Process) -> None:
+        """The JoinGroup or SyncGroup gets no answer in time."""
+        order = self._give_up(process)
+        assert order is not None
+        process.feed(failure_of(order, NO_ANSWER))
+
+    def time_out(self, process: Process) -> None:
+        """A request that the coordinator has forgotten ends by its own time."""
+        self.lose_exchange(process)
+
+    def _give_up(self, process: Process) -> SendJoin | SendSync | None:
+        """Wait no longer for the JoinGroup or SyncGroup under way, if there is one."""
+        one, process.exchange = process.exchange, None
+        if one is None:
+            return None
+        if one.answer is not None:
+            if process.overtakes:
+                process.late.append(process.event_of(one.order, one.answer))
+        elif not one.is_seen:
+            process.zombies.append(one.order)
+        elif not one.is_forgotten:
+            process.abandoned.append(one.place)
+        return one.order
+
+    def lose_all(self, process: Process) -> bool:
+        """The JoinGroup or SyncGroup is not answered."""
+        is_out = process.exchange is not None
+        if is_out:
+            self.lose_exchange(process)
+        return is_out
+
+    def may_arrive_late(self, order: Any) -> bool:  # noqa: ANN401
+        """A late heartbeat changes nothing, nor does a late read."""
+        return not isinstance(order, SendClassicHeartbeat | FetchCommitted)
+
+    # ---- what the coordinator did ----
+
+    def executed_exchange(self, process: Process, _: int, answer: Answer | None) -> None:
+        """The JoinGroup or SyncGroup was handled by the coordinator; None: it waits."""
+        assert process.exchange is not None
+        self._answer(process, process.exchange._replace(is_seen=True), answer)
+        for kind in (SendJoin, SendSync):
+            process.forget_zombies(kind)
+
+    def _answer(self, process: Process, one: Exchange, answer: Answer | None) -> None:
+        process.exchange = one._replace(answer=answer)
+        process.watch.is_confirmed |= isinstance(answer, Synced)
+
+    def executed_call(self, process: Process, _: int, answer: Answer) -> None:
+        """The first call that the coordinator had not seen was handled by it."""
+        number = next(place for place, one in enumerate(process.calls) if one.answer is None)
+        order = process.calls[number].order
+        process.forget_zombies(type(order))
+        process.calls[number] = Call(order, answer)
+
+    def executed_zombie(self, process: Process, number: int, answer: Answer | None) -> None:
+        """A request that was given up was handled after all; a join ends the generation that the member knows."""
+        order, member = process.take_zombie(number), process.member
+        is_join = isinstance(order, SendJoin) and not isinstance(answer, Refused | MemberIdRequired)
+        if is_join and order.member_id == inside.member_id(member) and inside.state(member) is not _S.JOINING:
+            process.excuse()
+
+    def answered(self, process: Process, place: int, answer: Answer) -> None:
+        """A request that waited was answered."""
+        one = process.exchange
+        if one is not None and one.is_seen and one.place == place:
+            self._answer(process, one, answer)
+        else:
+            process.abandoned.remove(place)
+
+    def dropped(self, process: Process, place: int, _: None) -> None:
+        """A request that waited will never be answered."""
+        one = process.exchange
+        if one is not None and one.is_seen and one.place == place:
+            process.exchange = one._replace(is_forgotten=True)
+        else:
+            process.abandoned.remove(place)
+
+    # ---- the clock ----
+
+    def hear_nothing(self, process: Process) -> None:
+        """The coordinator was silent for a session."""
+        process.feed(TimePassed(), SESSION_S)
+
+    def repair(self, process: Process) -> None:
+        """The leader has waited for a session for a member that should have joined again."""
+        process.feed(TimePassed(), REPAIR_S)
+
+    # ---- questions ----
+
+    def asks(self, process: Process) -> Iterator[Ask]:
+        """The oldest request on each connection that the coordinator has not handled."""
+        one = process.exchange
+        if one is not None and not one.is_seen:
+            address = Address(process.name, one.place)
+            yield Ask("executed_exchange", 0, Asked(address, self.request_of(one.order)))
+        if process.next_call is not None:
+            yield process.ask_call(process.next_call)
+
+    def unseen(self, process: Process) -> list[Any]:
+        """JoinGroup or SyncGroup, commits, the leave."""
+        one = process.exchange
+        orders: list[Any] = [one.order] if one is not None and not one.is_seen else []
+        return orders + [one.order for one in process.calls if one.answer is None and self.may_arrive_late(one.order)]
+
+    def is_answered(self, process: Process) -> bool:
+        """Whether any answer is on its way."""
+        is_out = process.exchange is not None and process.exchange.answer is not None
+        return is_out or any(one.answer is not None for one in process.calls)

@@ -1,0 +1,81 @@
+"""What happens to a classic group by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from tests.exploration.cluster import GROUP, NOBODY, TO_COME, Address, Happening, Life
+from tests.simulation.classic.coordinator import ClassicCoordinator
+from tests.simulation.classic.group import InitialDelay, Timer, TimerKind
+from tests.simulation.classic.roster import ClassicMember, WrittenGroup
+from tests.simulation.exchanges import Released
+
+_TIMERS = {"end_session": TimerKind.SESSION, "end_joins": TimerKind.JOIN, "end_syncs": TimerKind.SYNC}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicLife(Life):
+    """Sessions and the phases of a rebalance end, and another broker becomes the coordinator, where it may."""
+
+    #: Otherwise what is written for another coordinator does not matter.
+    may_move: bool
+
+    def happenings(self, coordinator: ClassicCoordinator) -> Iterator[Happening]:
+        """What may happen next."""
+        group = coordinator.groups[GROUP]
+        roster = group.roster
+        for member in roster.members.values():
+            if not member.satisfies_heartbeat:
+                about = (member.member_id, *_asker(member))
+                yield Happening("end_session", about, "session", is_long=True)
+        for member_id in roster.pending:
+            yield Happening("end_session", (member_id,), "session", is_long=True)
+        if group.initial_delay is not None:
+            yield Happening("end_joins")
+        elif group.join_ends_at is not None:
+            missing = tuple(one.member_id for one in roster.members.values() if one.join is None)
+            yield Happening("end_joins", (*missing, *roster.pending), "rebalance", is_long=True)
+        if group.sync_ends_at is not None:
+            yield Happening("end_syncs", tuple(sorted(group.pending_sync)), "rebalance", is_long=True)
+        yield Happening("move", budget="forget")
+
+    def happen(self, coordinator: ClassicCoordinator, happening: Happening) -> list[Released]:
+        """Let it happen; whom it answers."""
+        if happening.name == "move":
+            released = coordinator.move(coordinator.node_id, 0.0, loading_s=0.0)
+            coordinator._loading_until = None
+            return released
+        kind = _TIMERS[happening.name]
+        member_id = happening.about[0] if kind is TimerKind.SESSION else ""
+        return coordinator.fire(GROUP, Timer(0.0, kind, member_id), 0.0)
+
+    def canonicalise(self, coordinator: ClassicCoordinator) -> None:
+        """Put every time in its place."""
+        group = coordinator.groups[GROUP]
+        if not self.may_move:
+            group.written = WrittenGroup()
+        group.join_ends_at = None if group.join_ends_at is None else TO_COME
+        group.sync_ends_at = None if group.sync_ends_at is None else TO_COME
+        group.initial_delay = None if group.initial_delay is None else InitialDelay(0.0, TO_COME)
+        group.roster.pending = dict.fromkeys(group.roster.pending, TO_COME)
+        for member in group.roster.members.values():
+            member.session_ends_at = TO_COME
+
+    def unfinished(self, coordinator: ClassicCoordinator, members: int) -> str | None:
+        """Why the group is not settled with so many members."""
+        group = coordinator.groups[GROUP]
+        known, pending = group.roster.members, group.roster.pending
+        if len(known) != members or pending or (members and not group.is_settled):
+            return f"the coordinator is not done: {group.state.value}, {sorted(known)}, {sorted(pending)}"
+        return None
+
+    def key(self, coordinator: ClassicCoordinator) -> Hashable:
+        """Everything that its answers follow from; the order of its members counts."""
+        return coordinator.key()
+
+
+def _asker(member: ClassicMember) -> tuple[str, ...]:
+    """The process whose request waits: it may not know its member id."""
+    keys = (member.join, member.sync)
+    return tuple(one.name for one in keys if isinstance(one, Address) and one != NOBODY)

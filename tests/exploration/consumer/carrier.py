@@ -1,0 +1,148 @@
+"""How a KIP-848 member's requests travel: on two connections (heartbeats, everything else), in order on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from consumer_membership.membership.effects import (
+    CommitOffsets,
+    DescribeGroup,
+    FetchCommitted,
+    Heartbeat,
+    SendHeartbeat,
+)
+from consumer_membership.membership.events import HeartbeatFailed
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import JOIN_EPOCH, GroupProtocol
+from tests.exploration.cluster import AT_ONCE, Asked
+from tests.exploration.consumer.canonical import LONG_AGO, canonicalise
+from tests.exploration.moves import Move
+from tests.exploration.process import NO_ANSWER, Ask, Beat, Call, Carrier, Process
+from tests.simulation import inside
+from tests.simulation.exchanges import Answer, Described
+from tests.simulation.rules import Granted, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerCarrier(Carrier):
+    """Heartbeats in order, one awaited at a time, and calls; reads of offsets wait for what was asked before."""
+
+    protocol: ClassVar = GroupProtocol.CONSUMER
+
+    def canonicalise(self, process: Process) -> None:
+        """Rewrite the process to one that behaves alike."""
+        canonicalise(process)
+
+    def moves(self, process: Process) -> Iterator[Move]:
+        """Heartbeats, and waiting for an instance id."""
+        if process.beats:
+            yield Move("lose_heartbeat", budget="loss")
+            if process.beats[0].answer is not None:
+                yield Move("take_answer")
+                yield Move("take_answer_twice", budget="duplicate")
+        if inside.waits_for_instance_since(process.member) == 0.0:
+            yield Move("wait_too_long", budget="timeout")
+
+    # ---- the network ----
+
+    def send(self, process: Process, order: Any) -> None:  # noqa: ANN401
+        """Put a heartbeat on its way."""
+        process.beats.append(Beat(order.request_id, order.heartbeat))
+
+    def take_answer(self, process: Process) -> None:
+        """The oldest heartbeat's answer arrives."""
+        process.feed(self._event_of(process, process.beats.pop(0)))
+
+    def take_answer_twice(self, process: Process) -> None:
+        """The oldest heartbeat's answer arrives, and will arrive once more."""
+        event = self._event_of(process, process.beats.pop(0))
+        process.late.append(event)
+        process.feed(event)
+
+    def _event_of(self, process: Process, one: Beat) -> Any:  # noqa: ANN401
+        return process.event_of(SendHeartbeat(request_id=one.number, heartbeat=one.beat), one.answer)
+
+    def lose_heartbeat(self, process: Process) -> None:
+        """The oldest heartbeat gets no answer in time."""
+        one = process.beats.pop(0)
+        if one.answer is None:
+            process.zombies.append(one.beat)
+        else:
+            process.late.append(self._event_of(process, one))
+        process.feed(HeartbeatFailed(request_id=one.number, reason=NO_ANSWER))
+
+    def lose_all(self, process: Process) -> bool:
+        """No heartbeat is answered."""
+        number = len(process.beats)
+        for _ in range(number):
+            self.lose_heartbeat(process)
+        return number > 0
+
+    def may_arrive_late(self, order: Any) -> bool:  # noqa: ANN401
+        """A late read changes nothing."""
+        return isinstance(order, CommitOffsets)
+
+    # ---- what the coordinator did ----
+
+    def executed_heartbeat(self, process: Process, _: int, answer: Answer) -> None:
+        """The first heartbeat that the coordinator had not seen was handled by it."""
+        number = next(place for place, one in enumerate(process.beats) if one.answer is None)
+        process.beats[number] = process.beats[number]._replace(answer=answer)
+        process.forget_zombies(Heartbeat)
+        if self._is_join(process, process.beats[number].beat, answer) and process.shown is MemberState.JOINING:
+            process.watch.is_excused = False
+
+    def executed_zombie(self, process: Process, number: int, answer: Answer) -> None:
+        """A request that was given up was handled after all; a join ends the membership that the member knows."""
+        if self._is_join(process, process.take_zombie(number), answer):
+            process.watch.is_excused = True
+
+    def _is_join(self, process: Process, request: Any, answer: Answer) -> bool:  # noqa: ANN401
+        is_join = isinstance(request, Heartbeat) and request.member_epoch == JOIN_EPOCH and isinstance(answer, Granted)
+        return is_join and request.member_id == inside.member_id(process.member)
+
+    def executed_call(self, process: Process, _: int, reply: Answer) -> None:
+        """The first other request that the coordinator had not seen was handled by it; reads are answered at once."""
+        number = next(place for place, one in enumerate(process.calls) if one.answer is None)
+        order = process.calls[number].order
+        process.forget_zombies(type(order))
+        if isinstance(order, FetchCommitted):
+            process.calls.pop(number)
+            process.feed(process.event_of(order, reply))
+        else:
+            # A group that is not there has no holders, which is what the wire reports.
+            nobody = isinstance(order, DescribeGroup) and isinstance(reply, Refused)
+            process.calls[number] = Call(order, Described(holders={}) if nobody else reply)
+
+    def wait_too_long(self, process: Process) -> None:
+        """The holder of the instance id has been waited for longer than a session lasts."""
+        inside.wait_for_instance_since(process.member, LONG_AGO)
+
+    # ---- questions ----
+
+    def asks(self, process: Process) -> Iterator[Ask]:
+        """The oldest request on each connection that the coordinator has not handled; a read waits for those before."""
+        beat = next((one.beat for one in process.beats if one.answer is None), None)
+        if beat is not None:
+            yield Ask("executed_heartbeat", 0, Asked(AT_ONCE, beat))
+        order = process.next_call
+        is_first = bool(process.calls) and process.calls[0].answer is None
+        if order is not None and (is_first or not isinstance(order, FetchCommitted)):
+            yield process.ask_call(order)
+
+    def unseen(self, process: Process) -> list[Any]:
+        """Heartbeats and commits."""
+        beats: list[Any] = [one.beat for one in process.beats if one.answer is None]
+        return beats + [one.order for one in process.calls if one.answer is None and self.may_arrive_late(one.order)]
+
+    def is_answered(self, process: Process) -> bool:
+        """Whether a heartbeat's answer is on its way."""
+        return any(one.answer is not None for one in process.beats)
+
+    def should_not_have_ended(self, process: Process) -> bool:
+        """Whether it was never let in, lost no race, and did not wait in vain."""
+        watch = process.watch
+        waited_in_vain = inside.waits_for_instance_since(process.member) == LONG_AGO
+        return watch.is_newest and watch.takeovers == 0 and not waited_in_vain

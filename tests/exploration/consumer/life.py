@@ -1,0 +1,65 @@
+"""What happens to a KIP-848 group by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from tests.exploration.cluster import GROUP, TO_COME, Happening, Life
+from tests.exploration.fork import key_of
+from tests.simulation.consumer.coordinator import ConsumerCoordinator
+from tests.simulation.exchanges import Released
+
+LONG_AGO = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLife(Life):
+    """Sessions and rebalance timeouts end, the assignor's interval passes, and the group is lost."""
+
+    def happenings(self, coordinator: ConsumerCoordinator) -> Iterator[Happening]:
+        """What may happen next."""
+        group = coordinator.groups[GROUP]
+        for member in group.members.values():
+            about = (member.member_id,)
+            yield Happening("end_session", about, "session", is_long=True)
+            if member.rebalance_ends_at is not None:
+                yield Happening("end_rebalance", about, "rebalance", needs_life=True)
+        if group.assigned_at != LONG_AGO and coordinator.rules.assignment_interval_s > 0:
+            yield Happening("pass_interval")
+        yield Happening("forget_group", budget="forget")
+
+    def happen(self, coordinator: ConsumerCoordinator, happening: Happening) -> list[Released]:
+        """Let it happen; nobody waits for an answer."""
+        group = coordinator.groups[GROUP]
+        match happening.name:
+            case "end_session":
+                group.remove(happening.about[0], "session")
+            case "end_rebalance":
+                group.remove(happening.about[0], "rebalance")
+            case "pass_interval":
+                group.assigned_at = LONG_AGO
+            case _:
+                del coordinator.groups[GROUP]
+        return []
+
+    def canonicalise(self, coordinator: ConsumerCoordinator) -> None:
+        """Put every time in its place."""
+        group = coordinator.groups[GROUP]
+        if group.assigned_at != LONG_AGO:
+            group.assigned_at = 0.0 if coordinator.rules.assignment_interval_s > 0 else LONG_AGO
+        for member in group.members.values():
+            member.session_ends_at = TO_COME
+            if member.rebalance_ends_at is not None:
+                member.rebalance_ends_at = TO_COME
+
+    def unfinished(self, coordinator: ConsumerCoordinator, members: int) -> str | None:
+        """Why the group is not settled with so many members."""
+        group = coordinator.groups[GROUP]
+        if len(group.members) != members or (members and not group.is_settled):
+            return f"the coordinator is not done: {sorted(group.members)}"
+        return None
+
+    def key(self, coordinator: ConsumerCoordinator) -> Hashable:
+        """Everything that its answers follow from."""
+        return key_of(coordinator)

@@ -1,0 +1,97 @@
+"""The coordinator of a broker that has groups of both protocols, where no living group is converted.
+
+What a group is follows from who is in it: a consumer protocol's join is refused while classic members are there, and a
+classic one while members of the consumer protocol are (KIP-848, `group.consumer.migration.policy=disabled`). An empty
+group becomes what the next member speaks, and keeps its offsets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.types import JOIN_EPOCH, Instant
+from tests.simulation import rules as code
+from tests.simulation.classic.coordinator import ClassicCoordinator
+from tests.simulation.consumer.coordinator import ConsumerCoordinator
+from tests.simulation.coordinator import Coordinator
+from tests.simulation.exchanges import Beat, Commit, Describe, Fetch, Join, Key, Leave, Released, Request, Sync
+from tests.simulation.rules import ClassicRules, Refused, Rules
+
+
+class EitherCoordinator(Coordinator):
+    """Two coordinators of one cluster, of which each group has one. `offers_consumer`: whether there is KIP-848."""
+
+    def __init__(self, rules: Rules, classic_rules: ClassicRules, *, offers_consumer: bool = True) -> None:
+        self.consumer, self.classic = ConsumerCoordinator(rules), ClassicCoordinator(classic_rules)
+        super().__init__(self.consumer.node_id)
+        self.rules = rules
+        self.offers_consumer = offers_consumer
+        for one in (self.consumer, self.classic):
+            one.topics, one.journal = self.topics, self.journal
+
+    @property
+    def groups(self) -> dict[str, Any]:  # type: ignore[override]  # computed here
+        """The groups of both."""
+        return {**self.classic.groups, **self.consumer.groups}
+
+    def ask(
+        self, key: Key, group_id: str, request: Request, now: Instant, *, node_id: int | None = None
+    ) -> list[Released]:
+        """Handle a request; `node_id` is the broker that was asked (None: the coordinator)."""
+        speaks = self._asked(group_id, request)
+        other: Coordinator = self.classic if speaks is self.consumer else self.consumer
+        if isinstance(request, Heartbeat) and not self.offers_consumer:
+            return [Released(key, Refused(code.UNSUPPORTED_VERSION))]
+        is_join = isinstance(request, Join) or (isinstance(request, Heartbeat) and request.member_epoch == JOIN_EPOCH)
+        if is_join and other.members(group_id):
+            refusal = code.INCONSISTENT_GROUP_PROTOCOL if speaks is self.classic else code.GROUP_ID_NOT_FOUND
+            return [Released(key, Refused(refusal, f"Group {group_id} is of the other protocol."))]
+        former = other.groups.pop(group_id, None) if is_join else None
+        released = speaks.ask(key, group_id, request, now, node_id=node_id)
+        if former is not None and group_id in speaks.groups:
+            speaks.groups[group_id].committed |= former.committed
+        return released
+
+    def _asked(self, group_id: str, request: Request) -> ConsumerCoordinator | ClassicCoordinator:
+        """Whose request it is; commits and reads are the group's."""
+        match request:
+            case Heartbeat() | Describe():
+                return self.consumer
+            case Join() | Sync() | Beat() | Leave():
+                return self.classic
+            case Commit() | Fetch():
+                return self.consumer if group_id in self.consumer.groups else self.classic
+
+    # ---- the group ----
+
+    def _of(self, group_id: str) -> Coordinator:
+        return self.consumer if group_id in self.consumer.groups else self.classic
+
+    def expel(self, group_id: str, member_id: str, now: Instant) -> list[Released]:
+        """Take a member out as an administrator does."""
+        return self._of(group_id).expel(group_id, member_id, now)
+
+    def members(self, group_id: str) -> frozenset[str]:
+        """The ids of the group's members."""
+        return self._of(group_id).members(group_id)
+
+    def is_settled(self, group_id: str) -> bool:
+        """Whether nothing is under way in the group."""
+        return self._of(group_id).is_settled(group_id)
+
+    # ---- time ----
+
+    def move(self, node_id: int, now: Instant, loading_s: float) -> list[Released]:
+        """Let another node be the coordinator; it loads its groups first."""
+        self.node_id = node_id
+        return [*self.consumer.move(node_id, now, loading_s), *self.classic.move(node_id, now, loading_s)]
+
+    def pass_time(self, now: Instant) -> list[Released]:
+        """Let what is due end."""
+        return [*self.consumer.pass_time(now), *self.classic.pass_time(now)]
+
+    def next_deadline(self) -> Instant | None:
+        """When `pass_time` has something to do."""
+        moments = (self.consumer.next_deadline(), self.classic.next_deadline())
+        return min((moment for moment in moments if moment is not None), default=None)

@@ -1,0 +1,211 @@
+"""What the simulation and the exploration look at inside a member: all of it is asked here, by name.
+
+Whatever a member's parts are called and wherever they stand, invariants, traces, mutants and scenarios ask these
+functions. What `GroupMember.view()` shows is asked of the view where time does not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from consumer_membership.membership.classic.protocol import ClassicProtocol
+from consumer_membership.membership.classic.states import ClassicState
+from consumer_membership.membership.consumer.protocol import ConsumerProtocol
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.offsets import Commits
+from consumer_membership.membership.ownership import Ownership
+from consumer_membership.membership.protocol import GroupEffect
+from consumer_membership.membership.reconciler import Phase, Reconciler
+from consumer_membership.membership.settings import ClassicSettings
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import (
+    BrokerError,
+    GroupProtocol,
+    Holder,
+    Instant,
+    TopicIdPartition,
+    TopicPartition,
+)
+
+
+def speaks_consumer(member: GroupMember) -> bool:
+    """Whether it speaks KIP-848's protocol now."""
+    return member.protocol is GroupProtocol.CONSUMER
+
+
+def consumer(member: GroupMember) -> ConsumerProtocol:
+    """The protocol of a KIP-848 member."""
+    protocol = member._protocol
+    assert isinstance(protocol, ConsumerProtocol)
+    return protocol
+
+
+def classic(member: GroupMember) -> ClassicProtocol:
+    """The protocol of a classic member."""
+    protocol = member._protocol
+    assert isinstance(protocol, ClassicProtocol)
+    return protocol
+
+
+def protocol(member: GroupMember) -> ConsumerProtocol | ClassicProtocol:
+    """The protocol of a member of either."""
+    return consumer(member) if speaks_consumer(member) else classic(member)
+
+
+def state(member: GroupMember) -> MemberState | ClassicState:
+    """The state by its protocol's own name."""
+    return protocol(member).state
+
+
+def shown(member: GroupMember) -> MemberState:
+    """The state as it is shown where both protocols are."""
+    return member._protocol.shown
+
+
+def member_id(member: GroupMember) -> str:
+    """Its id now; "" where a classic member has none yet."""
+    return protocol(member).member_id
+
+
+def instance_id(member: GroupMember) -> str | None:
+    """The instance id that it has now: its own, or one of the pool."""
+    return member._protocol.identity.instance_id
+
+
+def epoch(member: GroupMember) -> int:
+    """The member epoch, or the generation, that it shows when it commits."""
+    return member._protocol.identity.member_epoch
+
+
+def fatal_error(member: GroupMember) -> BrokerError | None:
+    """Why it ended for good."""
+    return member._fatal
+
+
+def subscribed_topics(member: GroupMember) -> frozenset[str]:
+    """The topics that it names."""
+    return member.parts.subscription.topics
+
+
+def is_eager(member: GroupMember) -> bool:
+    """Whether its assignors want everything given up before a join."""
+    return not speaks_consumer(member) and member.classic.is_eager
+
+
+# ---- parts ----
+
+
+def reconciler(member: GroupMember) -> Reconciler:
+    """The part that leads from what is owned to the target."""
+    return member.parts.reconciler
+
+
+def phase(member: GroupMember) -> Phase:
+    """Where its reconciliation stands."""
+    return member.parts.reconciler.phase
+
+
+def ownership(member: GroupMember) -> Ownership:
+    """The part that knows what is owned and what is the target."""
+    return member.parts.ownership
+
+
+def named(member: GroupMember, partitions: frozenset[TopicIdPartition]) -> set[TopicPartition]:
+    """These partitions by their topics' names."""
+    names = member.parts.ownership.names
+    return {TopicPartition(names[p.topic_id], p.partition) for p in partitions}
+
+
+def commits(member: GroupMember) -> Commits:
+    """The part that knows which commits are not over."""
+    return member.parts.commits
+
+
+def knows_coordinator(member: GroupMember) -> bool:
+    """Whether it knows who coordinates its group."""
+    return member.parts.coordinator.is_known
+
+
+def leaves_by(member: GroupMember) -> Instant:
+    """Until when its leave is tried."""
+    return member.parts.leave.by
+
+
+# ---- requests ----
+
+
+def heartbeat_in_flight(member: GroupMember) -> int | None:
+    """The number of the heartbeat that it awaits."""
+    return protocol(member).heartbeats.in_flight
+
+
+def exchange(member: GroupMember) -> int | None:
+    """The number of the JoinGroup or SyncGroup that a classic member awaits."""
+    return None if speaks_consumer(member) else classic(member)._exchange
+
+
+def may_heartbeat(member: GroupMember) -> bool:
+    """Whether a heartbeat may go out as soon as it is due."""
+    return protocol(member)._may_heartbeat
+
+
+def ghost(member: GroupMember) -> Holder | None:
+    """Whose instance id a KIP-848 member is releasing."""
+    return consumer(member).instance.ghost
+
+
+def is_waiting_for_instance(member: GroupMember) -> bool:
+    """Whether a KIP-848 member waits until the holder of its instance id has gone."""
+    return speaks_consumer(member) and consumer(member).instance.is_waiting
+
+
+def waits_for_instance_since(member: GroupMember) -> Instant | None:
+    """Since when a KIP-848 member waits for its instance id."""
+    return consumer(member).instance.waits_since
+
+
+def repairs_at(member: GroupMember) -> Instant | None:
+    """When a classic leader looks after partitions that were held back."""
+    return classic(member).leader._repair_at
+
+
+# ---- an exploration has no clock ----
+
+
+def make_heartbeat_due(member: GroupMember, ago_s: float) -> None:
+    """Let the last heartbeat have been sent so long ago, and nothing stand in the way of the next one."""
+    heartbeats = protocol(member).heartbeats
+    heartbeats._sent_at, heartbeats._not_before = -ago_s, 0.0
+
+
+def forget_confirmation(member: GroupMember) -> None:
+    """Let the coordinator's last answer be long ago."""
+    protocol(member).heartbeats.confirmed_at = None
+
+
+def wait_for_instance_since(member: GroupMember, moment: Instant) -> None:
+    """Let a KIP-848 member have waited for its instance id since then."""
+    consumer(member).instance._attempt.waits_since = moment
+
+
+# ---- mutants ----
+
+
+def replace_part(member: GroupMember, name: str, broken: type) -> None:
+    """Put a broken part in the place of a sound one, with what that knows; the protocol is a part, too."""
+    owner = member.parts if hasattr(member.parts, name) else member._protocol
+    part = member._protocol if name == "protocol" else getattr(owner, name)
+    part.__class__ = broken
+
+
+def replace_classic_settings(member: GroupMember, broken: type[ClassicSettings]) -> None:
+    """Let a classic member have other settings than those who look on believe."""
+    settings = classic(member).classic
+    classic(member).classic = broken(**{one.name: getattr(settings, one.name) for one in fields(settings)})
+
+
+def join_anew(member: GroupMember) -> tuple[GroupEffect, ...]:
+    """Let it join, whatever its state; what it orders then."""
+    before = len(member.parts.ordered())
+    member._protocol.join("another try")
+    return member.parts.ordered()[before:]

@@ -1,0 +1,109 @@
+"""Groups whose members may speak either protocol: each of them speaks what the group is, and changes where it must."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.membership.events import Step
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import GroupProtocol, LeaveOption
+from tests.simulation.either import EitherCoordinator
+from tests.simulation.process import Process
+from tests.simulation.rules import RULES_4_0, RULES_4_3, ClassicRules, Rules
+from tests.simulation.world import GROUP, World, protocols_of
+
+CONSUMER, CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
+RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_3], ids=["4.0", "4.3"])
+
+
+def world_of(rules: Rules = RULES_4_3, *, offers_consumer: bool = True) -> World:
+    """A world of a broker with groups of both protocols, and topic a."""
+    world = World(1, rules=(rules, ClassicRules(initial_rebalance_delay_s=0.2)))
+    assert isinstance(world.coordinator, EitherCoordinator)
+    world.coordinator.offers_consumer = offers_consumer
+    world.create_topic("a", 4)
+    return world
+
+
+def spoken(*processes: Process) -> list[GroupProtocol]:
+    """What they speak."""
+    return [process.member.protocol for process in processes]
+
+
+def leave(world: World, *processes: Process) -> None:
+    """Let these close, one after the other."""
+    for process in processes:
+        process.application.leave(LeaveOption.DEFAULT, closes=True)
+        world.run_for(1.0)
+        assert not process.alive
+
+
+@RULES
+def test_new_group_is_of_the_consumer_protocol(rules: Rules) -> None:
+    """Auto: the preferred protocol where the broker offers it and no group is there."""
+    world = world_of(rules)
+    pair = [world.start(seat, "a") for seat in range(2)]
+    world.settle(within_s=8)
+    assert spoken(*pair) == [CONSUMER, CONSUMER]
+
+
+def test_broker_without_the_consumer_protocol_has_classic_members() -> None:
+    """UNSUPPORTED_VERSION, before anything is held: the same members join by the other protocol."""
+    world = world_of(offers_consumer=False)
+    pair = [world.start(seat, "a") for seat in range(2)]
+    world.settle(within_s=10)
+    assert spoken(*pair) == [CLASSIC, CLASSIC]
+    assert sorted(len(process.application.fetchable) for process in pair) == [2, 2]
+
+
+def test_living_classic_group_is_joined_as_it_is() -> None:
+    """GROUP_ID_NOT_FOUND to a join: the group is classic and is not converted."""
+    world = world_of()
+    old = world.start(0, "a", protocols=protocols_of(CLASSIC))
+    world.settle(within_s=8)
+    new = world.start(1, "a")
+    world.settle(within_s=10)
+    assert (spoken(old, new), world.ledger.repeated) == ([CLASSIC, CLASSIC], 0)
+
+
+def test_emptied_group_changes_its_protocol_and_keeps_its_offsets() -> None:
+    """Classic members leave for good, others of the consumer protocol come: nothing is read twice."""
+    world = world_of()
+    old = [world.start(seat, "a", protocols=protocols_of(CLASSIC)) for seat in range(2)]
+    world.settle(within_s=8)
+    world.run_for(3)
+    leave(world, *old)
+    committed = dict(world.coordinator.groups[GROUP].committed)
+    new = world.start(2, "a")
+    world.settle(within_s=8)
+    assert (spoken(new), bool(committed), world.ledger.repeated) == ([CONSUMER], True, 0)
+
+
+def test_member_whose_group_became_the_other_protocol_s_changes_with_it() -> None:
+    """It is removed while it does not poll, the group empties, and is a consumer group when it comes back."""
+    world = world_of()
+    stays = world.start(0, "a", protocols=protocols_of(CLASSIC))
+    world.settle(within_s=8)
+    changes = world.start(1, "a")
+    world.settle(within_s=10)
+    assert spoken(changes) == [CLASSIC]
+    changes.application.poll_after(6.0, is_in_poll=False)
+    world.expel(changes.view.member_id)
+    leave(world, stays)
+    new = world.start(2, "a", protocols=protocols_of(CONSUMER))
+    world.run_for(6)
+    world.settle(within_s=12)
+    assert spoken(changes, new) == [CONSUMER, CONSUMER]
+    assert len(changes.application.called(Step.LOSE)) == 1
+
+
+def test_classic_only_member_is_refused_by_a_consumer_group() -> None:
+    """INCONSISTENT_GROUP_PROTOCOL is the end of a member that may speak nothing else; the group goes on."""
+    world = world_of()
+    one = world.start(0, "a", protocols=protocols_of(CONSUMER))
+    world.settle(within_s=8)
+    other = world.start(1, "a", protocols=protocols_of(CLASSIC))
+    other.may_end_with = frozenset({"INCONSISTENT_GROUP_PROTOCOL"})
+    world.run_for(3)
+    assert (other.state, other.failed, one.state) == (MemberState.FATAL, True, MemberState.STABLE)
+    assert one.application.called(Step.REVOKE) == []

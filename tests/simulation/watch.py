@@ -1,0 +1,355 @@
+"""What must hold of one process at each event, whoever draws the lots and whichever protocol its member speaks.
+
+**Which overlaps are permitted.** Two processes may fetch the same partition only while the membership of one of them
+is over without its knowledge or without its application's: the coordinator removed it (a session, a rebalance timeout,
+an administrator), let another member id take its instance id's place or went on to a generation without it, or it left
+because its application does not poll (STALE). Such a process is *excused* from that moment until it joins anew, and by
+then it must hold nothing. A classic member's excuse also ends with a share that the coordinator has given it since and
+that it has taken over: a static member that a generation went on without joins again with what it holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from consumer_membership.membership.classic.assignor import NO_GENERATION
+from consumer_membership.membership.classic.exchanges import (
+    ClassicHeartbeatAnswered,
+    ClassicHeartbeatRejected,
+    ClassicVerdict,
+    ExchangeFailed,
+    JoinRejected,
+    SendClassicHeartbeat,
+    SendClassicLeave,
+    SendJoin,
+    SendSync,
+    SyncRejected,
+)
+from consumer_membership.membership.classic.states import HEARTBEATS, ClassicState
+from consumer_membership.membership.consumer.instance import MOST_TAKEOVERS
+from consumer_membership.membership.effects import (
+    AssignPartitions,
+    CommitCompleted,
+    CommitOffsets,
+    FindCoordinator,
+    Heartbeat,
+    LosePartitions,
+    PausePartitions,
+    RevokePartitions,
+    SendHeartbeat,
+    StateChanged,
+    StepEffect,
+)
+from consumer_membership.membership.events import (
+    CoordinatorFound,
+    HeartbeatAnswered,
+    HeartbeatFailed,
+    HeartbeatRejected,
+    Step,
+    StepFinished,
+)
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.states import SILENT, MemberState
+from consumer_membership.types import JOIN_EPOCH, LEAVE_STATIC_EPOCH, Assignment, Offsets, TopicPartition
+from tests.simulation import inside
+from tests.simulation.rules import GROUP_MAX_SIZE_REACHED
+
+_S, _C = MemberState, ClassicState
+STEPS = (PausePartitions, RevokePartitions, LosePartitions, AssignPartitions)
+STEP_OF: Mapping[type[StepEffect], Step] = {
+    PausePartitions: Step.PAUSE,
+    RevokePartitions: Step.REVOKE,
+    LosePartitions: Step.LOSE,
+    AssignPartitions: Step.ASSIGN,
+}
+_ENDS_MEMBERSHIP = frozenset({_S.FENCED, _S.STALE, _S.UNSUBSCRIBED, _S.FATAL})
+_ENDS_HEARTBEAT = (
+    *(HeartbeatAnswered, HeartbeatRejected, HeartbeatFailed),
+    *(ClassicHeartbeatAnswered, ClassicHeartbeatRejected, ExchangeFailed),
+)
+#: What a coordinator says of a generation or a membership that is over.
+_IS_OVER = frozenset({ClassicVerdict.REJOIN, ClassicVerdict.REJOIN_KEEP_ID})
+
+
+class Violation(AssertionError):  # noqa: N818 - what it is called
+    """An invariant does not hold."""
+
+
+def check(holds: bool, words: str) -> None:  # noqa: FBT001 - it is what the call is about
+    """Raise a Violation with these words unless it holds."""
+    if not holds:
+        raise Violation(words)
+
+
+class Holding(Protocol):
+    """An application, as far as it is looked at."""
+
+    @property
+    def held(self) -> Collection[TopicPartition]:
+        """What it holds."""
+
+
+class Watched(Protocol):
+    """A process, as far as it is looked at. `may_end_with` names the errors with which its member may end for good."""
+
+    name: str
+    member: GroupMember
+    settings: MemberSettings
+    may_end_with: frozenset[str]
+
+    @property
+    def application(self) -> Holding:
+        """Its application."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """What the invariants remember of one process."""
+
+    is_excused: bool = False
+    #: What the member was told that the application holds, and what it was not told yet.
+    told: frozenset[TopicPartition] = frozenset()
+    history: list[frozenset[TopicPartition]] = field(default_factory=list)
+    #: Whether a heartbeat is out.
+    is_out: bool = False
+    step: tuple[int, Step] | None = None
+    paused: frozenset[TopicPartition] | None = None
+    owed_commit: Offsets | None = None
+    is_searching: bool = False
+    #: Whether a KIP-848 member was not let in since its application made it join.
+    is_newest: bool = False
+    #: From whom it took over in this join, and how often.
+    taken_from: str | None = None
+    takeovers: int = 0
+    ghost: str | None = None
+    #: Whether it was refused because the group is full, so that it may remove its own ghost for good (KIP-389).
+    was_full: bool = False
+    #: Whether the coordinator has given an excused classic member a share.
+    is_confirmed: bool = False
+    #: Whether the coordinator has just said that the membership, or its generation, is over.
+    is_over: bool = False
+
+    def excuse(self) -> None:
+        """Others may have its partitions, and it cannot know."""
+        self.is_excused, self.is_confirmed = True, False
+
+    # ---- events ----
+
+    def take(self, process: Watched, event: Any) -> None:  # noqa: ANN401 - each protocol has its own events
+        """An event is about to be handled."""
+        match event:
+            case StepFinished():
+                self._step_finished(process.member, event)
+            case CoordinatorFound():
+                self.is_searching = False
+            case _ if isinstance(event, _ENDS_HEARTBEAT):
+                is_rejection = isinstance(event, HeartbeatRejected)
+                self.was_full |= is_rejection and event.error.code == GROUP_MAX_SIZE_REACHED
+                self.is_out &= event.request_id != inside.heartbeat_in_flight(process.member)
+            case _:
+                pass
+        if isinstance(event, JoinRejected | SyncRejected | ClassicHeartbeatRejected) and event.verdict in _IS_OVER:
+            number, member = event.request_id, process.member
+            self.is_over = number == inside.heartbeat_in_flight(member) or number == inside.exchange(member)
+
+    def _step_finished(self, member: GroupMember, event: StepFinished) -> None:
+        if self.step == (event.attempt, event.step):
+            self.step = None
+        if event.step is Step.PAUSE:
+            is_current = event.attempt == member.newest_attempt
+            may_revoke = inside.shown(member) in (_S.RECONCILE, _S.UNSUBSCRIBING)
+            self.owed_commit = event.offsets if event.offsets and is_current and may_revoke else None
+        else:
+            self.told = self.history.pop(0)
+
+    # ---- effects ----
+
+    def handled(self, process: Watched, old: MemberState, effects: tuple[Any, ...]) -> None:
+        """The core handled an event; `old` is the state before it, as it is shown."""
+        state, name = old, process.name
+        for number, effect in enumerate(effects):
+            match effect:
+                case StateChanged():
+                    state = effect.new
+                    self._changed(process, effect)
+                case FindCoordinator():
+                    check(not self.is_searching, f"{name}: two searches for the coordinator at once")
+                    self.is_searching = True
+                case CommitCompleted():
+                    if effect.offsets == self.owed_commit:
+                        self.owed_commit = None
+                case CommitOffsets():
+                    check(bool(effect.offsets), f"{name}: a commit of nothing")
+                case PausePartitions() | RevokePartitions() | LosePartitions() | AssignPartitions():
+                    self._ordered(process, effect)
+                case SendHeartbeat():
+                    self._sent(process, effect.heartbeat, state, effects[number + 1 :])
+                case SendJoin() | SendSync() | SendClassicHeartbeat() | SendClassicLeave():
+                    self._sent_classic(process, effect, state, effects[number + 1 :])
+                case _:
+                    pass
+        self._look(process)
+
+    def _look(self, process: Watched) -> None:
+        """What holds after each event: who is not in the group has no epoch to show, and owns nothing."""
+        member, name = process.member, process.name
+        shown, epoch = inside.shown(member), inside.epoch(member)
+        if shown in SILENT:
+            owned = inside.ownership(member)
+            check(epoch <= JOIN_EPOCH, f"{name} is {shown} and shows epoch {epoch}")
+            check(not owned.owned, f"{name} is {shown} and owns {owned.held}")
+        if inside.speaks_consumer(member):
+            self._look_at_takeovers(process, epoch)
+            return
+        keeps = self.is_over and epoch != NO_GENERATION
+        check(not keeps, f"{name} keeps its generation, which the coordinator said is over")
+        self.is_over = False
+        if inside.state(member) is _C.JOINING:
+            self.is_out = False
+        if shown is _S.STABLE and self.is_confirmed:
+            self.is_excused = self.is_confirmed = False
+
+    def _look_at_takeovers(self, process: Watched, epoch: int) -> None:
+        """Takeover never loops: from one holder in each join, and never by a member that was in the group before.
+
+        Each join costs a missed poll at least, or is the application's wish.
+        """
+        name, ghost = process.name, inside.ghost(process.member)
+        foreign = ghost.member_id if ghost is not None and ghost.member_id != inside.member_id(process.member) else None
+        if foreign is not None and foreign != self.ghost:
+            self.takeovers += 1
+            check(self.is_newest, f"{name} takes over from {foreign} although it was in the group before")
+            is_one = self.taken_from in (None, foreign)
+            check(is_one, f"{name} takes over again and again: from {self.taken_from} and from {foreign}")
+            check(self.takeovers <= MOST_TAKEOVERS, f"{name} takes over {self.takeovers} times in one join")
+            check(not process.settings.instance_pool, f"{name} takes an id of the pool from {foreign}")
+            self.taken_from = foreign
+        if epoch > JOIN_EPOCH:
+            self.is_newest = False
+        self.ghost = foreign
+
+    def _changed(self, process: Watched, effect: StateChanged) -> None:
+        name = process.name
+        check(effect.old is not _S.FATAL, f"{name} does not stay FATAL: {effect.new}, {effect.reason}")
+        if effect.new in _ENDS_MEMBERSHIP:
+            self.is_out = False
+        if effect.new in _ENDS_MEMBERSHIP or effect.new is _S.UNSUBSCRIBING:
+            self.owed_commit, self.step = None, None
+        if effect.new is _S.STALE:
+            self.is_excused = True
+        if effect.new is _S.FATAL:
+            error = process.member.last_error
+            may_end = error is not None and error.name in process.may_end_with
+            check(may_end, f"{name} gives up for good: {effect.reason}")
+        if effect.new is _S.JOINING and inside.speaks_consumer(process.member):
+            held = sorted(process.application.held)
+            check(not held, f"{name} joins anew while its application holds {held}")
+            self.is_excused = False
+            self.is_newest |= effect.old in (_S.UNSUBSCRIBED, _S.FATAL)
+            self.taken_from, self.takeovers, self.was_full = None, 0, False
+
+    def _ordered(self, process: Watched, effect: StepEffect) -> None:
+        """Pause, commit, on_revoke, and one step of an attempt at a time."""
+        name = process.name
+        if self.step is not None:
+            check(self.step[0] < effect.attempt, f"{name}: {effect} while step {self.step} runs")
+        self.step = (effect.attempt, STEP_OF[type(effect)])
+        match effect:
+            case PausePartitions():
+                held = process.application.held
+                self.paused = frozenset(held) if effect.partitions is None else effect.partitions
+                self.owed_commit = None
+            case RevokePartitions():
+                paused, names = self.paused, effect.partitions
+                check(paused is not None, f"{name}: revocation without a pause before it")
+                is_paused = names is None or names <= (paused or frozenset())
+                check(is_paused, f"{name}: {names} is revoked and {paused} was paused")
+                owed = self.owed_commit
+                check(owed is None, f"{name}: revocation before the commit was over: {owed}")
+                self.paused = None
+            case LosePartitions():
+                self.paused = self.owed_commit = None
+            case AssignPartitions():
+                pass
+
+    # ---- what is said to the coordinator ----
+
+    def _left(self, name: str, state: MemberState, rest: tuple[Any, ...]) -> None:
+        """A leave goes out: the application gave up everything, or is late with its poll."""
+        goes_stale = any(isinstance(effect, StateChanged) and effect.new is _S.STALE for effect in rest)
+        check(state is _S.UNSUBSCRIBING or goes_stale, f"{name} sends a leave in state {state}")
+        if state is _S.UNSUBSCRIBING:
+            check(not self.told, f"{name} leaves before its application gave up {sorted(self.told)}")
+
+    def _sent(self, process: Watched, beat: Heartbeat, state: MemberState, rest: tuple[Any, ...]) -> None:
+        """A KIP-848 member's heartbeat."""
+        name = process.name
+        if beat.is_leave and beat.owned is not None:
+            self._left(name, state, rest)
+            return
+        check(state not in SILENT, f"{name} sends a heartbeat in state {state}")
+        check(not self.is_out, f"{name} sends a heartbeat while another one is out")
+        self.is_out = True
+        if beat.is_leave:
+            # On behalf of the member's own ghost, or of a holder; the answer is waited for like that of any heartbeat.
+            is_release = state is _S.JOINING and (beat.member_epoch == LEAVE_STATIC_EPOCH or self.was_full)
+            check(is_release, f"{name} releases {beat} in state {state}")
+        elif beat.member_epoch == JOIN_EPOCH:
+            check(beat.is_full and beat.owned == frozenset(), f"{name} joins with {beat}")
+        elif beat.owned is not None:
+            self._stated(process, beat, beat.owned, state)
+
+    def _stated(self, process: Watched, beat: Heartbeat, owned: Assignment, state: MemberState) -> None:
+        """An acknowledgement claims no unfinished assignment, and no statement drops an unfinished revocation."""
+        name = process.name
+        check(beat.member_epoch > JOIN_EPOCH, f"{name} states what it owns at epoch {beat.member_epoch}")
+        said, held = inside.named(process.member, owned), frozenset(process.application.held)
+        check(held <= said, f"{name} says that it owns {sorted(said)}, and its application holds {sorted(held)}")
+        extra = said - self.told
+        check(state is not _S.ACK or not extra, f"{name} acknowledges {sorted(extra)}, which it has not taken over")
+
+    def _sent_classic(
+        self,
+        process: Watched,
+        effect: SendJoin | SendSync | SendClassicHeartbeat | SendClassicLeave,
+        state: MemberState,
+        rest: tuple[Any, ...],
+    ) -> None:
+        """A classic member's request."""
+        name, now = process.name, inside.state(process.member)
+        match effect:
+            case SendJoin():
+                check(now is _C.JOINING, f"{name} sends a JoinGroup in state {now}")
+                self._joined(process, effect)
+            case SendSync():
+                check(now is _C.SYNCING, f"{name} sends a SyncGroup in state {now}")
+                given = Counter(partition for share in effect.assignments.values() for partition in share)
+                doubled = sorted(partition for partition, often in given.items() if often > 1)
+                check(not doubled, f"{name} gives {doubled} to two members")
+            case SendClassicHeartbeat():
+                check(now in HEARTBEATS, f"{name} sends a heartbeat in state {now}")
+                check(not self.is_out, f"{name} sends a heartbeat while another one is out")
+                self.is_out = True
+            case SendClassicLeave(member_id=""):
+                # For the ghost of its instance id, whose place a full group has no other for (KIP-389).
+                is_release = state is _S.JOINING and effect.instance_id is not None
+                check(is_release, f"{name} releases {effect} in state {state}")
+            case SendClassicLeave():
+                self._left(name, state, rest)
+
+    def _joined(self, process: Watched, join: SendJoin) -> None:
+        """Who joins says exactly what it holds, and holds nothing if it is eager or has lost its generation."""
+        name, held = process.name, frozenset(process.application.held)
+        for _, said in join.protocols:
+            owned = sorted(said.owned)
+            check(held <= said.owned, f"{name} says that it owns {owned}, and its application holds {sorted(held)}")
+            extra = sorted(said.owned - self.told)
+            check(not extra, f"{name} says that it owns {extra}, which it has not taken over")
+            is_new = said.generation == NO_GENERATION or inside.is_eager(process.member)
+            check(not (held and is_new), f"{name} joins anew while its application holds {sorted(held)}")
+        if not held:
+            self.is_excused = False

@@ -1,0 +1,261 @@
+"""A member's orders as a coordinator's requests, and answers as the member's events: the wire, without bytes.
+
+What an error code means is `consumer_membership.wire`'s word, so that a simulation keeps the same tables. A commit and
+a read of offsets belong to the protocol that the member speaks; every other order tells its protocol itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias, assert_never
+
+from consumer_membership.membership.classic.exchanges import (
+    ClassicCommitAnswered,
+    ClassicEvent,
+    ClassicHeartbeatAnswered,
+    ClassicHeartbeatRejected,
+    ClassicLeft,
+    ClassicVerdict,
+    ExchangeFailed,
+    JoinAnswered,
+    JoinRejected,
+    SendClassicHeartbeat,
+    SendClassicLeave,
+    SendJoin,
+    SendSync,
+    SyncAnswered,
+    SyncRejected,
+)
+from consumer_membership.membership.effects import CommitOffsets, DescribeGroup, FetchCommitted, SendHeartbeat
+from consumer_membership.membership.events import (
+    CommitAnswered,
+    CommitFailed,
+    CommitVerdict,
+    GroupDescribed,
+    GroupDescribeFailed,
+    HeartbeatAnswered,
+    HeartbeatFailed,
+    HeartbeatRejected,
+    StartOffsetsFailed,
+    StartOffsetsFetched,
+)
+from consumer_membership.types import TRANSPORT_CODE, BrokerError, GroupProtocol
+from consumer_membership.wire import classic_answers as classic
+from consumer_membership.wire.verdicts import (
+    FetchVerdict,
+    broker_error,
+    commit_verdict,
+    fetch_verdict,
+    heartbeat_verdict,
+)
+from tests.simulation.exchanges import (
+    PROTOCOL_TYPE,
+    Alive,
+    Answer,
+    Beat,
+    Commit,
+    CommitResults,
+    Describe,
+    Described,
+    Fetch,
+    Fetched,
+    Join,
+    Joined,
+    Leave,
+    LeaveResults,
+    MemberIdentity,
+    MemberIdRequired,
+    Offer,
+    Request,
+    Share,
+    Sync,
+    Synced,
+)
+from tests.simulation.rules import GROUP_ID_NOT_FOUND, MEMBER_ID_REQUIRED, UNRELEASED_INSTANCE_ID, Granted, Refused
+
+Order: TypeAlias = (
+    SendHeartbeat
+    | DescribeGroup
+    | SendJoin
+    | SendSync
+    | SendClassicHeartbeat
+    | SendClassicLeave
+    | CommitOffsets
+    | FetchCommitted
+)
+Event: TypeAlias = (
+    ClassicEvent
+    | CommitAnswered
+    | HeartbeatAnswered
+    | HeartbeatRejected
+    | HeartbeatFailed
+    | GroupDescribed
+    | GroupDescribeFailed
+    | StartOffsetsFetched
+    | StartOffsetsFailed
+)
+ORDERS = (
+    *(SendHeartbeat, DescribeGroup, SendJoin, SendSync, SendClassicHeartbeat, SendClassicLeave),
+    *(CommitOffsets, FetchCommitted),
+)
+_HOLDER = re.compile(r"is owned by (\S+) member")
+_CLASSIC = GroupProtocol.CLASSIC
+
+
+def request_of(order: Order, protocol: GroupProtocol) -> Request:  # noqa: PLR0911 - one for each order
+    """What the coordinator sees of an order."""
+    match order:
+        case SendHeartbeat():
+            return order.heartbeat
+        case DescribeGroup():
+            return Describe()
+        case SendJoin():
+            return Join(
+                member_id=order.member_id,
+                instance_id=order.instance_id,
+                offers=tuple(Offer(name, subscription) for name, subscription in order.protocols),
+                session_timeout_s=order.session_timeout_s,
+                rebalance_timeout_s=order.rebalance_timeout_s,
+            )
+        case SendSync():
+            return Sync(
+                member_id=order.member_id,
+                instance_id=order.instance_id,
+                generation=order.generation,
+                assignor=order.protocol_name,
+                protocol_type=PROTOCOL_TYPE,
+                shares=tuple(Share(member_id, partitions) for member_id, partitions in order.assignments.items()),
+            )
+        case SendClassicHeartbeat():
+            return Beat(member_id=order.member_id, instance_id=order.instance_id, generation=order.generation)
+        case SendClassicLeave():
+            return Leave(members=(MemberIdentity(order.member_id, order.instance_id),))
+        case CommitOffsets():
+            return Commit(
+                member_id=order.member_id,
+                instance_id=order.instance_id if protocol is _CLASSIC else None,
+                generation=order.member_epoch,
+                offsets=order.offsets,
+            )
+        case FetchCommitted() if protocol is _CLASSIC:
+            return Fetch(partitions=order.partitions)
+        case FetchCommitted():
+            return Fetch(partitions=order.partitions, member_id=order.member_id, member_epoch=order.member_epoch)
+        case _:
+            assert_never(order)
+
+
+def event_of(order: Order, answer: Answer, protocol: GroupProtocol) -> Event:  # noqa: PLR0911 - one for each pair
+    """What the member learns by the answer to its order; where nothing is committed a partition starts at 0."""
+    match order, answer:
+        case SendHeartbeat(), Granted():
+            return HeartbeatAnswered(
+                request_id=order.request_id,
+                member_epoch=answer.member_epoch,
+                heartbeat_interval_s=answer.heartbeat_interval_s,
+                assignment=answer.assignment,
+            )
+        case DescribeGroup(), Described():
+            return GroupDescribed(request_id=order.request_id, holders=answer.holders)
+        case SendJoin(), Joined():
+            return JoinAnswered(
+                request_id=order.request_id,
+                generation=answer.generation,
+                member_id=answer.member_id,
+                leader_id=answer.leader_id,
+                protocol_name=answer.assignor,
+                members=dict(answer.members),
+                skip_assignment=answer.skip_assignment,
+            )
+        case SendSync(), Synced():
+            return SyncAnswered(
+                request_id=order.request_id,
+                assignment=answer.assignment or frozenset(),
+                protocol_name=answer.assignor,
+                note="" if answer.assignment is not None else "the leader left it out",
+            )
+        case SendClassicHeartbeat(), Alive():
+            return ClassicHeartbeatAnswered(request_id=order.request_id)
+        case SendClassicLeave(), LeaveResults():
+            (error,) = answer.codes
+            return _left(order, broker_error(error) if error else None)
+        case CommitOffsets(), CommitResults():
+            return _committed(order, answer, protocol)
+        case FetchCommitted(), Fetched():
+            offsets = {partition: at.offset if at is not None else 0 for partition, at in answer.offsets.items()}
+            return StartOffsetsFetched(attempt=order.attempt, offsets=offsets)
+        case SendJoin(), MemberIdRequired():
+            return _rejected(order, Refused(MEMBER_ID_REQUIRED), protocol, answer.member_id)
+        case _, Refused():
+            return _rejected(order, answer, protocol)
+        case _:
+            raise TypeError(f"{answer} answers no {order}")
+
+
+def failure_of(order: Order, reason: str) -> Event | CommitFailed:
+    """What the member learns when no answer came."""
+    error = BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=reason)
+    match order:
+        case SendHeartbeat():
+            return HeartbeatFailed(request_id=order.request_id, reason=reason)
+        case DescribeGroup():
+            return GroupDescribeFailed(request_id=order.request_id, error=error)
+        case SendJoin() | SendSync() | SendClassicHeartbeat() | SendClassicLeave():
+            return ExchangeFailed(request_id=order.request_id, reason=reason)
+        case CommitOffsets():
+            return CommitFailed(commit_id=order.commit_id, reason=reason)
+        case FetchCommitted():
+            return StartOffsetsFailed(attempt=order.attempt, error=error, retriable=True, rediscover=True)
+        case _:
+            assert_never(order)
+
+
+def _rejected(order: Order, answer: Refused, protocol: GroupProtocol, member_id: str = "") -> Event:  # noqa: PLR0911
+    """A refusal as the wire reports it."""
+    code, error = answer.code, broker_error(answer.code, answer.message)
+    match order:
+        case SendHeartbeat():
+            holder = _HOLDER.search(answer.message) if code == UNRELEASED_INSTANCE_ID else None
+            verdict = heartbeat_verdict(code)
+            held_by = holder[1] if holder else None
+            return HeartbeatRejected(request_id=order.request_id, verdict=verdict, error=error, holder=held_by)
+        case DescribeGroup() if code == GROUP_ID_NOT_FOUND:
+            return GroupDescribed(request_id=order.request_id, holders={})
+        case DescribeGroup():
+            return GroupDescribeFailed(request_id=order.request_id, error=error)
+        case SendJoin():
+            joining = classic.join_verdict(code)
+            return JoinRejected(request_id=order.request_id, verdict=joining, error=error, member_id=member_id)
+        case SendSync():
+            return SyncRejected(request_id=order.request_id, verdict=classic.sync_verdict(code), error=error)
+        case SendClassicHeartbeat():
+            beating = classic.heartbeat_verdict(code)
+            return ClassicHeartbeatRejected(request_id=order.request_id, verdict=beating, error=error)
+        case SendClassicLeave():
+            return _left(order, error)
+        case CommitOffsets():
+            return _committed(order, CommitResults(codes=dict.fromkeys(order.offsets, code)), protocol)
+        case FetchCommitted():
+            meaning = fetch_verdict(code)
+            return StartOffsetsFailed(
+                attempt=order.attempt,
+                error=error,
+                retriable=meaning is not FetchVerdict.FINAL,
+                rediscover=meaning is FetchVerdict.REDISCOVER,
+            )
+        case _:
+            assert_never(order)
+
+
+def _committed(order: CommitOffsets, answer: CommitResults, protocol: GroupProtocol) -> Event:
+    codes = frozenset(answer.codes.values())
+    membership = classic.commit_membership(codes) if protocol is _CLASSIC else None
+    verdict = commit_verdict(codes) if membership is None else CommitVerdict.FINAL
+    errors = {partition: broker_error(error) if error else None for partition, error in answer.codes.items()}
+    answered = CommitAnswered(commit_id=order.commit_id, verdict=verdict, errors=errors)
+    return ClassicCommitAnswered(answer=answered, membership=membership) if protocol is _CLASSIC else answered
+
+
+def _left(order: SendClassicLeave, error: BrokerError | None) -> ClassicLeft:
+    verdict = ClassicVerdict.FATAL if error is None else classic.leave_verdict(error.code)
+    return ClassicLeft(request_id=order.request_id, error=error, verdict=verdict)
