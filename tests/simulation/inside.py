@@ -14,7 +14,6 @@ from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.offsets import Commits
 from consumer_membership.membership.ownership import Ownership
-from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.reconciler import Phase, Reconciler
 from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.membership.states import MemberState
@@ -80,11 +79,6 @@ def epoch(member: GroupMember) -> int:
 def fatal_error(member: GroupMember) -> BrokerError | None:
     """Why it ended for good."""
     return member._fatal
-
-
-def subscribed_topics(member: GroupMember) -> frozenset[str]:
-    """The topics that it names."""
-    return member.parts.subscription.topics
 
 
 def is_eager(member: GroupMember) -> bool:
@@ -188,24 +182,13 @@ def wait_for_instance_since(member: GroupMember, moment: Instant) -> None:
     consumer(member).instance._attempt.waits_since = moment
 
 
-# ---- mutants ----
-
-
 def replace_part(member: GroupMember, name: str, broken: type) -> None:
     """Put a broken part in the place of a sound one, with what that knows; the protocol is a part, too."""
-    owner = member.parts if hasattr(member.parts, name) else member._protocol
-    part = member._protocol if name == "protocol" else getattr(owner, name)
-    part.__class__ = broken
-
-
-def replace_classic_settings(member: GroupMember, broken: type[ClassicSettings]) -> None:
-    """Let a classic member have other settings than those who look on believe."""
-    settings = classic(member).classic
-    classic(member).classic = broken(**{one.name: getattr(settings, one.name) for one in fields(settings)})
-
-
-def join_anew(member: GroupMember) -> tuple[GroupEffect, ...]:
-    """Let it join, whatever its state; what it orders then."""
-    before = len(member.parts.ordered())
-    member._protocol.join("another try")
-    return member.parts.ordered()[before:]
+    protocol = member._protocol
+    owner = member.parts if hasattr(member.parts, name) else protocol
+    part = protocol if name == "protocol" else getattr(owner, name)
+    if isinstance(part, ClassicSettings):
+        # Those who look on keep theirs.
+        setattr(owner, name, broken(**{one.name: getattr(part, one.name) for one in fields(part)}))
+    else:
+        part.__class__ = broken

@@ -1,10 +1,12 @@
 """Members that break a rule on purpose: the simulation and the exploration must catch each of them.
 
-A mutant is sound but for one thing: a part of it is another one, or it hears or says something else than was said.
+A mutant is a broken part of a member, and `made_with` makes the member that has it; some are members themselves, which
+hand the shell something else than the core ordered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -27,29 +29,34 @@ from consumer_membership.types import Assignment, Holder, Instant, Offsets, Topi
 from tests.simulation import inside
 
 _S, _V = ClassicState, ex.ClassicVerdict
+#: What each kind of part is called where it stands.
+_PLACES: Mapping[type, str] = {
+    Reconciler: "reconciler",
+    Commits: "commits",
+    Ownership: "ownership",
+    Heartbeats: "heartbeats",
+    InstanceClaim: "instance",
+    ClassicSettings: "classic",
+    ConsumerProtocol: "protocol",
+    ClassicProtocol: "protocol",
+}
 
 
-class _Rebuilt(GroupMember):
-    """A member with other parts."""
+def made_with(mutant: type) -> Callable[..., GroupMember]:
+    """Makes members with this part in the place of a sound one; a mutant that is a member makes itself."""
+    if issubclass(mutant, GroupMember):
+        return mutant
+    place = next(name for kind, name in _PLACES.items() if issubclass(mutant, kind))
 
-    broken: ClassVar[dict[str, type]]
+    def make(*args: object, **words: object) -> GroupMember:
+        member = GroupMember(*args, **words)  # type: ignore[arg-type]  # passed on as they came
+        inside.replace_part(member, place, mutant)
+        return member
 
-    def __init__(self, *args: object, **words: object) -> None:
-        super().__init__(*args, **words)  # type: ignore[arg-type] # passed on as they came
-        for name, part in self.broken.items():
-            inside.replace_part(self, name, part)
+    return make
 
 
-class _Mishearing(GroupMember):
-    """A member that takes events for others."""
-
-    def hear(self, event: GroupEvent) -> GroupEvent:
-        """What it takes this event for."""
-        raise NotImplementedError
-
-    def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Handle what was heard."""
-        return super().handle(self.hear(event), now)
+# ---- steps and commits, whatever the protocol ----
 
 
 class _Finishes(GroupMember):
@@ -67,9 +74,6 @@ class _Finishes(GroupMember):
         return (*effects, *super().handle(finished, now))
 
 
-# ---- steps, whatever the protocol ----
-
-
 class TakesRevocationsForFinished(_Finishes):
     """Acknowledges, or joins, before the application has finished the revocation."""
 
@@ -85,16 +89,18 @@ class NeverSaysLost(GroupMember):
 
 
 class KeepsDeliveringAfterFence(_Finishes):
-    """Rejoins before the application has given up what it held."""
+    """Rejoins before the application has given up what it held, and does not tell it either."""
 
     step, order = Step.LOSE, LosePartitions
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
-        """Do not tell the application either."""
+        """Leave the order out that was answered."""
         return tuple(effect for effect in super().handle(event, now) if not isinstance(effect, LosePartitions))
 
 
-class _CommitsInPassing(Reconciler):
+class RevokesBeforeTheCommitIsOver(Reconciler):
+    """Orders on_revoke while the commit is under way."""
+
     def _move_on(self, offsets: Offsets, identity: CommitIdentity, now: Instant) -> list[Effect]:
         effects = super()._move_on(offsets, identity, now)
         if self.phase is Phase.COMMIT:
@@ -102,52 +108,38 @@ class _CommitsInPassing(Reconciler):
         return effects
 
 
-class RevokesBeforeTheCommitIsOver(_Rebuilt):
-    """Orders on_revoke while the commit is under way."""
+class RevokesWithoutPause(Reconciler):
+    """Orders on_revoke while records are still delivered."""
 
-    broken: ClassVar = {"reconciler": _CommitsInPassing}
-
-
-class _NeverPauses(Reconciler):
     def _following(self) -> Phase:
         following = super()._following()
         return Phase.REVOKE if following is Phase.PAUSE and self._revokes else following
 
 
-class RevokesWithoutPause(_Rebuilt):
-    """Orders on_revoke while records are still delivered."""
+class KeepsWhatItLost(Reconciler):
+    """Goes on with what it held after it was fenced."""
 
-    broken: ClassVar = {"reconciler": _NeverPauses}
-
-
-class _LosesNothing(Reconciler):
     def lose(self, now: Instant) -> list[Effect]:
+        """Tell nobody."""
         super().lose(now)
         self._enter(Phase.IDLE, now)
         return []
 
 
-class KeepsWhatItLost(_Rebuilt):
-    """Goes on with what it held after it was fenced."""
+class LeavesAtOnce(Reconciler):
+    """Says that it leaves before its application gave up anything."""
 
-    broken: ClassVar = {"reconciler": _LosesNothing}
-
-
-class _LeavesWithAll(Reconciler):
     def begin_leaving(self, identity: CommitIdentity, now: Instant) -> list[Effect]:
+        """Give nothing up."""
         super().begin_leaving(identity, now)
         self.revoking = frozenset()
         self._enter(Phase.IDLE, now)
         return []
 
 
-class LeavesAtOnce(_Rebuilt):
-    """Says that it leaves before its application gave up anything."""
+class RepeatsOldCommits(Commits):
+    """Sends a commit again although a younger one has been sent since."""
 
-    broken: ClassVar = {"reconciler": _LeavesWithAll}
-
-
-class _NeverYields(Commits):
     def _yields(self, commit: object) -> bool:  # noqa: ARG002 - the signature is the base's
         return False
 
@@ -155,94 +147,70 @@ class _NeverYields(Commits):
         return {}
 
 
-class RepeatsOldCommits(_Rebuilt):
-    """Sends a commit again although a younger one has been sent since."""
-
-    broken: ClassVar = {"commits": _NeverYields}
-
-
 # ---- KIP-848 ----
 
 
-class TakesNullForNothing(_Mishearing):
+class TakesNullForNothing(ConsumerProtocol):
     """Takes the assignment null, "unchanged", for "revoke all"."""
 
-    def hear(self, event: GroupEvent) -> GroupEvent:
-        """Nothing is assigned where nothing is said."""
-        is_answer = isinstance(event, HeartbeatAnswered)
-        return replace(event, assignment=event.assignment or frozenset()) if is_answer else event
-
-
-class _AdoptsAny(ConsumerProtocol):
     def handle(self, event: GroupEvent) -> Conclusion | None:
+        """Nothing is assigned where nothing is said."""
+        if isinstance(event, HeartbeatAnswered):
+            event = replace(event, assignment=event.assignment or frozenset())
+        return super().handle(event)
+
+
+class AdoptsAnyEpoch(ConsumerProtocol):
+    """Adopts the epoch of a leave's answer that comes late (KAFKA-19335)."""
+
+    def handle(self, event: GroupEvent) -> Conclusion | None:
+        """Take the epoch of whatever was answered."""
         conclusion = super().handle(event)
         if isinstance(event, HeartbeatAnswered) and event.member_epoch < 0:
             self.member_epoch = event.member_epoch
         return conclusion
 
 
-class AdoptsAnyEpoch(_Rebuilt):
-    """Adopts the epoch of a leave's answer that comes late (KAFKA-19335)."""
+class LeavesOutWhatIsBeingAssigned(Reconciler):
+    """States only what is owned in a complete heartbeat, though on_assign runs for more."""
 
-    broken: ClassVar = {"protocol": _AdoptsAny}
-
-
-class _ClaimsOwnedOnly(Reconciler):
     def claims(self) -> Assignment:
+        """What is owned."""
         return frozenset(self._ownership.owned)
 
 
-class LeavesOutWhatIsBeingAssigned(_Rebuilt):
-    """States only what is owned in a complete heartbeat, though on_assign runs for more."""
+class NeverBacksOff(Heartbeats):
+    """Repeats a failed heartbeat at once, as Java's JOINING members do."""
 
-    broken: ClassVar = {"reconciler": _ClaimsOwnedOnly}
-
-
-class _Impatient(Heartbeats):
     def failed(self, now: Instant, *, back_off: bool) -> None:  # noqa: ARG002
+        """Without a pause."""
         super().failed(now, back_off=False)
 
 
-class NeverBacksOff(_Rebuilt):
-    """Repeats a failed heartbeat at once, as Java's JOINING members do."""
+class RepeatsBare(Heartbeats):
+    """Repeats a failed heartbeat without its fields, so that an acknowledgement may be lost."""
 
-    broken: ClassVar = {"heartbeats": _Impatient}
-
-
-class _Forgetful(Heartbeats):
     def failed(self, now: Instant, *, back_off: bool) -> None:
+        """As if what was sent had arrived."""
         sent = self._sent
         super().failed(now, back_off=back_off)
         self._sent = sent
 
 
-class RepeatsBare(_Rebuilt):
-    """Repeats a failed heartbeat without its fields, so that an acknowledgement may be lost."""
+class TakesBack(InstanceClaim):
+    """Takes its instance id back from whoever took it over."""
 
-    broken: ClassVar = {"heartbeats": _Forgetful}
-
-
-class _AlwaysNewest(InstanceClaim):
     def begin(self, *, is_newest: bool) -> None:  # noqa: ARG002
+        """As if the application had asked for each join."""
         super().begin(is_newest=True)
 
 
-class TakesBack(_Rebuilt):
-    """Takes its instance id back from whoever took it over."""
+class TakesOverAgainAndAgain(InstanceClaim):
+    """Takes over from every holder that it meets in one join."""
 
-    broken: ClassVar = {"instance": _AlwaysNewest}
-
-
-class _NeverContent(InstanceClaim):
     def _take_over_from(self, holder: Holder) -> None:
         super()._take_over_from(holder)
         self._attempt.taken_from = None
-
-
-class TakesOverAgainAndAgain(_Rebuilt):
-    """Takes over from every holder that it meets in one join."""
-
-    broken: ClassVar = {"instance": _NeverContent}
 
 
 class ComesBackFromTheDead(GroupMember):
@@ -252,37 +220,31 @@ class ComesBackFromTheDead(GroupMember):
         """Join, whatever ended it."""
         effects = super().handle(event, now)
         is_dead = inside.shown(self) is MemberState.FATAL and inside.reconciler(self).is_idle
-        return (*effects, *inside.join_anew(self)) if isinstance(event, Polled) and is_dead else effects
+        if isinstance(event, Polled) and is_dead:
+            inside.protocol(self).join("another try")
+        return (*effects, *self.parts.ordered()[len(effects) :])
 
 
 # ---- classic ----
 
 
-class _Grudging(ClassicSettings):
+class KeepsWhatItHoldsEagerly(ClassicSettings):
+    """Is eager, and gives up nothing before it joins."""
+
     @property
     def is_eager(self) -> bool:
+        """Say that it is not."""
         return False
 
 
-class KeepsWhatItHoldsEagerly(GroupMember):
-    """Is eager, and gives up nothing before it joins."""
+class JoinsTooEarly(Ownership):
+    """Joins an eager group's next generation before the application has given anything up."""
 
-    def __init__(self, *args: object, **words: object) -> None:
-        super().__init__(*args, **words)  # type: ignore[arg-type] # passed on as they came
-        inside.replace_classic_settings(self, _Grudging)
-
-
-class _NothingToGiveUp(Ownership):
     __slots__ = ()
 
     def surplus(self) -> Assignment:
+        """Nothing is to be given up."""
         return frozenset()
-
-
-class JoinsTooEarly(_Rebuilt):
-    """Joins an eager group's next generation before the application has given anything up."""
-
-    broken: ClassVar = {"ownership": _NothingToGiveUp}
 
 
 class ClaimsWhatItGaveUp(GroupMember):
@@ -303,73 +265,73 @@ class ClaimsWhatItGaveUp(GroupMember):
         return replace(effect, protocols=protocols)
 
 
-class TakesMoreThanItsShare(_Mishearing):
+class TakesMoreThanItsShare(ClassicProtocol):
     """Takes all partitions, whatever the leader gave."""
 
-    def hear(self, event: GroupEvent) -> GroupEvent:
-        """Two partitions of a topic of which something is given."""
-        if not isinstance(event, ex.SyncAnswered):
-            return event
-        topics = inside.subscribed_topics(self)
-        more = {TopicPartition(topic, number) for topic in topics for number in range(2)}
-        return replace(event, assignment=event.assignment | more)
+    def handle(self, event: GroupEvent) -> Conclusion | None:
+        """Two partitions of each topic are given."""
+        if isinstance(event, ex.SyncAnswered):
+            more = {TopicPartition(topic, number) for topic in self.topics for number in range(2)}
+            event = replace(event, assignment=event.assignment | more)
+        return super().handle(event)
 
 
-class _NeverRejoins(ClassicProtocol):
+class NeverJoinsAgain(ClassicProtocol):
+    """Gives up what moves, and leaves it at that; nor does the leader look after it."""
+
     def advance(self) -> Conclusion | None:
+        """Forget it each time."""
         self._gives_up, self.leader._repair_at = False, None
         return super().advance()
 
 
-class NeverJoinsAgain(_Rebuilt):
-    """Gives up what moves, and leaves it at that; nor does the leader look after it."""
-
-    broken: ClassVar = {"protocol": _NeverRejoins}
-
-
-class IgnoresTheRebalance(_Mishearing):
+class IgnoresTheRebalance(ClassicProtocol):
     """Does not join when its heartbeat says that the group rebalances."""
 
-    def hear(self, event: GroupEvent) -> GroupEvent:
+    def handle(self, event: GroupEvent) -> Conclusion | None:
         """All is well."""
-        is_news = isinstance(event, ex.ClassicHeartbeatRejected) and event.verdict is _V.REJOIN_NOW
-        return ex.ClassicHeartbeatAnswered(request_id=event.request_id) if is_news else event
+        if isinstance(event, ex.ClassicHeartbeatRejected) and event.verdict is _V.REJOIN_NOW:
+            event = ex.ClassicHeartbeatAnswered(request_id=event.request_id)
+        return super().handle(event)
 
 
-class TakesNoMemberId(_Mishearing):
+class TakesNoMemberId(ClassicProtocol):
     """Joins again without the id that the coordinator made (KIP-394)."""
 
-    def hear(self, event: GroupEvent) -> GroupEvent:
+    def handle(self, event: GroupEvent) -> Conclusion | None:
         """There is no id."""
-        return replace(event, member_id="") if isinstance(event, ex.JoinRejected) else event
+        return super().handle(replace(event, member_id="") if isinstance(event, ex.JoinRejected) else event)
 
 
 _REJECTIONS = ex.JoinRejected | ex.SyncRejected | ex.ClassicHeartbeatRejected
 
 
-class KeepsTheUnknownId(_Mishearing):
+class KeepsTheUnknownId(ClassicProtocol):
     """Goes on joining with an id that the coordinator does not know."""
 
-    def hear(self, event: GroupEvent) -> GroupEvent:
+    def handle(self, event: GroupEvent) -> Conclusion | None:
         """It is the generation that is over."""
-        is_end = isinstance(event, _REJECTIONS) and event.verdict is _V.REJOIN
-        return replace(event, verdict=_V.REJOIN_KEEP_ID) if is_end else event
+        if isinstance(event, _REJECTIONS) and event.verdict is _V.REJOIN:
+            event = replace(event, verdict=_V.REJOIN_KEEP_ID)
+        return super().handle(event)
 
 
-class TakesAnySync(_Mishearing):
+class TakesAnySync(ClassicProtocol):
     """Takes the answer to an older SyncGroup for that of the present one."""
 
-    def hear(self, event: GroupEvent) -> GroupEvent:
+    def handle(self, event: GroupEvent) -> Conclusion | None:
         """It is what is awaited."""
-        awaited = inside.exchange(self) if isinstance(event, ex.SyncAnswered) else None
-        return event if awaited is None else replace(event, request_id=awaited)
+        if isinstance(event, ex.SyncAnswered) and self._exchange is not None:
+            event = replace(event, request_id=self._exchange)
+        return super().handle(event)
 
 
-class StaysInItsGeneration(_Mishearing):
+class StaysInItsGeneration(ClassicProtocol):
     """Keeps what it held, its generation too, when the coordinator says that the generation is over."""
 
-    def hear(self, event: GroupEvent) -> GroupEvent:
+    def handle(self, event: GroupEvent) -> Conclusion | None:
         """The group rebalances."""
         is_end = isinstance(event, _REJECTIONS) and event.verdict is _V.REJOIN_KEEP_ID
-        has_share = inside.state(self) in (_S.STABLE, _S.RECONCILE)
-        return replace(event, verdict=_V.REJOIN_NOW) if is_end and has_share else event
+        if is_end and self.state in (_S.STABLE, _S.RECONCILE):
+            event = replace(event, verdict=_V.REJOIN_NOW)
+        return super().handle(event)
