@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from consumer_membership.membership.member import GroupMember
-from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription
 from tests.simulation import inside
 from tests.simulation.application import Habits
@@ -14,6 +15,7 @@ from tests.simulation.invariants import SLOWEST_CALLBACK_S
 from tests.simulation.network import REQUEST_TIMEOUT_S, Faults
 from tests.simulation.process import Process
 from tests.simulation.profiles import Profile
+from tests.simulation.rules import ClassicRules, Rules
 from tests.simulation.trace import words
 from tests.simulation.watch import Violation, check
 from tests.simulation.world import GROUP, World
@@ -54,6 +56,22 @@ def simulate(seed: int, profile: Profile, make_member: Callable[..., GroupMember
         raise SimulationFailure(f"{world.trace()}\n{where}: {type(error).__name__}: {error}") from error
 
 
+class Pace(NamedTuple):
+    """How long a session lasts, how often a settled member is heard, and how long a group may take to gather."""
+
+    session_s: float
+    heartbeat_s: float
+    gathers_s: float
+
+    @classmethod
+    def of(cls, rules: Rules | ClassicRules, classic: ClassicSettings) -> Pace:
+        """The pace of a group by these rules."""
+        if isinstance(rules, Rules):
+            return cls(rules.session_timeout_s, rules.heartbeat_interval_s, rules.assignment_interval_s)
+        # A cooperative group gathers twice, and each time waits for the slowest member.
+        return cls(classic.session_timeout_s, classic.heartbeat_interval_s, 2 * MAX_POLL_INTERVAL_S)
+
+
 class Run:
     """One run: its world, and the hand that makes trouble in it."""
 
@@ -63,7 +81,10 @@ class Run:
         self.random = world.random
         rules = self.random.choice(profile.rules)
         world.coordinator.rules = rules
-        self.rules = rules
+        self.pace = Pace.of(rules, world.protocols.classic)
+        # Created topics are noticed by a classic group's leader, soon.
+        quick = replace(world.protocols.classic, refresh_interval_s=self.pace.heartbeat_s)
+        world.protocols = replace(world.protocols, classic=quick)
         world.faults = replace(profile.faults)
         world.inbox_delay_s = profile.inbox_delay_s
         self.auto_commit = self.random.random() < 0.7
@@ -137,10 +158,10 @@ class Run:
 
     def _bound_s(self) -> float:
         """How long it may take after the trouble until everything is in its place."""
-        interval = self.rules.heartbeat_interval_s
+        pace = self.pace
         under_way = 2 * REQUEST_TIMEOUT_S + SLOWEST_CALLBACK_S + 2.0
-        ghosts = self.rules.session_timeout_s if self.leaves_ghosts else 0.0
-        return under_way + ghosts + 4 * interval + self.rules.assignment_interval_s
+        ghosts = pace.session_s if self.leaves_ghosts else 0.0
+        return under_way + ghosts + 4 * pace.heartbeat_s + pace.gathers_s
 
     def _settle(self) -> float:
         world, bound = self.world, self._bound_s()
@@ -163,7 +184,7 @@ class Run:
         check(not world.invariants.state_changes, f"states changed while nothing happened: {self._picture()}")
         for process, beats in before.items():
             sent = world.invariants.beats_of(process) - beats
-            most = CALM_S / self.rules.heartbeat_interval_s + 1
+            most = CALM_S / self.pace.heartbeat_s + 1
             check(sent <= most, f"{process.name} is settled and idle and sent {sent} heartbeats in {CALM_S} s")
             check(sent >= most - 2, f"{process.name} sent {sent} heartbeats in {CALM_S} s: too few")
 

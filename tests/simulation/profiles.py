@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.simulation.network import Faults
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, ClassicRules, Rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class Profile:
     """What may go wrong, and how often: `acts` are weights, one act comes about each `act_every_s`."""
 
     name: str
-    rules: tuple[Rules, ...] = (RULES_4_0, RULES_4_2, RULES_4_3)
+    rules: tuple[Rules | ClassicRules, ...] = (RULES_4_0, RULES_4_2, RULES_4_3)
     faults: Faults = field(default_factory=Faults)
     acts: Mapping[str, int] = field(default_factory=dict)
     act_every_s: float = 2.0
@@ -43,6 +43,9 @@ _LOSSY = Faults(
 )
 _MOVES = {"scale": 2, "resubscribe": 2, "change subscription": 2, "create topic": 1}
 _MISUSE = {"stop polling": 3, "raise": 3, "slow callback": 3, "pause between polls": 2}
+#: A broker whose classic groups see that a returning instance has another subscription (KAFKA-12759, open).
+_CLASSIC = ClassicRules(initial_rebalance_delay_s=0.2, sees_returning_subscriptions=True)
+_TAKEOVERS = {"crash": 3, "twin": 6, "stop polling": 2, "move coordinator": 1, "break connection": 2}
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
@@ -55,7 +58,7 @@ PROFILES: Mapping[str, Profile] = {
         Profile(
             name="takeovers",
             faults=_LOSSY,
-            acts=_MOVES | {"crash": 3, "twin": 6, "stop polling": 2, "move coordinator": 1, "break connection": 2},
+            acts=_MOVES | _TAKEOVERS,
             is_static=True,
             inbox_delay_s=0.02,
         ),
@@ -84,6 +87,25 @@ PROFILES: Mapping[str, Profile] = {
             act_every_s=1.0,
             is_static=True,
             inbox_delay_s=0.05,
+        ),
+        # No topic is deleted: who has to find where to start in one that is gone waits for the group's next change.
+        Profile(
+            name="classic",
+            rules=(_CLASSIC,),
+            faults=_LOSSY,
+            acts=_MOVES
+            | _MISUSE
+            | {"crash": 2, "bounce": 2, "move coordinator": 2, "node down": 1, "remove": 1, "break connection": 1},
+            act_every_s=1.0,
+            inbox_delay_s=0.05,
+        ),
+        Profile(
+            name="classic takeovers",
+            rules=(_CLASSIC,),
+            faults=_LOSSY,
+            acts=_MOVES | _TAKEOVERS,
+            is_static=True,
+            inbox_delay_s=0.02,
         ),
     )
 }
