@@ -107,7 +107,7 @@ def test_member_goes_through_a_whole_life_by_its_own_words() -> None:
 
 
 def test_refusals_mean_what_the_wire_says() -> None:
-    """Rules 4.7: the tables of `wire.classic_answers`."""
+    """Rules 4.7: the tables of `wire.verdicts`."""
     unknown = Refused(code.UNKNOWN_MEMBER_ID)
     events = [event_of(order, unknown, CLASSIC) for order in (send_join("m"), send_sync(), BEAT)]
     rejections = [one for one in events if isinstance(one, JoinRejected | SyncRejected | ClassicHeartbeatRejected)]

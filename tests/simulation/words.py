@@ -40,14 +40,16 @@ from consumer_membership.membership.events import (
     StartOffsetsFetched,
 )
 from consumer_membership.types import TRANSPORT_CODE, BrokerError, GroupProtocol
-from consumer_membership.wire import classic_answers as classic
 from consumer_membership.wire.verdicts import (
     FetchVerdict,
     broker_error,
+    classic_verdict,
+    commit_membership,
     commit_verdict,
     fetch_verdict,
     heartbeat_verdict,
 )
+from consumer_membership.wire.versions import Api
 from tests.simulation.exchanges import (
     PROTOCOL_TYPE,
     Alive,
@@ -224,12 +226,12 @@ def _rejected(order: Order, answer: Refused, protocol: GroupProtocol, member_id:
         case DescribeGroup():
             return GroupDescribeFailed(request_id=order.request_id, error=error)
         case SendJoin():
-            joining = classic.join_verdict(code)
+            joining = classic_verdict(Api.JOIN_GROUP, code)
             return JoinRejected(request_id=order.request_id, verdict=joining, error=error, member_id=member_id)
         case SendSync():
-            return SyncRejected(request_id=order.request_id, verdict=classic.sync_verdict(code), error=error)
+            return SyncRejected(request_id=order.request_id, verdict=classic_verdict(Api.SYNC_GROUP, code), error=error)
         case SendClassicHeartbeat():
-            beating = classic.heartbeat_verdict(code)
+            beating = classic_verdict(Api.HEARTBEAT, code)
             return ClassicHeartbeatRejected(request_id=order.request_id, verdict=beating, error=error)
         case SendClassicLeave():
             return _left(order, error)
@@ -249,7 +251,7 @@ def _rejected(order: Order, answer: Refused, protocol: GroupProtocol, member_id:
 
 def _committed(order: CommitOffsets, answer: CommitResults, protocol: GroupProtocol) -> Event:
     codes = frozenset(answer.codes.values())
-    membership = classic.commit_membership(codes) if protocol is _CLASSIC else None
+    membership = commit_membership(codes) if protocol is _CLASSIC else None
     verdict = commit_verdict(codes) if membership is None else CommitVerdict.FINAL
     errors = {partition: broker_error(error) if error else None for partition, error in answer.codes.items()}
     answered = CommitAnswered(commit_id=order.commit_id, verdict=verdict, errors=errors)
@@ -257,5 +259,5 @@ def _committed(order: CommitOffsets, answer: CommitResults, protocol: GroupProto
 
 
 def _left(order: SendClassicLeave, error: BrokerError | None) -> ClassicLeft:
-    verdict = ClassicVerdict.FATAL if error is None else classic.leave_verdict(error.code)
+    verdict = ClassicVerdict.FATAL if error is None else classic_verdict(Api.LEAVE_GROUP, error.code)
     return ClassicLeft(request_id=order.request_id, error=error, verdict=verdict)
