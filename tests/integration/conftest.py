@@ -17,20 +17,6 @@ from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, unique
 from tests.support.versions import NEWEST, OLDEST
 
-#: Sessions that end within a test, and groups that never change their type while they have members (a broker more would
-#: cost more than this does); the other group settings are Kafka's own.
-SHORT_SESSIONS = {
-    "group.consumer.migration.policy": "disabled",
-    "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.min.heartbeat.interval.ms": "200",
-    "group.consumer.heartbeat.interval.ms": "500",
-    "group.min.session.timeout.ms": "1000",
-}
-
-#: A broker that has the consumer protocol switched off.
-CLASSIC_ONLY = {"group.coordinator.rebalance.protocols": "classic"}
-
 #: The ways to be a member, as the settings of a `Worker`. Nothing at all is group.protocol=auto: the consumer protocol.
 CONSUMER: Mapping[str, object] = MappingProxyType({})
 #: Classic members look after new topics often, or the tests would wait for minutes.

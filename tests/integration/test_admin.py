@@ -26,8 +26,8 @@ from consumer_membership.cli import main
 from consumer_membership.devbroker import Broker, start
 from consumer_membership.errors import GroupError
 from consumer_membership.types import GroupProtocol
-from tests.integration.test_refusals import AUTHORIZER, forbid
 from tests.integration.worker import PATIENCE_S, Worker
+from tests.support.acls import AUTHORIZER, forbid
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.versions import NEWEST
 

@@ -16,10 +16,11 @@ from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import CLASSIC, COOPERATIVE, EAGER, NEWEST, SHORT_SESSIONS, Ground, on
-from tests.integration.test_membership import committed
+from tests.integration.conftest import CLASSIC, COOPERATIVE, EAGER, NEWEST, Ground, on
+from tests.integration.offsets import committed
 from tests.integration.worker import PATIENCE_S, Worker
 from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.kinds import SHORT_SESSIONS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

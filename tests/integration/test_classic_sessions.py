@@ -12,10 +12,11 @@ from confluent_kafka import KafkaError, KafkaException
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import CLASSIC, COOPERATIVE, EAGER, NEWEST, OLDEST, SHORT_SESSIONS, Ground, on
+from tests.integration.conftest import CLASSIC, COOPERATIVE, EAGER, NEWEST, OLDEST, Ground, on
 from tests.integration.victim import Victim
 from tests.integration.worker import Worker
 from tests.support.kafka import produce, unique
+from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -16,13 +16,13 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
+from tests.integration.polls import AnyConsumer
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.ports import unused_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 PATIENCE_S = 30.0
-AnyConsumer: TypeAlias = "Consumer | confluent_kafka.Consumer"
 CLIENTS: tuple[Callable[[dict[str, object]], AnyConsumer], ...] = (confluent_kafka.Consumer, Consumer)
 Committed: TypeAlias = "tuple[KafkaError | None, list[Partition]]"
 

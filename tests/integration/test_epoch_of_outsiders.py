@@ -15,11 +15,12 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import ASSIGNMENT_LOST_CODE, GroupProtocol
-from tests.integration.conftest import NEWEST, SHORT_SESSIONS
-from tests.integration.test_error_messages import LIMITS, AnyConsumer, by_poll, until
-from tests.integration.test_refusals import AUTHORIZER
+from tests.integration.conftest import NEWEST
+from tests.integration.polls import AnyConsumer, by_poll, until
 from tests.integration.worker import Worker
+from tests.support.acls import AUTHORIZER
 from tests.support.kafka import create_topic, unique
+from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -29,7 +30,7 @@ PROTOCOLS = ["classic", "consumer"]
 @pytest.fixture
 def broker(broker_pool: BrokerPool) -> Broker:
     """The one of the table of errors."""
-    return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS | AUTHORIZER | LIMITS)
+    return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS | AUTHORIZER | TWO_MEMBERS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,36 +5,32 @@ Each row of the tables has confluent-kafka's answer and, where ours differs on p
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer, FatalGroupError
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
-from tests.integration.conftest import NEWEST, SHORT_SESSIONS
-from tests.integration.test_refusals import AUTHORIZER, forbid
+from tests.integration.conftest import NEWEST
+from tests.integration.polls import AnyConsumer, by_consume, by_poll, until
 from tests.integration.worker import PATIENCE_S, Worker
+from tests.support.acls import AUTHORIZER, forbid
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: Either consumer: the calls are the same, and nothing here is checked by types.
-AnyConsumer = Any
 RAW, OURS = confluent_kafka.Consumer, Consumer
 KINDS = {"confluent-kafka": RAW, "ours": OURS}
 
-LIMITS = {"group.max.size": "2", "group.consumer.max.size": "2"}
 PARTITIONS = 2
 
 
@@ -79,11 +75,6 @@ def settled(consumer: AnyConsumer) -> AnyConsumer:
     """The same, as soon as it has its partitions."""
     until(lambda: consumer.poll(0.05) is not None or len(consumer.assignment()) == PARTITIONS)
     return consumer
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait, within bounds."""
-    Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.02), stop=stop_after_delay(PATIENCE_S))(is_so)
 
 
 def ends(scene: Scene) -> AnyConsumer:
@@ -217,7 +208,7 @@ MESSAGES: dict[str, tuple[Provocation, str, Said, Said]] = {
 @pytest.fixture(scope="module")
 def table_broker(broker_pool: BrokerPool) -> Broker:
     """A broker on which all of it can happen."""
-    return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS | AUTHORIZER | LIMITS)
+    return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS | AUTHORIZER | TWO_MEMBERS)
 
 
 @contextmanager
@@ -230,36 +221,6 @@ def scene(broker: Broker, kind: str, protocol: str, records: int = 0) -> Iterato
         if records:
             produce(broker.bootstrap_servers, made.topic, records)
         yield made
-
-
-def by_poll(consumer: AnyConsumer) -> Message:
-    """The next error, as the commonest loop gets it."""
-    deadline = threading.Event()
-    timer = threading.Timer(PATIENCE_S, deadline.set)
-    timer.start()
-    try:
-        while not deadline.is_set():
-            message = consumer.poll(0.2)
-            if not message:
-                continue
-            if message.error():
-                assert isinstance(message, Message)
-                return message
-    finally:
-        timer.cancel()
-    raise AssertionError("no error came")
-
-
-def by_consume(consumer: AnyConsumer) -> Message:
-    """The next error, out of `consume`."""
-    found: list[Message] = []
-
-    def is_found() -> bool:
-        found.extend(message for message in consumer.consume(1, 0.2) if message.error())
-        return bool(found)
-
-    until(is_found)
-    return found[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)

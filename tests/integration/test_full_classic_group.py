@@ -15,9 +15,10 @@ from confluent_kafka import KafkaError
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import COOPERATIVE, EAGER, NEWEST, OLDEST, SHORT_SESSIONS
+from tests.integration.conftest import COOPERATIVE, EAGER, NEWEST, OLDEST
 from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, unique
+from tests.support.kinds import SHORT_SESSIONS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import ConsumerGroupState
-from confluent_kafka.admin import AdminClient
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.classic.exchanges import ClassicVerdict, JoinRejected
@@ -16,17 +13,15 @@ from consumer_membership.runtime.guardian.leave_requests import LeaveRequest
 from consumer_membership.runtime.guardian.leaving import leave
 from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
+from tests.integration.deaths import SESSION_S, members, said_at_its_death
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.leave_requests import leave_request
-from tests.runtime.guardian.processes import PATIENCE_S, has_ended, pss_bytes, wait_until
+from tests.runtime.guardian.processes import PATIENCE_S, has_ended, wait_until
 from tests.runtime.network.classic_members import Cluster, Member, with_members
 from tests.support.kafka import create_topic, unique
 from tests.wire.classic import join_order
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-#: group.consumer.session.timeout.ms of a broker by default.
-SESSION_S = 45.0
 
 
 @pytest.fixture
@@ -39,33 +34,6 @@ def topic(broker: Broker) -> str:
 def group() -> str:
     """A new group."""
     return unique("group")
-
-
-def members(broker: Broker, group: str) -> int:
-    """How many members the coordinator counts."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    described = admin.describe_consumer_groups([group])[group].result()
-    assert described.state is not ConsumerGroupState.UNKNOWN
-    return len(described.members)
-
-
-def said_at_its_death(one: ConsumerProcess, two: ConsumerProcess, group: str) -> str:
-    """Kill the first of two members that share twelve partitions; its guardian's words, once the other has them all."""
-    two.settled(6)
-    member_id = one.settled(6).member_id
-    guardian = one.guardian()
-    assert guardian.net_connections("inet") == []
-    assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
-    killed_at = time.monotonic()
-    one.kill()
-    two.settled(12)
-    assert time.monotonic() - killed_at < PATIENCE_S < SESSION_S / 2
-    wait_until(lambda: has_ended(guardian), "the guardian's end")
-    (line,) = one.guardian_lines()
-    whose, died, words = line.partition(f" its process {one.process.pid} died; ")
-    assert died
-    assert whose.endswith(f"member {member_id} of group {group}:")
-    return words
 
 
 def test_killed_members_partitions_go_to_the_others_long_before_its_session_ends(

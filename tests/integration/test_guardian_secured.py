@@ -10,7 +10,7 @@ import pytest
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from tests.integration.conftest import NEWEST
-from tests.integration.test_guardian import members, said_at_its_death
+from tests.integration.deaths import members, said_at_its_death
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.processes import ROOT, has_ended, wait_until
 from tests.support.kafka import create_topic, unique

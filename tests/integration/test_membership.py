@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
-from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
 from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, NEWEST, Ground
+from tests.integration.offsets import committed
 from tests.support.kafka import produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -23,16 +23,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 def topic(ground: Ground) -> str:
     """A topic of twelve partitions."""
     return ground.topic(12)
-
-
-def committed(broker: Broker, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """The committed offset of each partition, asked for without being a member."""
-    reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
-    try:
-        found = reader.committed([Partition(topic, p) for p in range(partitions)], timeout=20)
-    finally:
-        reader.close()
-    return {p.partition: p.offset for p in found}
 
 
 def test_first_member_owns_everything_and_reads_every_record(ground: Ground, topic: str) -> None:

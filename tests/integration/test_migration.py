@@ -20,10 +20,11 @@ from consumer_membership.admin import GroupAdmin, GroupDescription, MemberDescri
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.types import GroupProtocol
-from tests.integration.conftest import NEWEST, OLDEST, SHORT_SESSIONS
+from tests.integration.conftest import NEWEST, OLDEST
 from tests.integration.partners import Company, Partner
-from tests.integration.test_mixed_groups import PARTITIONS, Writer
+from tests.integration.writer import PARTITIONS, Writer
 from tests.support.kafka import create_topic, unique
+from tests.support.kinds import SHORT_SESSIONS
 from tests.support.partners.books import Account, uncommitted
 from tests.support.partners.life import Client, Strategy
 

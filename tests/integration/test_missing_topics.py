@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 import consumer_membership
 from consumer_membership.devbroker import Broker
-from tests.integration.test_patterns import Client
+from tests.integration.polls import AnyConsumer
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 PROTOCOLS = pytest.mark.parametrize("protocol", ["consumer", "classic"])
 
 
-def make(client: Callable[..., Client], broker: Broker, **config: object) -> Client:
+def make(client: Callable[..., AnyConsumer], broker: Broker, **config: object) -> AnyConsumer:
     """A consumer in a group of its own, which looks at its topics twice a second."""
     keys = {key.replace("_", "."): value for key, value in config.items()}
     return client(
@@ -38,7 +38,7 @@ def make(client: Callable[..., Client], broker: Broker, **config: object) -> Cli
     )
 
 
-def next_error(consumer: Client) -> Message:
+def next_error(consumer: AnyConsumer) -> Message:
     """The next error that it polls; records before it are passed over."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from pathlib import Path
-from typing import Self
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
 
 from consumer_membership.devbroker import Broker
-from tests.integration.partners import PATIENCE_S, Company
+from tests.integration.partners import Company
+from tests.integration.writer import PARTITIONS, Writer
 from tests.support.kafka import create_topic, unique
 from tests.support.partners.life import STRATEGIES, Client, Strategy
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-PARTITIONS = 12
-#: A record every so often: all the while, without keeping a machine busy with nothing else.
-_PACE_S = 0.005
 
 #: Who is alone in the group when the others come, and so leads first; then the order is the coordinator's.
 FIRST = {
@@ -28,49 +21,6 @@ FIRST = {
     Strategy.STICKY: Client.JAVA,
     Strategy.COOPERATIVE_STICKY: Client.OURS,
 }
-
-
-class Writer:
-    """Writes one record after the other, each to the next partition, until it is stopped."""
-
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all"})
-        self._topic = topic
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._refused: list[KafkaError] = []
-        self._written: Counter[int] = Counter()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(PATIENCE_S)
-
-    def stop(self) -> Counter[int]:
-        """How many records each partition has, all of them acknowledged."""
-        self.__exit__()
-        assert not self._thread.is_alive()
-        assert self._refused == []
-        return self._written
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stopping.wait(_PACE_S):
-            self._producer.produce(
-                self._topic, str(number).encode(), partition=number % PARTITIONS, on_delivery=self._acknowledged
-            )
-            self._producer.poll(0)
-            number += 1
-        self._producer.flush(PATIENCE_S)
-
-    def _acknowledged(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._refused.append(error)
-        else:
-            self._written[message.partition() or 0] += 1
 
 
 def cast_of(strategy: Strategy) -> list[Client]:

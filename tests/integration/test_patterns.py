@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 import consumer_membership
 from consumer_membership.devbroker import Broker
 from consumer_membership.types import GroupProtocol
+from tests.integration.polls import AnyConsumer
 from tests.support.kafka import create_topic, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -19,7 +20,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 #: A KIP-848 broker looks for the topics of a new pattern within a heartbeat or two.
 PATIENCE_S = 60.0
 _NO_LOG = {"log_level": 0}
-Client = confluent_kafka.Consumer | consumer_membership.Consumer
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def prefix(kafka: Broker) -> str:
     return name
 
 
-def assigned(client: Callable[..., Client], broker: Broker, topics: list[str], **config: object) -> set[str]:
+def assigned(client: Callable[..., AnyConsumer], broker: Broker, topics: list[str], **config: object) -> set[str]:
     """Which topics a group's only member is given, to the last of those that are wanted."""
     keys: Mapping[str, object] = {key.replace("_", "."): value for key, value in config.items()}
     consumer = client({"bootstrap.servers": broker.bootstrap_servers, "group.id": unique("group"), **_NO_LOG, **keys})

@@ -18,10 +18,11 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import GroupProtocol
-from tests.integration.conftest import CLASSIC_ONLY, COOPERATIVE, EAGER, NEWEST, OLDEST, SHORT_SESSIONS
-from tests.integration.test_membership import committed
+from tests.integration.conftest import COOPERATIVE, EAGER, NEWEST, OLDEST
+from tests.integration.offsets import committed
 from tests.integration.worker import PATIENCE_S, Worker
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import CLASSIC_ONLY, SHORT_SESSIONS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -6,48 +6,18 @@ from collections.abc import Mapping
 
 import pytest
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import CLASSIC_ONLY, CONSUMER, COOPERATIVE, EAGER, NEWEST, OLDEST, Ground
+from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, NEWEST, OLDEST, Ground
 from tests.integration.worker import Worker
+from tests.support.acls import AUTHORIZER, forbid
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import CLASSIC_ONLY
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-#: Whatever no rule forbids is allowed, so that a test forbids exactly one thing.
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
-
-
-def forbid(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
-    """Deny everybody this operation on this resource; the rule, to be able to take it back."""
-    return _rule(bootstrap, kind, name, operation, AclPermissionType.DENY)
-
-
-def allow(bootstrap: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
-    """Allow everybody this operation on this resource, and what it implies, and nothing else."""
-    return _rule(bootstrap, kind, name, operation, AclPermissionType.ALLOW)
-
-
-def _rule(
-    bootstrap: str, kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType
-) -> AclBinding:
-    rule = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_acls([rule], request_timeout=20)[rule].result()
-    return rule
 
 
 def test_broker_without_the_consumer_protocol_is_named_with_the_remedy(broker_pool: BrokerPool) -> None:

@@ -18,10 +18,11 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import CONSUMER, COOPERATIVE, NEWEST, OLDEST, SHORT_SESSIONS
+from tests.integration.conftest import CONSUMER, COOPERATIVE, NEWEST, OLDEST
 from tests.integration.worker import PATIENCE_S, Worker
 from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import SHORT_SESSIONS
 from tests.support.secured import Materials, Way, client_config, unsecured_token
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

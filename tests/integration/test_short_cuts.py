@@ -18,8 +18,9 @@ import pytest
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
-from tests.integration.conftest import NEWEST, SHORT_SESSIONS
+from tests.integration.conftest import NEWEST
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import HEARTBEAT, Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

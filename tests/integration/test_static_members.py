@@ -27,10 +27,11 @@ from consumer_membership.clients.consumer import Membership
 from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker, start
 from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, SHORT_SESSIONS, Ground
-from tests.integration.test_refusals import AUTHORIZER, allow, forbid
+from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.integration.worker import Worker
+from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import SHORT_SESSIONS
 from tests.support.versions import NEWEST, OLDEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

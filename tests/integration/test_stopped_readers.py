@@ -19,9 +19,10 @@ import pytest
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.pool import BrokerPool
-from tests.integration.conftest import NEWEST, SHORT_SESSIONS
+from tests.integration.conftest import NEWEST
 from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import SHORT_SESSIONS
 from tests.support.sleeper import BATCH
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

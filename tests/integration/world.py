@@ -11,7 +11,7 @@ from pathlib import Path
 from consumer_membership.admin import GroupAdmin, GroupDescription
 from consumer_membership.devbroker import Broker
 from tests.integration.conftest import CONSUMER
-from tests.integration.test_membership import committed
+from tests.integration.offsets import committed
 from tests.integration.victim import Victim
 from tests.integration.worker import Worker
 from tests.support.kafka import create_topic, produce, unique

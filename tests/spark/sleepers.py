@@ -47,9 +47,9 @@ from consumer_membership.spark import (
     run,
 )
 from consumer_membership.types import OffsetAndMetadata
-from tests.integration.conftest import SHORT_SESSIONS
 from tests.spark.clusters import PATIENCE_S, session_of, until
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import SHORT_SESSIONS
 from tests.support.postgres import postgres
 
 SINKS = ("parquet", "postgres", "kafka")

@@ -13,7 +13,7 @@ from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.errors import ConfigurationError, TransportError
 from consumer_membership.spark.brokers import INTERVAL_KEY, AssigningAtOnce
 from consumer_membership.spark.plan import MemberPlan, Wishes, planned
-from tests.integration.test_refusals import AUTHORIZER, forbid
+from tests.support.acls import AUTHORIZER, forbid
 from tests.support.kafka import unique
 
 if TYPE_CHECKING:

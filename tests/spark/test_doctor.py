@@ -26,11 +26,12 @@ from consumer_membership.spark.diagnosis import examination
 from consumer_membership.spark.diagnosis.cluster import cluster_facts, cluster_findings
 from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity
 from consumer_membership.spark.doctor import check
-from tests.integration.conftest import CLASSIC_ONLY, NEWEST, OLDEST
-from tests.integration.test_refusals import AUTHORIZER, allow, forbid
 from tests.integration.worker import PATIENCE_S, Worker
 from tests.spark.diagnosis.builders import one, subjects
+from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.kafka import create_topic, unique
+from tests.support.kinds import CLASSIC_ONLY
+from tests.support.versions import NEWEST, OLDEST
 
 if TYPE_CHECKING:
     from tests.conftest import BrokerFactory

@@ -25,7 +25,7 @@ from consumer_membership import Consumer
 from consumer_membership.errors import ConfigurationError, FencedError, GroupError, TransportError, UseError
 from consumer_membership.spark.group_read import GroupRead, read_group
 from consumer_membership.spark.range_reader import LEAST_OFFSETS
-from tests.integration.test_refusals import AUTHORIZER, forbid
+from tests.support.acls import AUTHORIZER, forbid
 from tests.support.compaction import (
     EAGER_CLEANER,
     create_compacted_topic,

@@ -27,9 +27,9 @@ from consumer_membership.spark.control import Link, MemberProgress, Order
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.plan import MemberPlan, Wishes, planned
 from consumer_membership.types import OffsetAndMetadata
-from tests.integration.conftest import SHORT_SESSIONS
 from tests.spark.recorders import Recorder, Refuser
 from tests.support.kafka import create_topic, delete_topic, produce, unique
+from tests.support.kinds import SHORT_SESSIONS
 from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from consumer_membership.devbroker.pool import BrokerPool
-from tests.integration.conftest import SHORT_SESSIONS
 from tests.spark.sleepers import Course, slept
+from tests.support.kinds import SHORT_SESSIONS
 from tests.support.postgres import postgres
 from tests.support.versions import NEWEST
 

@@ -1,0 +1,24 @@
+"""The kinds of brokers that tests share, as the properties that they are started with.
+
+Tests that share a kind share one broker (`broker_pool.shared`) and keep apart by names of their own
+(`tests.support.kafka.unique`).
+"""
+
+from __future__ import annotations
+
+#: Sessions that end within a test, and groups that never change their type while they have members (a broker more would
+#: cost more than this does); the other group settings are Kafka's own.
+SHORT_SESSIONS = {
+    "group.consumer.migration.policy": "disabled",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.min.session.timeout.ms": "1000",
+}
+
+#: A broker that has the consumer protocol switched off.
+CLASSIC_ONLY = {"group.coordinator.rebalance.protocols": "classic"}
+
+#: Groups of both protocols are full with two members.
+TWO_MEMBERS = {"group.max.size": "2", "group.consumer.max.size": "2"}
