@@ -1,12 +1,15 @@
 """The test command: lint, types, import contracts, all five floors, examples and the wheel.
 
-    python -m tests                 everything
+    python -m tests                 the gate: ten minutes on two cores
+    python -m tests --full          everything: what the gate leaves to it is counted at its end
     python -m tests --no-broker     without floor 5 (real broker); says so
     python -m tests --no-docker     without the tests that need a Docker engine; says so
     python -m tests --only lint,units
 
-Each stage's output is shown as it comes. The command fails if a stage fails, and also if a stage cannot run: only what
-was left out by a flag, or what this machine has no engine for, is left out, and the last lines name it.
+Two lanes of stages run beside each other: floor 5, which waits for sessions and rebalances most of the time, and, with
+less of a claim to the cores, all others one after the other. A stage's output is shown when it is over. The command
+fails if a stage fails, and also if a stage cannot run: only what was left out by a flag, or what this machine has no
+engine for, is left out, and the last lines name it.
 """
 
 from __future__ import annotations
@@ -17,136 +20,235 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import venv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
+
+from tests.support.costs import Costs
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Folders whose tests are quick and need no broker; floors 1 to 4. They run in two processes.
-NOT_INTEGRATION = "not integration and not docker"
+#: Floors 1 to 4 need no broker.
+UNITS = "not integration and not docker"
+FLOOR_5 = "integration and not docker"
+#: Of floor 5 in processes: its tests wait more than they compute.
+WORKERS = 6
+#: Lower than floor 5's, whose tests have members that must answer in time.
+NICE = 10
 #: Beside the one of the extra `test`.
 NEWEST_PYSPARK = "4.3.0"
+#: Those that have a session.
+SPARK_TESTS = ("tests/spark/test_runs.py", "tests/spark/test_group_read.py", "tests/spark/test_doctor.py")
 #: What the installed package is asked.
 HAS_DOCUMENTS = """
 from importlib.resources import files
 assert (files("consumer_membership") / "docs" / "troubleshooting.md").is_file()
 """
-#: Those that have a session.
-SPARK_TESTS = ("tests/spark/test_runs.py", "tests/spark/test_group_read.py", "tests/spark/test_doctor.py")
 
 
 @dataclass(slots=True)
 class Plan:
     """What to run, and what was left out and why."""
 
+    full: bool
     broker: bool
     docker: bool
-    only: frozenset[str]
+    #: For what the stages tell about their costs.
+    folder: Path
     left_out: list[str] = field(default_factory=list)
 
 
-def python(*words: str) -> int:
-    """Run this interpreter with these words, at the project's root."""
-    return run([sys.executable, *words])
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A stage that is under way."""
+
+    plan: Plan
+    name: str
+    output: IO[str]
+    nice: int
+
+    def python(self, *words: str) -> int:
+        """Run this interpreter with these words, at the project's root; its exit code."""
+        return self.run([sys.executable, *words])
+
+    def pytest(self, name: str, *words: str, environment: Mapping[str, str] | None = None) -> int:
+        """Run tests; `name` is that of their costs."""
+        of_gate = [] if self.plan.full else ["--gate"]
+        costs = ["--costs", str(self.plan.folder / f"{name}.json")]
+        return self.run([sys.executable, "-m", "pytest", "-q", *of_gate, *costs, *words], environment=environment)
+
+    def run(self, words: Sequence[str], cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> int:
+        """Run a command, its output into the stage's; its exit code."""
+        print(
+            "$ " + " ".join(Path(words[0]).name if i == 0 else word for i, word in enumerate(words)), file=self.output
+        )
+        self.output.flush()
+        to = self.output
+        with subprocess.Popen(
+            words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=to, stderr=subprocess.STDOUT, env=environment
+        ) as process:
+            os.setpriority(os.PRIO_PROCESS, process.pid, self.nice)
+            return process.wait()
 
 
-def run(words: Sequence[str], cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> int:
-    """Run a command, output passed through; its exit code."""
-    print("$ " + " ".join(Path(words[0]).name if i == 0 else word for i, word in enumerate(words)), flush=True)
-    return subprocess.run(words, cwd=cwd, check=False, stdin=subprocess.DEVNULL, env=environment).returncode
-
-
-def lint(_: Plan) -> int:
+def lint(stage: Running) -> int:
     """Ruff's rules, and its format."""
-    return python("-m", "ruff", "check", ".") or python("-m", "ruff", "format", "--check", ".")
+    return stage.python("-m", "ruff", "check", ".") or stage.python("-m", "ruff", "format", "--check", ".")
 
 
-def types(_: Plan) -> int:
+def types(stage: Running) -> int:
     """Mypy --strict over the package."""
-    return python("-m", "mypy", "-p", "consumer_membership")
+    return stage.python("-m", "mypy", "-p", "consumer_membership")
 
 
-def contracts(_: Plan) -> int:
+def contracts(stage: Running) -> int:
     """Who may import whom."""
     script = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
-    return python("-c", script)
+    return stage.python("-c", script)
 
 
-def units(_: Plan) -> int:
-    """Floors 1 to 4: units, properties, simulation, wire."""
-    return python("-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", NOT_INTEGRATION)
-
-
-def exploration(_: Plan) -> int:
-    """Every interleaving of small worlds, as far as two minutes go (`python -m tests.exploration --help`: further)."""
-    return python("-m", "tests.exploration", "--minutes", "2")
-
-
-def scenarios(_: Plan) -> int:
+def scenarios(stage: Running) -> int:
     """Every scenario id is a named test or stands in the table."""
-    return python("-m", "tests.scenarios")
+    return stage.python("-m", "tests.scenarios")
 
 
-def broker(plan: Plan) -> int:
-    """Floor 5: the real broker, with examples, demo and command line; two processes, each with its own brokers."""
-    if not plan.broker:
-        plan.left_out.append("floor 5 (the real broker), because of --no-broker")
-        return 0
-    code = python(
-        "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "integration and not docker", "--durations=15"
-    )
-    # What looks at all of an engine's containers must be alone with it.
-    return code or (python("-m", "pytest", "-q", "-m", "docker") if plan.docker else 0)
+def units(stage: Running) -> int:
+    """Floors 1 to 4: units, properties, simulation, wire."""
+    return stage.pytest("units", "-n", "2", "--dist", "loadfile", "-m", UNITS, "--ignore", "tests/integration")
 
 
-def newest_spark(plan: Plan) -> int:
-    """Spark's tests once more with the newest pyspark; the others have the oldest one, whose Kafka source resolves."""
-    if not plan.broker:
-        return 0
-    folder = Path.home() / ".cache" / "consumer-membership" / f"pyspark-{NEWEST_PYSPARK}"
-    if not (folder / "pyspark" / "version.py").exists():
-        code = python("-m", "pip", "install", "-q", "--target", str(folder), f"pyspark=={NEWEST_PYSPARK}")
-        if code:
-            return code
-    # Before the installed one, in the drivers and in their tasks.
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])),
-    }
-    return run([sys.executable, "-m", "pytest", "-q", *SPARK_TESTS], environment=environment)
+def exploration(stage: Running) -> int:
+    """Every interleaving of small worlds, as far as the time goes: 20 s, in full 10 minutes."""
+    return stage.python("-m", "tests.exploration", "--minutes", "10" if stage.plan.full else "0.34")
 
 
-def wheel(_: Plan) -> int:
+def simulation(stage: Running) -> int:
+    """2,500 seeds of every profile of chaos."""
+    return stage.python("-m", "tests.simulation", "--seeds", "2500")
+
+
+def wheel(stage: Running) -> int:
     """The wheel builds, installs into an empty environment, imports, has its documents, and its command answers."""
     with tempfile.TemporaryDirectory() as folder:
-        code = python("-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
+        code = stage.python("-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
         if code:
             return code
         built = next(Path(folder).glob("*.whl"))
         home = Path(folder) / "venv"
         venv.create(home, with_pip=True)
+        python = str(home / "bin" / "python")
         answers: list[Callable[[], int]] = [
-            lambda: run([str(home / "bin" / "pip"), "install", "-q", str(built)]),
-            lambda: run([str(home / "bin" / "consumer-membership"), "--version"], Path(folder)),
-            lambda: run([str(home / "bin" / "python"), "-c", "from consumer_membership import Consumer"], Path(folder)),
-            lambda: run([str(home / "bin" / "python"), "-c", HAS_DOCUMENTS], Path(folder)),
+            lambda: stage.run([str(home / "bin" / "pip"), "install", "-q", str(built)]),
+            lambda: stage.run([str(home / "bin" / "consumer-membership"), "--version"], Path(folder)),
+            lambda: stage.run([python, "-c", "from consumer_membership import Consumer"], Path(folder)),
+            lambda: stage.run([python, "-c", HAS_DOCUMENTS], Path(folder)),
         ]
         return next((code for code in (answer() for answer in answers) if code), 0)
 
 
-STAGES: dict[str, Callable[[Plan], int]] = {
-    "lint": lint,
-    "types": types,
-    "contracts": contracts,
-    "units": units,
-    "scenarios": scenarios,
-    "exploration": exploration,
-    "broker": broker,
-    "newest-spark": newest_spark,
-    "wheel": wheel,
+def broker(stage: Running) -> int:
+    """Floor 5: the real broker, with examples, demo and command line."""
+    # Each process collects all that it is told of, which takes ten seconds for everything.
+    files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "integration" in path.read_text()]
+    words = ["-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-m", FLOOR_5]
+    return stage.pytest("broker", *words, *files)
+
+
+def docker(stage: Running) -> int:
+    """Floor 5's tests of containers: what looks at all of an engine's containers must be alone with it."""
+    return stage.pytest("docker", "-m", "docker")
+
+
+def newest_spark(stage: Running) -> int:
+    """Spark's tests once more with the newest pyspark; the others have the oldest one, whose Kafka source resolves."""
+    folder = Path.home() / ".cache" / "consumer-membership" / f"pyspark-{NEWEST_PYSPARK}"
+    if not (folder / "pyspark" / "version.py").exists():
+        code = stage.python("-m", "pip", "install", "-q", "--target", str(folder), f"pyspark=={NEWEST_PYSPARK}")
+        if code:
+            return code
+    # Before the installed one, in the drivers and in their tasks.
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    return stage.pytest("newest-spark", *SPARK_TESTS, environment={**os.environ, "PYTHONPATH": path})
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One thing that is run.
+
+    Attributes:
+        run: Its exit code.
+        is_full: Whether the gate leaves it to the full run.
+        waits: Whether it has the lane of those that wait for brokers.
+    """
+
+    run: Callable[[Running], int]
+    is_full: bool = False
+    waits: bool = False
+
+
+STAGES: dict[str, Stage] = {
+    "lint": Stage(lint),
+    "types": Stage(types),
+    "contracts": Stage(contracts),
+    "scenarios": Stage(scenarios),
+    "units": Stage(units),
+    "exploration": Stage(exploration),
+    "simulation": Stage(simulation, is_full=True),
+    "wheel": Stage(wheel),
+    "broker": Stage(broker, waits=True),
+    "docker": Stage(docker, is_full=True, waits=True),
+    "newest-spark": Stage(newest_spark, is_full=True, waits=True),
 }
+
+
+def chosen(plan: Plan, only: frozenset[str]) -> list[str]:
+    """The names of the stages to run; why the others are left out goes into the plan."""
+    names = []
+    for name, stage in STAGES.items():
+        if only and name not in only:
+            plan.left_out.append(f"{name}, because of --only")
+        elif stage.is_full and not plan.full and not only:
+            plan.left_out.append(f"{name}, which is left to --full")
+        elif stage.waits and not plan.broker:
+            plan.left_out.append(f"{name} (floor 5, the real broker), because of --no-broker")
+        elif name == "docker" and not plan.docker:
+            plan.left_out.append("the tests that need Docker, because of --no-docker")
+        elif name == "docker" and not docker_answers():
+            plan.left_out.append("the tests that need Docker: no engine answers here (start one, then run again)")
+        else:
+            names.append(name)
+    return names
+
+
+def run_lane(plan: Plan, names: Iterable[str], printing: threading.Lock, nice: int) -> list[str]:
+    """Run these stages one after the other; those that failed."""
+    failed = []
+    for name in names:
+        began = time.monotonic()
+        path = plan.folder / f"{name}.log"
+        with path.open("w+") as output:
+            if STAGES[name].run(Running(plan, name, output, nice)):
+                failed.append(name)
+        how = "FAILED" if name in failed else "ok"
+        with printing:
+            print(f"\n==== {name}: {STAGES[name].run.__doc__}\n{path.read_text(errors='replace')}", end="")
+            print(f"==== {name}: {how} after {time.monotonic() - began:.0f} s", flush=True)
+    return failed
+
+
+def run_all(plan: Plan, names: Sequence[str]) -> list[str]:
+    """Run both lanes beside each other; the stages that failed."""
+    printing = threading.Lock()
+    waiting = [name for name in names if STAGES[name].waits]
+    others = [name for name in names if not STAGES[name].waits]
+    with ThreadPoolExecutor(2) as lanes:
+        one = lanes.submit(run_lane, plan, waiting, printing, 0)
+        other = lanes.submit(run_lane, plan, others, printing, NICE if waiting else 0)
+        return one.result() + other.result()
 
 
 def docker_answers() -> bool:
@@ -163,6 +265,7 @@ def docker_answers() -> bool:
 def _parser() -> argparse.ArgumentParser:
     """What this command takes."""
     parser = argparse.ArgumentParser(prog="python -m tests", description="Run all checks of this project.")
+    parser.add_argument("--full", action="store_true", help="everything, and not only what ten minutes suffice for")
     parser.add_argument("--no-broker", action="store_true", help="leave floor 5 (the real broker) out")
     parser.add_argument("--no-docker", action="store_true", help="leave out the tests that need a Docker engine")
     parser.add_argument("--only", default="", metavar="STAGE,...", help=f"some of: {', '.join(STAGES)}")
@@ -176,24 +279,18 @@ def main() -> int:
     only = frozenset(filter(None, options.only.split(",")))
     if unknown := only - STAGES.keys():
         parser.error(f"--only {','.join(sorted(unknown))}: there is no such stage; the stages are {', '.join(STAGES)}")
-    plan = Plan(broker=not options.no_broker, docker=not options.no_docker, only=only)
-    if options.no_docker:
-        plan.left_out.append("the tests that need Docker, because of --no-docker")
-    elif not docker_answers():
-        plan.docker = False
-        plan.left_out.append("the tests that need Docker: no engine answers here (start one, then run again)")
-    failed = []
-    for name, stage in STAGES.items():
-        if plan.only and name not in plan.only:
-            plan.left_out.append(f"{name}, because of --only")
-            continue
-        print(f"\n==== {name}: {stage.__doc__}", flush=True)
-        began = time.monotonic()
-        if stage(plan):
-            failed.append(name)
-        print(f"==== {name}: {'FAILED' if name in failed else 'ok'} after {time.monotonic() - began:.0f} s", flush=True)
-    print("\n" + "\n".join(f"left out: {words}" for words in plan.left_out))
-    print(f"failed: {', '.join(failed)}" if failed else "every stage that ran passed")
+    # Those whom this process starts end with it, however it ends.
+    os.environ["TESTS_OWNER"] = str(os.getpid())
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tests-") as folder:
+        plan = Plan(full=options.full, broker=not options.no_broker, docker=not options.no_docker, folder=Path(folder))
+        names = chosen(plan, only)
+        print(f"running {', '.join(names)}", flush=True)
+        failed = run_all(plan, names)
+        costs = Costs.read(plan.folder.glob("*.json"))
+    print("\n" + "\n".join([*costs.lines(), *(f"left out: {words}" for words in plan.left_out)]))
+    took = time.monotonic() - began
+    print(f"{'failed: ' + ', '.join(failed) if failed else 'every stage that ran passed'}, after {took:.0f} s")
     return 1 if failed else 0
 
 

@@ -460,7 +460,7 @@ def test_modules_and_loggers_exist() -> None:
 def test_methods_fields_and_parameters_exist() -> None:
     """Everything with an underscore, or with brackets."""
     callbacks = {"on_assign", "on_revoke", "on_lost", "on_commit", "on_assignment", "error_cb", "stats_cb", "oauth_cb"}
-    fixtures = {"kafka_broker"}
+    fixtures = {"kafka_broker", "broker_pool"}
     known = {
         *dir(Consumer),
         *dir(confluent_kafka.KafkaError),

@@ -6,10 +6,15 @@ Nothing here knows pytest: the tests' conftest wraps it in fixtures.
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from consumer_membership.devbroker.ways import start
+from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError
+from consumer_membership.devbroker.ways import VARIABLE, start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,15 +26,38 @@ if TYPE_CHECKING:
     from consumer_membership.devbroker.request import Way
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStart:
+    """What one broker's start cost.
+
+    Attributes:
+        kind: Which broker, in words.
+        seconds: From the call to a broker that is ready for groups.
+    """
+
+    kind: str
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Kind:
+    """The brokers of one kind: one, or one for each way that was asked for by name."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    brokers: list[Broker] = field(default_factory=list)
+
+
 class BrokerPool:
     """Starts brokers on demand and keeps them until it is stopped; a context manager that does so.
 
-    Not thread safe, and one per process: workers of a parallel test run would each start brokers of their own.
+    Thread safe: who asks for a broker that is just being started waits for it, and brokers of different kinds start
+    beside each other.
     """
 
     def __init__(self) -> None:
-        self._shared: dict[tuple[object, ...], Broker] = {}
-        self._started = ExitStack()
+        self._kinds: dict[tuple[object, ...], _Kind] = {}
+        self._lock = threading.Lock()
+        self.starts: list[BrokerStart] = []
 
     def __enter__(self) -> Self:
         return self
@@ -50,17 +78,49 @@ class BrokerPool:
     ) -> Broker:
         """The one broker of this kind; the arguments are those of `start`. Whoever gets it leaves its nodes alone.
 
+        What is left out is the same as its default, and no way the same as the way by which there is a broker already.
+        A broker that ended by itself is replaced.
+
         Raises:
             BrokerUnavailableError: As `start` does, and again at each call: the reason may be gone by then.
         """
-        kind = (version, nodes, tuple(sorted((properties or {}).items())), way, security)
-        broker = self._shared.get(kind)
-        if broker is None or broker.is_stopped:
-            started = start(version, nodes, properties, way=way, security=security)
-            broker = self._shared[kind] = self._started.enter_context(started)
-        return broker
+        request = BrokerRequest(version=version, nodes=nodes, properties=properties or {}, security=security)
+        kind = self._kind(request)
+        with kind.lock:
+            kind.brokers = [broker for broker in kind.brokers if _is_alive(broker)]
+            for broker in kind.brokers:
+                if way in (None, broker.way):
+                    return broker
+            began = time.monotonic()
+            broker = start(version, nodes, properties, way=way, security=security)
+            self.starts.append(BrokerStart(kind=str(request), seconds=time.monotonic() - began))
+            kind.brokers.append(broker)
+            return broker
 
     def stop(self) -> None:
         """Stop every broker that was started here, even if stopping one of them fails."""
-        self._shared.clear()
-        self._started.close()
+        with self._lock, ExitStack() as started:
+            for kind in self._kinds.values():
+                for broker in kind.brokers:
+                    started.callback(broker.stop)
+            self._kinds.clear()
+
+    def _kind(self, request: BrokerRequest) -> _Kind:
+        """The place of this kind. An existing broker has the version and the nodes that it has, not the defaults."""
+        is_named = bool(os.environ.get(VARIABLE))
+        size = (request.version, request.nodes) if is_named else (request.kafka_version, request.node_count)
+        key = (*size, frozenset(request.properties.items()), request.security)
+        with self._lock:
+            return self._kinds.setdefault(key, _Kind())
+
+
+def _is_alive(broker: Broker) -> bool:
+    """Whether it may be given to another test."""
+    if broker.is_stopped:
+        return False
+    try:
+        broker.require_nodes()
+    except BrokerUnavailableError:
+        broker.stop()
+        return False
+    return True

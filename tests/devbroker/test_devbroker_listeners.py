@@ -27,7 +27,7 @@ from tests.support.versions import NEWEST, OLDEST
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from consumer_membership.devbroker.pool import BrokerPool
+    from tests.support.brokers import RunBrokers
 
     Settings = dict[str, object]
 
@@ -125,7 +125,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Materials:
 
 
 @pytest.fixture(scope="module", params=[NEWEST, OLDEST])
-def broker(request: pytest.FixtureRequest, broker_pool: BrokerPool, made: Materials) -> Broker:
+def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers, made: Materials) -> Broker:
     """A secured broker of the newest and of the oldest version."""
     return broker_pool.shared(request.param, way=Way.JVM, security=made.security)
 
@@ -279,7 +279,7 @@ def test_client_is_refused(
 @pytest.mark.integration
 @pytest.mark.slow
 def test_pool_shares_a_secured_broker_of_equal_security(
-    broker: Broker, broker_pool: BrokerPool, made: Materials
+    broker: Broker, broker_pool: RunBrokers, made: Materials
 ) -> None:
     """One start for all tests with the same certificates and users."""
     assert broker_pool.shared(broker.version, way=Way.JVM, security=replace(made.security)) is broker

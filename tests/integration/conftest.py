@@ -1,96 +1,32 @@
-"""The brokers of floor 5: the oldest and the newest version that the package is shown on."""
+"""Fixtures of floor 5: the brokers that most of its tests take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Message
-from confluent_kafka import TopicPartition as Partition
 
-from consumer_membership import Consumer
-from consumer_membership.devbroker import Broker, start
-from consumer_membership.devbroker.pool import BrokerPool
-from tests.integration.worker import Worker
-from tests.support.kafka import create_topic, unique
+from consumer_membership.devbroker import Broker
+from tests.integration.grounds import MODES, SOME, VERSIONS, Ground
+from tests.support.brokers import RunBrokers
 from tests.support.versions import NEWEST, OLDEST
-
-#: The ways to be a member, as the settings of a `Worker`. Nothing at all is group.protocol=auto: the consumer protocol.
-CONSUMER: Mapping[str, object] = MappingProxyType({})
-#: Classic members look after new topics often, or the tests would wait for minutes.
-_CLASSIC = {"group_protocol": "classic", "topic_metadata_refresh_interval_ms": 300}
-EAGER: Mapping[str, object] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "range"})
-COOPERATIVE: Mapping[str, object] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "cooperative-sticky"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """A broker and a way to be a member on it."""
-
-    broker: Broker
-    mode: Mapping[str, object]
-
-    @property
-    def is_classic(self) -> bool:
-        """Whether the members are classic ones."""
-        return self.mode is not CONSUMER
-
-    @property
-    def is_eager(self) -> bool:
-        """Whether everything is given up before each rebalance."""
-        return self.mode is EAGER
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """The broker's address."""
-        return self.broker.bootstrap_servers
-
-    def topic(self, partitions: int = 12, name: str = "topic") -> str:
-        """A new topic."""
-        return create_topic(self.bootstrap_servers, unique(name), partitions)
-
-    def member(
-        self,
-        group: str,
-        topics: Iterable[str],
-        on_call: Callable[[str, Consumer, list[Partition]], None] | None = None,
-        handle: Callable[[Consumer, Message], None] | None = None,
-        **config: object,
-    ) -> Worker:
-        """A member of this kind, in a thread."""
-        return Worker(self.bootstrap_servers, group, topics, on_call, handle, **{**self.mode, **config})
-
-
-_VERSIONS = {"oldest": OLDEST, "newest": NEWEST}
-_MODES = {"consumer": CONSUMER, "eager": EAGER, "cooperative": COOPERATIVE}
-#: Each protocol on both brokers, each strategy on one.
-SOME = ("newest-consumer", "oldest-consumer", "newest-cooperative", "oldest-eager")
-EVERY = (*SOME, "newest-eager", "oldest-cooperative")
-CLASSIC = tuple(one for one in EVERY if not one.endswith("consumer"))
 
 
 @pytest.fixture(params=SOME)
-def ground(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Ground:
+def ground(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Ground:
     """Brokers and ways to be a member; a test that needs others names them (`on`)."""
     version, _, mode = str(request.param).partition("-")
-    return Ground(broker=broker_pool.shared(_VERSIONS[version]), mode=_MODES[mode])
+    return Ground(broker=broker_pool.shared(VERSIONS[version]), mode=MODES[mode])
 
 
-def on(*grounds: str) -> pytest.MarkDecorator:
-    """Run the test on these grounds."""
-    return pytest.mark.parametrize("ground", grounds, indirect=True)
-
-
-@pytest.fixture(scope="session", params=[NEWEST, OLDEST])
-def broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+@pytest.fixture(scope="module", params=[NEWEST, OLDEST])
+def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
     """One broker of each version, with Kafka's own group settings."""
     return broker_pool.shared(request.param)
 
 
 @pytest.fixture(params=[NEWEST, OLDEST])
-def own_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+def own_broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Iterator[Broker]:
     """A broker that this test may stop and start."""
-    with start(request.param) as broker:
+    with broker_pool.own(request.param) as broker:
         yield broker

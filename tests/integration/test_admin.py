@@ -23,11 +23,12 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin, GroupDescription, RemovalOutcome
 from consumer_membership.cli import main
-from consumer_membership.devbroker import Broker, start
+from consumer_membership.devbroker import Broker
 from consumer_membership.errors import GroupError
 from consumer_membership.types import GroupProtocol
 from tests.integration.worker import PATIENCE_S, Worker
 from tests.support.acls import AUTHORIZER, forbid
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.versions import NEWEST
 
@@ -275,31 +276,31 @@ def refusal_of(ask: Callable[[], object]) -> str:
     return Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE_S))(text)
 
 
-def test_missing_rights_are_named() -> None:
+def test_missing_rights_are_named(broker_pool: RunBrokers) -> None:
     """Describing needs DESCRIBE on group and topics, removing READ on the group; each refusal says which."""
-    with start(NEWEST, properties=AUTHORIZER) as broker:
-        bootstrap = broker.bootstrap_servers
-        topic, hidden = create_topic(bootstrap, unique("topic"), 2), create_topic(bootstrap, unique("hidden"), 2)
-        names = no_describe, no_read, no_topic = unique("undescribed"), unique("unread"), unique("untold")
-        for name in names:
-            subscribed = hidden if name == no_topic else topic
-            with Worker(bootstrap, name, [subscribed], group_instance_id="i") as static:
-                static.settled(2)
-        classic = unique("classic")
-        with classic_member(broker, classic, hidden, **{"group.instance.id": "i"}) as consumer:
-            consumer.commit(offsets=[Partition(hidden, 0, 0)], asynchronous=False)
-        forbid(bootstrap, ResourceType.GROUP, no_describe, AclOperation.DESCRIBE)
-        allow_to_describe(bootstrap, no_read)
-        forbid(bootstrap, ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
-        undescribed = refusal_of(lambda: admin(broker).describe(no_describe))
-        assert "the ACL operation DESCRIBE on the group" in undescribed
-        unread = refusal_of(lambda: admin(broker).remove_members(no_read, instance_ids=["i"]))
-        assert "the ACL operation READ on the group" in unread
-        assert "DESCRIBE on every topic" in refusal_of(lambda: admin(broker).describe(no_topic))
-        # The right to remove is on the group: it works, and says what it could not know.
-        (removal,) = admin(broker).remove_members(no_topic, instance_ids=["i"])
-        assert (removal.outcome, removal.member) == (REMOVED, None)
-        assert "describing the group is not allowed" in removal.message
-        # Of a classic group the coordinator tells everything but what was committed, and that without a word.
-        notes = {one.note for one in admin(broker).describe(classic).partitions}
-        assert notes == {f"not authorised: the ACL operation DESCRIBE on topic {hidden} is needed"}
+    broker = broker_pool.shared(NEWEST, properties=AUTHORIZER)
+    bootstrap = broker.bootstrap_servers
+    topic, hidden = create_topic(bootstrap, unique("topic"), 2), create_topic(bootstrap, unique("hidden"), 2)
+    names = no_describe, no_read, no_topic = unique("undescribed"), unique("unread"), unique("untold")
+    for name in names:
+        subscribed = hidden if name == no_topic else topic
+        with Worker(bootstrap, name, [subscribed], group_instance_id="i") as static:
+            static.settled(2)
+    classic = unique("classic")
+    with classic_member(broker, classic, hidden, **{"group.instance.id": "i"}) as consumer:
+        consumer.commit(offsets=[Partition(hidden, 0, 0)], asynchronous=False)
+    forbid(bootstrap, ResourceType.GROUP, no_describe, AclOperation.DESCRIBE)
+    allow_to_describe(bootstrap, no_read)
+    forbid(bootstrap, ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
+    undescribed = refusal_of(lambda: admin(broker).describe(no_describe))
+    assert "the ACL operation DESCRIBE on the group" in undescribed
+    unread = refusal_of(lambda: admin(broker).remove_members(no_read, instance_ids=["i"]))
+    assert "the ACL operation READ on the group" in unread
+    assert "DESCRIBE on every topic" in refusal_of(lambda: admin(broker).describe(no_topic))
+    # The right to remove is on the group: it works, and says what it could not know.
+    (removal,) = admin(broker).remove_members(no_topic, instance_ids=["i"])
+    assert (removal.outcome, removal.member) == (REMOVED, None)
+    assert "describing the group is not allowed" in removal.message
+    # Of a classic group the coordinator tells everything but what was committed, and that without a word.
+    notes = {one.note for one in admin(broker).describe(classic).partitions}
+    assert notes == {f"not authorised: the ACL operation DESCRIBE on topic {hidden} is needed"}

@@ -21,7 +21,7 @@ from kio.static.primitive import i16, i32, i32Timedelta
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker
-from consumer_membership.devbroker.pool import BrokerPool
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
 from tests.support.offered import KAFKA_4
 
@@ -34,7 +34,7 @@ LIMITS = {"group.consumer.max.size": "2", "group.consumer.assignment.interval.ms
 
 
 @pytest.fixture(scope="module", params=list(reversed(SUPPORTED_VERSIONS)))
-def broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
     """A broker of each version, with small groups that are rarely assigned."""
     return broker_pool.shared(request.param, properties=LIMITS)
 

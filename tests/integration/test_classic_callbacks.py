@@ -14,13 +14,14 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import CLASSIC, COOPERATIVE, EAGER, NEWEST, Ground, on
+from tests.integration.grounds import CLASSIC, COOPERATIVE, EAGER, Ground, on
 from tests.integration.offsets import committed
 from tests.integration.worker import PATIENCE_S, Worker
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -198,7 +199,7 @@ def long_callback(ground: Ground, which: str) -> Iterator[tuple[Worker, Worker]]
 
 @pytest.mark.parametrize("mode", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
 @pytest.mark.parametrize("which", ["assign", "revoke"])
-def test_callback_longer_than_a_session(broker_pool: BrokerPool, mode: Mapping[str, object], which: str) -> None:
+def test_callback_longer_than_a_session(broker_pool: RunBrokers, mode: Mapping[str, object], which: str) -> None:
     """C02, C03: heartbeats go on meanwhile, nobody is removed, and the handover is completed afterwards."""
     ground = Ground(broker=broker_pool.shared(NEWEST, properties=SHORT_SESSIONS), mode=mode)
     with long_callback(ground, which) as (first, second):

@@ -10,14 +10,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from consumer_membership.admin import GroupAdmin
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import CLASSIC, COOPERATIVE, EAGER, NEWEST, OLDEST, Ground, on
+from tests.integration.grounds import CLASSIC, COOPERATIVE, EAGER, Ground, on
 from tests.integration.victim import Victim
 from tests.integration.worker import Worker
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import Proxy
+from tests.support.versions import NEWEST, OLDEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -26,7 +27,7 @@ HEARTBEAT = 12
 
 
 @pytest.fixture(params=[(NEWEST, COOPERATIVE), (OLDEST, EAGER)], ids=[f"{NEWEST}-cooperative", f"{OLDEST}-eager"])
-def quick(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Ground:
+def quick(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Ground:
     """A broker that allows short sessions."""
     version, mode = request.param
     return Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=mode)
@@ -215,7 +216,7 @@ def test_dynamic_member_that_remains_keeps_its_place_for_a_session(quick: Ground
 
 @pytest.mark.parametrize(("mode", "version"), [(EAGER, NEWEST), (COOPERATIVE, OLDEST)], ids=["eager", "cooperative"])
 def test_stalled_application_of_a_static_member_keeps_its_place(
-    broker_pool: BrokerPool, mode: Mapping[str, object], version: str
+    broker_pool: RunBrokers, mode: Mapping[str, object], version: str
 ) -> None:
     """C01, rules 4.3: max.poll.interval.ms passes: a static member says nothing; its session decides."""
     ground = Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=mode)

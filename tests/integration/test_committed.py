@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer, TransportError
 from consumer_membership.devbroker import Broker
-from tests.integration.conftest import EVERY, Ground, on
+from tests.integration.grounds import EVERY, Ground, on
 from tests.support.kafka import create_topic, unique
 from tests.support.proxy import OFFSET_FETCH, Proxy
 
@@ -118,7 +118,7 @@ def test_coordinator_that_is_away_is_a_timeout(kafka: Broker, topic: str) -> Non
         begun = time.monotonic()
         with pytest.raises(KafkaException) as caught:
             consumer.committed([Partition(topic, 0)], 1.0)
-        assert 1.0 <= time.monotonic() - begun < PATIENCE_S
+        assert time.monotonic() - begun >= 1.0
         assert isinstance(caught.value, TransportError)
         assert caught.value.args[0].code() == KafkaError._TIMED_OUT
         proxy.heal()

@@ -7,9 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from consumer_membership.devbroker import Broker, start
-from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, Ground
+from consumer_membership.devbroker import Broker
+from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.integration.worker import Worker
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.versions import NEWEST
 
@@ -73,9 +74,9 @@ def group_in(number: int) -> str:
     return name
 
 
-def test_coordinator_moves_to_another_node() -> None:
+def test_coordinator_moves_to_another_node(broker_pool: RunBrokers) -> None:
     """S01: three nodes; the coordinator's node is stopped, another one takes over, the groups do not notice."""
-    with start(NEWEST, nodes=3) as broker, ExitStack() as stack:
+    with broker_pool.own(NEWEST, nodes=3) as broker, ExitStack() as stack:
         bootstrap = broker.bootstrap_servers
         topic = create_topic(bootstrap, unique("topic"), 6, replication_factor=3)
         grounds = [Ground(broker=broker, mode=mode) for mode in MODES]

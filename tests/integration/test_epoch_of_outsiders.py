@@ -12,15 +12,14 @@ from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import ASSIGNMENT_LOST_CODE, GroupProtocol
-from tests.integration.conftest import NEWEST
 from tests.integration.polls import AnyConsumer, by_poll, until
 from tests.integration.worker import Worker
-from tests.support.acls import AUTHORIZER
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
-from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
+from tests.support.kinds import STRICT
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -28,9 +27,9 @@ PROTOCOLS = ["classic", "consumer"]
 
 
 @pytest.fixture
-def broker(broker_pool: BrokerPool) -> Broker:
+def broker(broker_pool: RunBrokers) -> Broker:
     """The one of the table of errors."""
-    return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS | AUTHORIZER | TWO_MEMBERS)
+    return broker_pool.shared(NEWEST, properties=STRICT)
 
 
 @dataclass(frozen=True, kw_only=True)

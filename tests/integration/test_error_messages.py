@@ -18,13 +18,13 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from consumer_membership import Consumer, FatalGroupError
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
-from tests.integration.conftest import NEWEST
 from tests.integration.polls import AnyConsumer, by_consume, by_poll, until
 from tests.integration.worker import PATIENCE_S, Worker
-from tests.support.acls import AUTHORIZER, forbid
+from tests.support.acls import forbid
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
+from tests.support.kinds import STRICT
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -206,9 +206,9 @@ MESSAGES: dict[str, tuple[Provocation, str, Said, Said]] = {
 
 
 @pytest.fixture(scope="module")
-def table_broker(broker_pool: BrokerPool) -> Broker:
+def table_broker(broker_pool: RunBrokers) -> Broker:
     """A broker on which all of it can happen."""
-    return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS | AUTHORIZER | TWO_MEMBERS)
+    return broker_pool.shared(NEWEST, properties=STRICT)
 
 
 @contextmanager

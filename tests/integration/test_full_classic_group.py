@@ -13,12 +13,13 @@ from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import KafkaError
 
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import COOPERATIVE, EAGER, NEWEST, OLDEST
+from tests.integration.grounds import COOPERATIVE, EAGER
 from tests.integration.worker import Worker
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
-from tests.support.kinds import SHORT_SESSIONS
+from tests.support.kinds import STRICT
+from tests.support.versions import NEWEST, OLDEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -36,9 +37,9 @@ while True:
 
 
 @pytest.fixture(params=[NEWEST, OLDEST])
-def small(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+def small(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
     """A broker whose groups take two members."""
-    return broker_pool.shared(request.param, properties=SHORT_SESSIONS | {"group.max.size": "2"})
+    return broker_pool.shared(request.param, properties=STRICT)
 
 
 def raw(broker: Broker, group: str, session_ms: int) -> dict[str, object]:

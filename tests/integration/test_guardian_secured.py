@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
-from tests.integration.conftest import NEWEST
 from tests.integration.deaths import members, said_at_its_death
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.processes import ROOT, has_ended, wait_until
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
 from tests.support.secured import Materials, Way, client_config
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -23,7 +23,7 @@ WAYS = [way for way in Way if not way.mechanism or way.has_password]
 
 
 @pytest.fixture
-def broker(broker_pool: BrokerPool, secured_materials: Materials) -> Broker:
+def broker(broker_pool: RunBrokers, secured_materials: Materials) -> Broker:
     """A broker with listeners of all kinds."""
     return broker_pool.shared(NEWEST, security=secured_materials.security)
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from consumer_membership.devbroker.pool import BrokerPool
-from tests.integration.conftest import COOPERATIVE, EAGER, NEWEST, OLDEST
+from tests.integration.grounds import COOPERATIVE, EAGER
 from tests.integration.world import DEPTH, PARTITIONS, World, a_world, partitions_of
+from tests.support.brokers import RunBrokers
+from tests.support.versions import NEWEST, OLDEST
 from tests.support.victim import Order, Point
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -30,7 +31,7 @@ def on_versions(*points: Point, also_on_oldest: tuple[Point, ...]) -> list[objec
 
 
 @pytest.fixture
-def world(broker_pool: BrokerPool, version: str, tmp_path: Path) -> Iterator[World]:
+def world(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[World]:
     """A new group on the broker of the parameter `version`, with Kafka's own settings: sessions of 45 s."""
     with a_world(broker_pool.shared(version), tmp_path) as world:
         yield world
@@ -243,7 +244,7 @@ def test_killed_while_it_leaves(world: World, point: Point) -> None:
 
 
 @pytest.fixture(params=[(NEWEST, COOPERATIVE), (OLDEST, EAGER)], ids=[f"{NEWEST}-cooperative", f"{OLDEST}-eager"])
-def classic(request: pytest.FixtureRequest, broker_pool: BrokerPool, tmp_path: Path) -> Iterator[World]:
+def classic(request: pytest.FixtureRequest, broker_pool: RunBrokers, tmp_path: Path) -> Iterator[World]:
     """A new classic group; sessions of 45 s."""
     version, mode = request.param
     with a_world(broker_pool.shared(version), tmp_path, mode) as world:

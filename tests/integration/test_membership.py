@@ -10,11 +10,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, NEWEST, Ground
+from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.integration.offsets import committed
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import produce, unique
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -182,7 +183,7 @@ def test_two_hundred_partitions(ground: Ground) -> None:
 
 @pytest.mark.parametrize("mode", [CONSUMER, EAGER, COOPERATIVE], ids=["consumer", "eager", "cooperative"])
 def test_full_group_refuses_one_member_and_leaves_the_others_alone(
-    broker_pool: BrokerPool, mode: Mapping[str, object]
+    broker_pool: RunBrokers, mode: Mapping[str, object]
 ) -> None:
     """C19, KIP-389: GROUP_MAX_SIZE_REACHED is fatal, at once, with the broker's words; the members go on."""
     limits = {"group.consumer.max.size": "1", "group.max.size": "1"}

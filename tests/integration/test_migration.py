@@ -18,15 +18,15 @@ import pytest
 
 from consumer_membership.admin import GroupAdmin, GroupDescription, MemberDescription
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.types import GroupProtocol
-from tests.integration.conftest import NEWEST, OLDEST
 from tests.integration.partners import Company, Partner
 from tests.integration.writer import PARTITIONS, Writer
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.partners.books import Account, uncommitted
 from tests.support.partners.life import Client, Strategy
+from tests.support.versions import NEWEST, OLDEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -41,13 +41,13 @@ _OVERTAKEN = "JoinGroup failed: Broker: Group rebalance in progress"
 
 
 @pytest.fixture
-def converting(broker_pool: BrokerPool) -> Broker:
+def converting(broker_pool: RunBrokers) -> Broker:
     """A broker that converts groups, with short sessions."""
     return broker_pool.shared(NEWEST, properties=BIDIRECTIONAL)
 
 
 @pytest.fixture
-def strict(broker_pool: BrokerPool) -> Broker:
+def strict(broker_pool: RunBrokers) -> Broker:
     """A broker that converts no group that has members (group.consumer.migration.policy=disabled)."""
     return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
 
@@ -222,7 +222,7 @@ def test_group_is_rolled_to_the_consumer_protocol_and_back(converting: Broker, t
 
 
 def test_group_of_many_clients_is_rolled_to_the_consumer_protocol_and_back(
-    broker_pool: BrokerPool, tmp_path: Path
+    broker_pool: RunBrokers, tmp_path: Path
 ) -> None:
     """S21, S22, B21: members of several clients, on the oldest broker."""
     there_and_back(broker_pool.shared(OLDEST), tmp_path, [CONFLUENT_RANGE, OURS_EAGER, KAFKA_PYTHON_RANGE])
@@ -255,7 +255,7 @@ def test_members_are_killed_instead_of_closed(converting: Broker, tmp_path: Path
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_static_members_are_replaced_and_nothing_moves(broker_pool: BrokerPool, tmp_path: Path, version: str) -> None:
+def test_static_members_are_replaced_and_nothing_moves(broker_pool: RunBrokers, tmp_path: Path, version: str) -> None:
     """B21: under its instance id a member of the other protocol comes in the place of one that is closed or dead.
 
     Where one of the two is classic nobody has to release the id. The other members give nothing up and get nothing.

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer as RawConsumer
 
 from consumer_membership import Assigned, Consumer, MemberState, MemberSubscription, RebalanceProtocol, Topics
 from tests.integration.assignors import Alphabetical
-from tests.integration.conftest import Ground, on
+from tests.integration.grounds import Ground, on
 from tests.support.kafka import unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

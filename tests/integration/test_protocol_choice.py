@@ -15,14 +15,15 @@ from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import GroupProtocol
-from tests.integration.conftest import COOPERATIVE, EAGER, NEWEST, OLDEST
+from tests.integration.grounds import COOPERATIVE, EAGER
 from tests.integration.offsets import committed
 from tests.integration.worker import PATIENCE_S, Worker
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import CLASSIC_ONLY, SHORT_SESSIONS
+from tests.support.versions import NEWEST, OLDEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -30,13 +31,13 @@ _LOG = "consumer_membership.membership"
 
 
 @pytest.fixture(params=[NEWEST, OLDEST])
-def old_style(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+def old_style(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
     """A broker that has the consumer protocol switched off."""
     return broker_pool.shared(request.param, properties=CLASSIC_ONLY)
 
 
 @pytest.fixture(params=[NEWEST, OLDEST])
-def strict(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+def strict(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
     """A broker that converts no group that has members (group.consumer.migration.policy=disabled)."""
     return broker_pool.shared(request.param, properties=SHORT_SESSIONS)
 
@@ -183,7 +184,7 @@ def test_group_that_cannot_be_converted_is_joined_as_it_is(strict: Broker) -> No
         assert worker.notes.errors == []
 
 
-def test_classic_member_of_a_consumer_group_is_refused(broker_pool: BrokerPool) -> None:
+def test_classic_member_of_a_consumer_group_is_refused(broker_pool: RunBrokers) -> None:
     """B23: where the group takes no classic members, who asks for nothing else ends with the broker's words.
 
     Kafka 4.0.0 lets it in whatever the policy says.
@@ -202,7 +203,7 @@ def test_classic_member_of_a_consumer_group_is_refused(broker_pool: BrokerPool) 
         assert holder.notes.calls == calls
 
 
-def test_member_that_was_classic_goes_with_its_group(broker_pool: BrokerPool) -> None:
+def test_member_that_was_classic_goes_with_its_group(broker_pool: RunBrokers) -> None:
     """B23: the group is of the consumer protocol when it comes back; it is refused as a classic member, and changes."""
     strict = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     topic = create_topic(strict.bootstrap_servers, unique("topic"), 4)
@@ -244,7 +245,7 @@ def test_member_converts_a_classic_group(broker: Broker, mode: Mapping[str, obje
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_empty_group_changes_its_type_under_every_policy(broker_pool: BrokerPool, version: str) -> None:
+def test_empty_group_changes_its_type_under_every_policy(broker_pool: RunBrokers, version: str) -> None:
     """B20: offsets stay, whoever was there before."""
     strict = broker_pool.shared(version, properties=SHORT_SESSIONS)
     topic = create_topic(strict.bootstrap_servers, unique("topic"), 2)

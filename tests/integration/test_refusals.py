@@ -9,18 +9,19 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, NEWEST, OLDEST, Ground
+from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.integration.worker import Worker
 from tests.support.acls import AUTHORIZER, forbid
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import CLASSIC_ONLY
+from tests.support.versions import NEWEST, OLDEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-def test_broker_without_the_consumer_protocol_is_named_with_the_remedy(broker_pool: BrokerPool) -> None:
+def test_broker_without_the_consumer_protocol_is_named_with_the_remedy(broker_pool: RunBrokers) -> None:
     """B01, H32: UNSUPPORTED_VERSION is fatal where nothing else was asked for; it says what to set."""
     broker = broker_pool.shared(OLDEST, properties=CLASSIC_ONLY)
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
@@ -43,7 +44,7 @@ def test_broker_without_the_consumer_protocol_is_named_with_the_remedy(broker_po
     ids=["pool", "wait"],
 )
 def test_what_needs_the_consumer_protocol_is_named_where_there_is_none(
-    broker_pool: BrokerPool, config: Mapping[str, object], key: str
+    broker_pool: RunBrokers, config: Mapping[str, object], key: str
 ) -> None:
     """A pool, and `wait`: the key, its value, and what to do, once."""
     broker = broker_pool.shared(OLDEST, properties=CLASSIC_ONLY)
@@ -57,7 +58,7 @@ def test_what_needs_the_consumer_protocol_is_named_where_there_is_none(
 
 
 @pytest.mark.parametrize("mode", [CONSUMER, EAGER], ids=["consumer", "classic"])
-def test_full_group_names_the_limit_of_its_protocol(broker_pool: BrokerPool, mode: Mapping[str, object]) -> None:
+def test_full_group_names_the_limit_of_its_protocol(broker_pool: RunBrokers, mode: Mapping[str, object]) -> None:
     """C19: the one limit, and the advice once."""
     limits = {"group.consumer.max.size": "1", "group.max.size": "1"}
     ground = Ground(broker=broker_pool.shared(NEWEST, properties=limits), mode=mode)
@@ -73,7 +74,7 @@ def test_full_group_names_the_limit_of_its_protocol(broker_pool: BrokerPool, mod
 
 @pytest.mark.parametrize("mode", [CONSUMER, EAGER, COOPERATIVE], ids=["consumer", "eager", "cooperative"])
 def test_forbidden_group_is_fatal_and_forbidden_topic_is_reported(
-    broker_pool: BrokerPool, mode: Mapping[str, object]
+    broker_pool: RunBrokers, mode: Mapping[str, object]
 ) -> None:
     """H15: GROUP_AUTHORIZATION_FAILED ends the member; TOPIC_AUTHORIZATION_FAILED is told, and the member goes on."""
     ground = Ground(broker=broker_pool.shared(NEWEST, properties=AUTHORIZER), mode=mode)

@@ -17,11 +17,11 @@ import pytest
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
-from tests.integration.conftest import NEWEST
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import HEARTBEAT, Proxy
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -78,7 +78,7 @@ class Member:
 
 
 @pytest.fixture
-def quick(broker_pool: BrokerPool) -> Broker:
+def quick(broker_pool: RunBrokers) -> Broker:
     """A broker whose sessions end after 6 s."""
     return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
 

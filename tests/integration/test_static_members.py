@@ -24,27 +24,27 @@ from confluent_kafka.admin import (
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Membership
-from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker, start
-from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker
 from consumer_membership.membership.states import MemberState
-from tests.integration.conftest import CONSUMER, COOPERATIVE, EAGER, Ground
+from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.integration.worker import Worker
 from tests.support.acls import AUTHORIZER, allow, forbid
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.kinds import SHORT_SESSIONS
+from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
 from tests.support.versions import NEWEST, OLDEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module", params=reversed(SUPPORTED_VERSIONS))
-def any_broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+def any_broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
     """One broker of each version that the package is for, with Kafka's own group settings: sessions of 45 s."""
     return broker_pool.shared(request.param)
 
 
 @pytest.fixture(scope="module", params=[NEWEST, OLDEST])
-def quick_broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+def quick_broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
     """A broker whose sessions end after 6 s."""
     return broker_pool.shared(request.param, properties=SHORT_SESSIONS)
 
@@ -137,7 +137,7 @@ def test_of_newcomers_at_the_same_time_one_wins(any_broker: Broker) -> None:
         assert {error.code() for w in everybody for error in w.notes.errors} == {KafkaError.FENCED_INSTANCE_ID}
 
 
-def test_takeover_where_the_group_cannot_be_described(broker_pool: BrokerPool) -> None:
+def test_takeover_where_the_group_cannot_be_described(broker_pool: RunBrokers) -> None:
     """A member's topic that the asker may not see refuses the description: the coordinator's words name the holder."""
     broker = broker_pool.shared(NEWEST, properties=AUTHORIZER)
     topic, secret = (create_topic(broker.bootstrap_servers, unique(name), 3) for name in ("topic", "secret"))
@@ -382,7 +382,7 @@ def test_view_tells_the_session_timeout(any_broker: Broker) -> None:
         member.wait(lambda w: w.consumer.membership().session_timeout_s == 45.0, "45 s")
 
 
-def test_session_timeout_that_may_not_be_read_is_none(broker_pool: BrokerPool) -> None:
+def test_session_timeout_that_may_not_be_read_is_none(broker_pool: RunBrokers) -> None:
     """Without DESCRIBE_CONFIGS on the group the view has no number, and nothing else suffers."""
     broker = broker_pool.shared(NEWEST, properties=AUTHORIZER)
     topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 2), unique("group")
@@ -413,22 +413,22 @@ def test_session_timeout_follows_the_group_s_configuration(quick_broker: Broker)
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_full_group_has_room_for_who_returns(version: str) -> None:
+def test_full_group_has_room_for_who_returns(broker_pool: RunBrokers, version: str) -> None:
     """KIP-389: who left for a while, or crashed, finds its place; a stranger is refused, and nobody is disturbed."""
-    with start(version, properties={"group.consumer.max.size": "2"}) as broker:
-        topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 4), unique("group")
-        with static(broker, group, topic, "stays") as stays:
-            with static(broker, group, topic) as first:
-                first.settled(2)
-                stays.settled(2)
-            with static(broker, group, topic, "stranger") as stranger:
-                stranger.wait(lambda w: bool(w.notes.errors), "the fatal error")
-                assert stranger.notes.errors[0].code() == KafkaError.GROUP_MAX_SIZE_REACHED
-            with static(broker, group, topic) as again:
-                again.settled(2)
-                stays.settled(2)
-            crashed(broker, group, topic)
-            with static(broker, group, topic) as replacement:
-                replacement.settled(2)
-                stays.settled(2)
-            assert (stays.notes.errors, stays.notes.named("lost")) == ([], [])
+    broker = broker_pool.shared(version, properties=TWO_MEMBERS)
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), 4), unique("group")
+    with static(broker, group, topic, "stays") as stays:
+        with static(broker, group, topic) as first:
+            first.settled(2)
+            stays.settled(2)
+        with static(broker, group, topic, "stranger") as stranger:
+            stranger.wait(lambda w: bool(w.notes.errors), "the fatal error")
+            assert stranger.notes.errors[0].code() == KafkaError.GROUP_MAX_SIZE_REACHED
+        with static(broker, group, topic) as again:
+            again.settled(2)
+            stays.settled(2)
+        crashed(broker, group, topic)
+        with static(broker, group, topic) as replacement:
+            replacement.settled(2)
+            stays.settled(2)
+        assert (stays.notes.errors, stays.notes.named("lost")) == ([], [])

@@ -18,12 +18,12 @@ import pytest
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
-from tests.integration.conftest import NEWEST
 from tests.runtime.guardian.processes import wait_until
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.sleeper import BATCH
+from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -31,7 +31,7 @@ RECORDS = 30_000
 
 
 @pytest.fixture
-def quick(broker_pool: BrokerPool) -> Broker:
+def quick(broker_pool: RunBrokers) -> Broker:
     """A broker whose sessions end after 6 s."""
     return broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
 

@@ -16,7 +16,7 @@ from consumer_membership import Consumer, MemberState, UseError
 from consumer_membership.config import checks
 from consumer_membership.membership.classic.assignor import MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.text import LONGEST_ID_PREFIX, LONGEST_STRING
-from tests.integration.conftest import Ground, on
+from tests.integration.grounds import Ground, on
 from tests.support.kafka import produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.membership.states import MemberState
 from tests.integration.victim import Victim
 from tests.integration.worker import Worker
 from tests.integration.world import DEPTH, NEVER_MS, PARTITIONS, VICTIM, World, a_world, partitions_of
+from tests.support.brokers import RunBrokers
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import FIND_COORDINATOR, HEARTBEAT, OFFSET_COMMIT, Proxy
 from tests.support.versions import NEWEST, OLDEST
@@ -38,14 +38,14 @@ def version() -> str:
 
 
 @pytest.fixture
-def world(broker_pool: BrokerPool, version: str, tmp_path: Path) -> Iterator[World]:
+def world(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[World]:
     """A new group; sessions of 45 s."""
     with a_world(broker_pool.shared(version), tmp_path) as world:
         yield world
 
 
 @pytest.fixture
-def quick(broker_pool: BrokerPool, version: str, tmp_path: Path) -> Iterator[World]:
+def quick(broker_pool: RunBrokers, version: str, tmp_path: Path) -> Iterator[World]:
     """A new group whose sessions end after 6 s."""
     with a_world(broker_pool.shared(version, properties=SHORT_SESSIONS), tmp_path) as world:
         yield world

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from consumer_membership.admin import GroupAdmin, GroupDescription
 from consumer_membership.devbroker import Broker
-from tests.integration.conftest import CONSUMER
+from tests.integration.grounds import CONSUMER
 from tests.integration.offsets import committed
 from tests.integration.victim import Victim
 from tests.integration.worker import Worker
@@ -34,7 +34,7 @@ class World:
     group: str
     folder: Path
     members: ExitStack
-    #: How its members are members (`conftest`).
+    #: How its members are members (`grounds`).
     mode: Mapping[str, object] = field(default_factory=lambda: CONSUMER)
     victims: list[Victim] = field(default_factory=list)
     workers: list[Worker] = field(default_factory=list)

@@ -9,11 +9,11 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, Res
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.errors import ConfigurationError, TransportError
 from consumer_membership.spark.brokers import INTERVAL_KEY, AssigningAtOnce
 from consumer_membership.spark.plan import MemberPlan, Wishes, planned
 from tests.support.acls import AUTHORIZER, forbid
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import unique
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_group_is_assigned_at_once_from_then_on(kafka: Broker) -> None:
     again(lambda: admin.describe_configs([asked])[asked].result(30)[INTERVAL_KEY].value == "0")
 
 
-def test_broker_that_does_not_know_it_assigns_at_once_anyway(broker_pool: BrokerPool) -> None:
+def test_broker_that_does_not_know_it_assigns_at_once_anyway(broker_pool: RunBrokers) -> None:
     """Before Kafka 4.3 there was no interval: nothing to do, and no error."""
     AssigningAtOnce(plan_for(broker_pool.shared("4.0.0").bootstrap_servers)).wait()
 

@@ -19,7 +19,6 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.errors import DrainError, FencedError, SinkError
 from consumer_membership.spark.brokers import end_offsets
 from consumer_membership.spark.context import SinkContext
@@ -28,6 +27,7 @@ from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.plan import MemberPlan, Wishes, planned
 from consumer_membership.types import OffsetAndMetadata
 from tests.spark.recorders import Recorder, Refuser
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.versions import NEWEST
@@ -308,7 +308,7 @@ def test_superseded_attempt_writes_nothing_more(scene: Scene, recorder: Recorder
         attempt.result(PATIENCE_S)
 
 
-def test_slow_sink_keeps_its_partitions(broker_pool: BrokerPool, recorder: Recorder) -> None:
+def test_slow_sink_keeps_its_partitions(broker_pool: RunBrokers, recorder: Recorder) -> None:
     """Heartbeats go on while it works, for longer than a session; nobody else gets what it holds."""
     broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
     with a_scene(broker) as scene:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from consumer_membership.devbroker import Broker
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.spark import check, drain, read_group
 from tests.spark.recorders import Recorder
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.secured import Materials, Way, client_config
 
@@ -23,7 +23,7 @@ RECORDS = 300
 
 
 @pytest.fixture
-def secured(broker_pool: BrokerPool, secured_materials: Materials) -> Broker:
+def secured(broker_pool: RunBrokers, secured_materials: Materials) -> Broker:
     """A broker with listeners for TLS and SASL."""
     return broker_pool.shared(security=secured_materials.security)
 

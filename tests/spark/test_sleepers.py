@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from consumer_membership.devbroker.pool import BrokerPool
 from tests.spark.sleepers import Course, slept
+from tests.support.brokers import RunBrokers
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.postgres import postgres
 from tests.support.versions import NEWEST
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
     ids=lambda course: f"{course.way}-{course.sink}-{course.asleep}",
 )
 def test_task_that_stood_still_for_sessions_goes_on(
-    spark: SparkSession, broker_pool: BrokerPool, tmp_path: Path, course: Course
+    spark: SparkSession, broker_pool: RunBrokers, tmp_path: Path, course: Course
 ) -> None:
     """Its partitions went to the other one of its run, or to nobody: 0 lost, 0 twice, and no attempt has failed."""
     broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)

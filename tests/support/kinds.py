@@ -6,6 +6,8 @@ Tests that share a kind share one broker (`broker_pool.shared`) and keep apart b
 
 from __future__ import annotations
 
+from tests.support.acls import AUTHORIZER
+
 #: Sessions that end within a test, and groups that never change their type while they have members (a broker more would
 #: cost more than this does); the other group settings are Kafka's own.
 SHORT_SESSIONS = {
@@ -22,3 +24,6 @@ CLASSIC_ONLY = {"group.coordinator.rebalance.protocols": "classic"}
 
 #: Groups of both protocols are full with two members.
 TWO_MEMBERS = {"group.max.size": "2", "group.consumer.max.size": "2"}
+
+#: As many members in each group as that, sessions that end within a test, and rules about who may do what.
+STRICT = SHORT_SESSIONS | TWO_MEMBERS | AUTHORIZER

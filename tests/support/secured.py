@@ -6,11 +6,12 @@ Two authorities: the one that broker and clients trust, and a foreign one that n
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -31,6 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from consumer_membership.devbroker import Broker, Security
 from consumer_membership.devbroker.listeners import SASL
+from tests.support.brokers import arguments_of
 
 #: Bob's password has what JAAS, properties files, SCRAM and UTF-8 each treat in a way of their own.
 USERS: Mapping[str, str] = MappingProxyType({"alice": "alice-secret", "bob": 'b=o,b "quoted" \\ ; ü'})
@@ -142,6 +144,21 @@ def materials(
             users=users,
         ),
     )
+
+
+def materials_of_run(folder: Path) -> Materials:
+    """Those of a whole test run, made by the first of its processes that needs them: equal ones make equal brokers."""
+    stored = folder / "secured.json"
+    with (folder / "secured.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stored.exists():
+            files = folder / "secured"
+            files.mkdir()
+            made = materials(files)
+            told = {one.name: getattr(made, one.name) for one in fields(made)}
+            stored.write_text(json.dumps(told | {"security": arguments_of(made.security)}))
+    told = json.loads(stored.read_text())
+    return Materials(**told | {"security": Security(**told["security"])})
 
 
 class Way(Enum):

@@ -1,0 +1,75 @@
+"""Grounds of floor 5: a broker, and a way to be a member on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import pytest
+from confluent_kafka import Message
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from tests.integration.worker import Worker
+from tests.support.kafka import create_topic, unique
+from tests.support.versions import NEWEST, OLDEST
+
+#: The ways to be a member, as the settings of a `Worker`. Nothing at all is group.protocol=auto: the consumer protocol.
+CONSUMER: Mapping[str, object] = MappingProxyType({})
+#: Classic members look after new topics often, or the tests would wait for minutes.
+_CLASSIC = {"group_protocol": "classic", "topic_metadata_refresh_interval_ms": 300}
+EAGER: Mapping[str, object] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "range"})
+COOPERATIVE: Mapping[str, object] = MappingProxyType(_CLASSIC | {"partition_assignment_strategy": "cooperative-sticky"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """A broker and a way to be a member on it."""
+
+    broker: Broker
+    mode: Mapping[str, object]
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether the members are classic ones."""
+        return self.mode is not CONSUMER
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether everything is given up before each rebalance."""
+        return self.mode is EAGER
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker's address."""
+        return self.broker.bootstrap_servers
+
+    def topic(self, partitions: int = 12, name: str = "topic") -> str:
+        """A new topic."""
+        return create_topic(self.bootstrap_servers, unique(name), partitions)
+
+    def member(
+        self,
+        group: str,
+        topics: Iterable[str],
+        on_call: Callable[[str, Consumer, list[Partition]], None] | None = None,
+        handle: Callable[[Consumer, Message], None] | None = None,
+        **config: object,
+    ) -> Worker:
+        """A member of this kind, in a thread."""
+        return Worker(self.bootstrap_servers, group, topics, on_call, handle, **{**self.mode, **config})
+
+
+VERSIONS = {"oldest": OLDEST, "newest": NEWEST}
+MODES = {"consumer": CONSUMER, "eager": EAGER, "cooperative": COOPERATIVE}
+#: Each protocol on both brokers, each strategy on one.
+SOME = ("newest-consumer", "oldest-consumer", "newest-cooperative", "oldest-eager")
+EVERY = (*SOME, "newest-eager", "oldest-cooperative")
+CLASSIC = tuple(one for one in EVERY if not one.endswith("consumer"))
+
+
+def on(*grounds: str) -> pytest.MarkDecorator:
+    """Run the test on these grounds."""
+    return pytest.mark.parametrize("ground", grounds, indirect=True)

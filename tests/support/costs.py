@@ -1,0 +1,75 @@
+"""What a test run cost: its slowest tests and its brokers' starts, printed at its end and added up over the stages."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from textwrap import shorten
+from typing import Self
+
+SLOWEST = 10
+
+
+@dataclass(slots=True)
+class Costs:
+    """Of one stage, or of several.
+
+    Attributes:
+        tests: Seconds of each test, its fixtures included.
+        starts: Seconds of each start of a broker, by its kind.
+        left_out: How many tests each flag left out.
+        reasons: Of those that are left to the full run, how many for each reason.
+    """
+
+    tests: dict[str, float] = field(default_factory=dict)
+    starts: dict[str, list[float]] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, paths: Iterable[Path]) -> Self:
+        """Those of several stages together."""
+        together = cls()
+        for path in paths:
+            one = cls(**json.loads(path.read_text()))
+            together.tests |= one.tests
+            for kind, seconds in one.starts.items():
+                together.starts.setdefault(kind, []).extend(seconds)
+            together.left_out = dict(Counter(together.left_out) + Counter(one.left_out))
+            together.reasons = dict(Counter(together.reasons) + Counter(one.reasons))
+        return together
+
+    def write(self, path: Path) -> None:
+        """For `read`."""
+        path.write_text(json.dumps(asdict(self)))
+
+    def add_test(self, name: str, seconds: float) -> None:
+        """One phase of this test took so long."""
+        self.tests[name] = self.tests.get(name, 0.0) + seconds
+
+    def add_starts(self, starts: Iterable[tuple[str, float]]) -> None:
+        """These brokers were started."""
+        found = defaultdict(list, self.starts)
+        for kind, seconds in starts:
+            found[kind].append(seconds)
+        self.starts = dict(found)
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        slowest = sorted(self.tests.items(), key=lambda one: -one[1])[:SLOWEST]
+        if slowest:
+            yield f"the {len(slowest)} slowest tests:"
+            yield from (f"{seconds:8.1f} s  {name}" for name, seconds in slowest)
+        if self.starts:
+            all_of_them = [seconds for of_kind in self.starts.values() for seconds in of_kind]
+            yield f"brokers started: {len(all_of_them)}, {sum(all_of_them):.0f} s in all"
+            for kind, seconds in sorted(self.starts.items(), key=lambda one: -sum(one[1])):
+                yield f"{sum(seconds):8.1f} s  {len(seconds)} x {shorten(kind, 100, placeholder=' ...')}"
+        if self.reasons:
+            yield f"left to `python -m tests --full`: {sum(self.reasons.values())} tests"
+            yield from (
+                f"{count:8}  {reason}" for reason, count in sorted(self.reasons.items(), key=lambda one: -one[1])
+            )

@@ -1,0 +1,59 @@
+"""What `python -m tests` leaves to `python -m tests --full`: which tests, and why.
+
+The gate is for each change: the newest broker, fifty seeds, and of what is shown several times at length the shortest.
+The full run is for an issue that is said to be resolved. Each test that is left to it has the marker `full` with its
+reason; a test gets it here, by a parameter or by its name, so that all of them stand in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+
+import pytest
+
+from tests.support.versions import NEWEST, OLDEST, OTHERS
+
+OLDER_BROKER = "an older broker than the newest"
+MORE_SEEDS = "more seeds of the same search"
+AT_LENGTH = "at length what another test shows sooner"
+
+#: Parameters by which a test has an older broker, themselves or in a tuple; "oldest-eager" is one, too.
+_OLDER = ("oldest", OLDEST, *(version for version in OTHERS if version != NEWEST), "Kafka 3.9")
+
+#: By name, as `fnmatch` reads it.
+NAMED: Mapping[str, str] = MappingProxyType(
+    {
+        "tests/devbroker/test_devbroker_jvm.py::test_existing_broker_is_taken_as_it_is": OLDER_BROKER,
+        "tests/integration/test_migration.py::test_group_of_many_clients_*": OLDER_BROKER,
+        "tests/integration/test_refusals.py::test_broker_without_the_consumer_protocol_*": OLDER_BROKER,
+        "tests/integration/test_refusals.py::test_what_needs_the_consumer_protocol_*": OLDER_BROKER,
+        "tests/integration/test_security.py::test_oldest_*": OLDER_BROKER,
+        "tests/spark/test_brokers_assignment.py::test_broker_that_does_not_know_it_*": OLDER_BROKER,
+        "tests/spark/test_doctor.py::test_broker_with_the_consumer_protocol_switched_off_*": OLDER_BROKER,
+        # Three nodes: test_coordinator.py stops one of them, too.
+        "tests/devbroker/test_devbroker_jvm.py::test_three_nodes_*": AT_LENGTH,
+        # Executors in JVMs of their own: the gate has those of local-cluster.
+        "tests/spark/test_clusters.py::*standalone*": AT_LENGTH,
+        # Two attempts of a task at the same time: the gate has those of test_sleepers.py and test_runs.py.
+        "tests/spark/test_speculation.py::*": AT_LENGTH,
+    }
+)
+
+
+def reason(item: pytest.Item) -> str | None:
+    """Why a test is left to the full run; None where it is not."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    if item.get_closest_marker("integration") and any(map(_names_older, parameters.values())):
+        return OLDER_BROKER
+    if isinstance(block := parameters.get("block", 0), int) and block > 0:
+        return MORE_SEEDS
+    return next((why for name, why in NAMED.items() if fnmatchcase(item.nodeid, name)), None)
+
+
+def _names_older(parameter: object) -> bool:
+    """Whether it is an older version, or has one in it."""
+    if isinstance(parameter, tuple):
+        return any(map(_names_older, parameter))
+    return isinstance(parameter, str) and (parameter in _OLDER or parameter.startswith("oldest-"))

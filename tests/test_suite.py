@@ -1,0 +1,68 @@
+"""The tests themselves: who imports whom, where brokers come from, and lists of tests that name what there is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from tests.__main__ import SPARK_TESTS
+from tests.support.full import NAMED
+from tests.support.order import LONGEST
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
+#: The fixtures by which a test says which broker it needs.
+BROKERS = {"broker_pool", "kafka_broker", "kafka", "broker", "ground"}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules that one imports, and the names that it takes from them as if they were modules."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{one.name}" for one in node.names)
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef]:
+    """Tests, fixtures and helpers, methods too."""
+    return (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
+
+
+def name_of(path: Path) -> str:
+    """As pytest writes it."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_no_module_imports_a_test() -> None:
+    """What tests share stands in tests/support or in a module of builders: a test can be moved, renamed and read."""
+    tests = {f"tests.{'.'.join(path.relative_to(TESTS).with_suffix('').parts)}" for path in TESTS.rglob("test_*.py")}
+    assert {name_of(path): found for path in sorted(TESTS.rglob("*.py")) if (found := tests & set(imports(path)))} == {}
+
+
+def test_floor_5_has_its_brokers_from_the_pool() -> None:
+    """One broker of each kind for a whole run; a test that stops nodes has its own from there, too (`own`)."""
+    for path in sorted((TESTS / "integration").glob("test_*.py")):
+        taken = {argument.arg for function in functions(path) for argument in function.args.args}
+        assert taken & BROKERS, name_of(path)
+        assert "consumer_membership.devbroker.start" not in set(imports(path)), name_of(path)
+
+
+@pytest.mark.parametrize("pattern", NAMED)
+def test_what_is_left_to_the_full_run_exists(pattern: str) -> None:
+    """A test that was renamed would come back into the gate without a word."""
+    path, _, name = pattern.partition("::")
+    names = {function.name for function in functions(ROOT / path)}
+    # Parameters are known to pytest alone.
+    assert "standalone" in name or any(fnmatchcase(one, name) for one in names if one.startswith("test_"))
+
+
+@pytest.mark.parametrize("name", [*LONGEST, *SPARK_TESTS])
+def test_files_that_are_named_exist(name: str) -> None:
+    """In the order of files, and in the newest Spark's tests."""
+    assert (ROOT / name).exists()
