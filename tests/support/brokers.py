@@ -131,7 +131,7 @@ class BrokerKeeper:
     def _answer(self, wish: Wish, held: set[Broker]) -> Found | tuple[str, str]:
         try:
             broker = self._shared(wish, held)
-        except BrokerUnavailableError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told
             return type(error).__name__, str(error)
         nodes = [broker._nodes[node_id] for node_id in broker.node_ids]
         return Found(
@@ -205,7 +205,7 @@ class RunBrokers:
         answer = self._keeper.recv()
         if not isinstance(answer, Found):
             name, text = answer
-            raise _ERRORS[name](text)
+            raise _ERRORS[name](text) if name in _ERRORS else RuntimeError(f"{name}: {text}")
         return self._handles.setdefault(answer.bootstrap_servers, answer.broker())
 
     @contextmanager

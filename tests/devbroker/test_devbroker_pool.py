@@ -1,0 +1,133 @@
+"""Brokers that are shared: by whoever asks for the same in one process, and in all processes of a test run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from consumer_membership.devbroker import DEFAULT_VERSION, Broker, BrokerUnavailableError, Security, Way, pool
+from consumer_membership.devbroker.pool import BrokerPool
+from tests.support.brokers import MOST_IDLE, BrokerKeeper, FarNode, RunBrokers
+
+
+class Started:
+    """In the place of `start`: brokers that take neither time nor memory."""
+
+    def __init__(self) -> None:
+        self.kinds: list[tuple[str | None, dict[str, str]]] = []
+        self.stopped: list[str] = []
+        self.may_go_on = Event()
+        self.may_go_on.set()
+
+    def __call__(
+        self,
+        version: str | None = None,
+        nodes: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        way: Way | None = None,
+        security: Security | None = None,
+    ) -> Broker:
+        """One more."""
+        if version == "4.0.0":
+            raise BrokerUnavailableError("no jars")
+        address = f"127.0.0.1:{len(self.kinds)}"
+        self.kinds.append((version, dict(properties or {})))
+        assert self.may_go_on.wait(60)
+        return Broker(
+            way=way or Way.JVM,
+            version=version or DEFAULT_VERSION,
+            bootstrap_servers=address,
+            nodes=[
+                FarNode(node_id=number, address=address, secured={"TLS": "localhost:1"} if security else {}, pid=7)
+                for number in range(1, (nodes or 1) + 1)
+            ],
+            release=lambda: self.stopped.append(address),
+        )
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    """What is started from now on."""
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    made = Started()
+    monkeypatch.setattr(pool, "start", made)
+    return made
+
+
+@pytest.fixture
+def keeper(started: Started) -> Iterator[BrokerKeeper]:
+    """The brokers of a run; `started` says which."""
+    made = BrokerKeeper()
+    assert started.kinds == []
+    yield made
+    made.stop()
+
+
+def test_default_is_the_same_as_its_name(started: Started) -> None:
+    """Nothing, the newest version, one node, and the way by which there is one already: one broker."""
+    with BrokerPool() as brokers:
+        first = brokers.shared()
+        same = [brokers.shared(DEFAULT_VERSION), brokers.shared(nodes=1, properties={}), brokers.shared(way=Way.JVM)]
+        assert [one is first for one in same] == [True] * 3
+        assert brokers.shared(way=Way.DOCKER) is not first
+        assert brokers.shared(properties={"a": "b"}) is not first
+    assert len(started.stopped) == len(started.kinds) == 3
+    assert [start.kind for start in brokers.starts][-1] == f"Kafka {DEFAULT_VERSION}, 1 node, a=b"
+
+
+def test_existing_broker_has_the_version_that_it_has(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for a version is not given any: `start` looks."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    with BrokerPool() as brokers:
+        assert brokers.shared() is not brokers.shared(DEFAULT_VERSION)
+    assert [version for version, _ in started.kinds] == [None, DEFAULT_VERSION]
+
+
+def test_who_asks_meanwhile_waits_for_the_start(started: Started) -> None:
+    """Threads that ask for the same get the same, and one start has been made."""
+    started.may_go_on.clear()
+    with BrokerPool() as brokers, ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(brokers.shared) for _ in range(4)]
+        started.may_go_on.set()
+        assert len({one.result(60) for one in asked}) == 1
+    assert len(started.kinds) == 1
+
+
+def test_processes_of_a_run_have_the_same_brokers(keeper: BrokerKeeper, started: Started) -> None:
+    """Each asks over its own connection; a handle is the same object as long as the broker is the same."""
+    one, other = RunBrokers(keeper.folder), RunBrokers(keeper.folder)
+    security = Security(key_pem="k", certificate_chain_pem="c", client_authority_pem="a", users={"u": "p"})
+    for brokers in (one, other):
+        assert brokers.shared() is brokers.shared(DEFAULT_VERSION, way=Way.JVM)
+        assert brokers.shared(security=security).secured == {"TLS": "localhost:1"}
+    assert one.shared().bootstrap_servers == other.shared().bootstrap_servers
+    assert len(started.kinds) == len(keeper.starts) == 2
+    with pytest.raises(BrokerUnavailableError, match="no jars"):
+        one.shared("4.0.0")
+
+
+def test_nodes_of_a_shared_broker_are_left_alone(keeper: BrokerKeeper) -> None:
+    """Nor does the end of a handle end the broker of the others."""
+    broker = RunBrokers(keeper.folder).shared()
+    assert broker.node_pid(1) == 7
+    with pytest.raises(BrokerUnavailableError, match="have one of your own"):
+        broker.stop_node(1)
+
+
+def test_brokers_that_nobody_holds_make_room(keeper: BrokerKeeper, started: Started) -> None:
+    """Some stay for who comes next; those that were idle longest go, and never one that is held."""
+    holds, lets_go = RunBrokers(keeper.folder), RunBrokers(keeper.folder)
+    held = holds.shared()
+    assert lets_go.shared().bootstrap_servers == held.bootstrap_servers
+    for number in range(MOST_IDLE + 2):
+        lets_go.shared(properties={"number": str(number)})
+        lets_go.let_go()
+        assert lets_go.shared(properties={"number": str(number)})
+        lets_go.let_go()
+    # Answered behind the last word.
+    lets_go.shared()
+    assert started.stopped == ["127.0.0.1:1", "127.0.0.1:2"]
