@@ -34,6 +34,9 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_doctor.py::test_broker_with_the_consumer_protocol_switched_off_*": OLDER_BROKER,
         # Three nodes: test_coordinator.py stops one of them, too.
         "tests/devbroker/test_devbroker_jvm.py::test_three_nodes_*": AT_LENGTH,
+        # Six clients' processes, one of them a JVM: the gate has one eager strategy and the cooperative one.
+        "tests/integration/test_mixed_groups.py::*[[]roundrobin]": AT_LENGTH,
+        "tests/integration/test_mixed_groups.py::*[[]sticky]": AT_LENGTH,
         # Executors in JVMs of their own: the gate has those of local-cluster.
         "tests/spark/test_clusters.py::*standalone*": AT_LENGTH,
         # Two attempts of a task at the same time: the gate has those of test_sleepers.py and test_runs.py.
