@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +20,8 @@ from consumer_membership.devbroker.java import java_for
 from tests.support.partners.life import Lifetime, Strategy
 from tests.support.partners.speech import say, say_committed, say_partitions, say_records
 from tests.support.partners.stop import die_with_parent
+from tests.support.partners.tools_jars import tools_classpath
+from tests.support.versions import NEWEST
 
 _MAIN = "org.apache.kafka.tools.VerifiableConsumer"
 _PACKAGE = "org.apache.kafka.clients.consumer"
@@ -105,7 +108,8 @@ def live(life: Lifetime) -> None:
     with tempfile.TemporaryDirectory(prefix="consumer-membership-partner-") as folder:
         properties = Path(folder, "consumer.properties")
         properties.write_text(_properties(life))
-        java = java_for(life.kafka_version)
+        # A broker's class data archive is for its own class path.
+        java = replace(java_for(NEWEST), classpath=tools_classpath(life.kafka_version), archive=Path(folder, "none"))
         executable, *words = java.command(_MAIN, *_words(life, properties), log=_BESIDE_THE_REPORTS)
         consumer = subprocess.Popen(
             # It lives for seconds: what the better compiler costs is not earned back.

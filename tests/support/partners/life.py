@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Self
 
-from tests.support.versions import NEWEST
+from tests.support.partners.tools_jars import TOOLS_VERSION
 
 
 class Client(StrEnum):
@@ -72,7 +72,7 @@ class Lifetime:
     instance_id: str | None = None
     session_timeout_ms: int = 10_000
     heartbeat_interval_ms: int = 200
-    kafka_version: str = NEWEST
+    kafka_version: str = TOOLS_VERSION
 
     def __post_init__(self) -> None:
         known = STRATEGIES[self.client]

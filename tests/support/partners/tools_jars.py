@@ -1,0 +1,60 @@
+"""The jars of kafka-tools, which no broker needs: resolved by Maven once, kept for all runs of a user."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from consumer_membership.devbroker.java import cache_folder
+
+#: The last whose tools are on Maven Central; those of 4.4.0 are not.
+TOOLS_VERSION = "4.3.1"
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>kafka-tools-jars</artifactId><version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version>
+      <exclusions><exclusion><groupId>org.slf4j</groupId><artifactId>slf4j-reload4j</artifactId></exclusion></exclusions>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+_RESOLVE_TIMEOUT_S = 600
+
+
+def tools_classpath(version: str = TOOLS_VERSION) -> str:
+    """What `java -cp` takes; fetched first if it is not there yet.
+
+    Raises:
+        RuntimeError: Maven is not there, or failed; its own words are in the text.
+    """
+    kept = cache_folder() / f"kafka-tools-{version}"
+    if not kept.exists():
+        _fetch(version, kept)
+    return ":".join(sorted(map(str, kept.glob("*.jar"))))
+
+
+def _fetch(version: str, kept: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise RuntimeError(
+            f"the jars of kafka-tools are not in {kept}, and mvn, which fetches them, is not on the PATH"
+        )
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as scratch:
+        pom, output = Path(scratch) / "pom.xml", Path(scratch) / "jars"
+        pom.write_text(_POM.format(version=version))
+        command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={output}"]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLVE_TIMEOUT_S, check=False)
+        if run.returncode:
+            raise RuntimeError(f"Maven could not fetch kafka-tools: {run.stdout}{run.stderr}")
+        with suppress(OSError):  # of several processes one is first, and what it has is the same
+            output.rename(kept)
