@@ -3,22 +3,15 @@
 A heartbeat is how a member learns of a rebalance (REBALANCE_IN_PROGRESS). While everything is quiet one goes out on
 `heartbeat.interval.ms`. While records flow a rebalance would stop or move some of them, so that the member asks more
 often; and after a change, since another one often follows it: the second round of a cooperative rebalance, the next
-member of a group that starts. The figures are those of the consumer protocol's heartbeats.
+member of a group that starts. The figures are those of `pace`.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from math import inf
 
 from consumer_membership.membership.backoff import Backoff
-from consumer_membership.membership.consumer.heartbeat import (
-    COUNTED_BEATS,
-    GROWTH,
-    QUICK_BEATS,
-    QUICK_S,
-    REMEMBERED_ROUND_TRIPS,
-    ROUND_TRIPS,
-)
+from consumer_membership.membership.pace import Pace
 from consumer_membership.types import Instant
 
 #: The first heartbeats after a change: members that start together are seldom together in the first generation, and
@@ -40,8 +33,7 @@ class ClassicHeartbeats:
         self.in_flight: int | None = None
         #: Whether records reached the application since its last poll but one.
         self._is_active = False
-        self._round_trips: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
-        self._beats_since_stir = 0
+        self.pace = Pace(FIRST_S)
         self._sent_at: Instant = 0.0
         self._not_before: Instant = 0.0
         self._is_urgent = False
@@ -57,13 +49,8 @@ class ClassicHeartbeats:
         """Seconds from one heartbeat's sending to the next one's; an attentive member wants to hear of a rebalance."""
         if not is_attentive:
             return self._interval_s
-        beats = self._beats_since_stir - len(FIRST_S)
-        quick = FIRST_S[beats] if beats < 0 else QUICK_S * GROWTH ** max(0, beats - QUICK_BEATS)
-        if self._is_active and self._active_interval_s > 0:
-            quick = min(quick, self._active_interval_s)
-        is_known = len(self._round_trips) == REMEMBERED_ROUND_TRIPS
-        floor = ROUND_TRIPS * min(self._round_trips) if is_known else 0.0
-        return min(self._interval_s, max(quick, floor))
+        most_s = self._active_interval_s if self._is_active and self._active_interval_s > 0 else inf
+        return self.pace.spacing_s(self._interval_s, most_s=most_s)
 
     def due_at(self, *, is_attentive: bool) -> Instant:
         """When the next heartbeat may be sent; after a failure the backoff counts, and not the interval."""
@@ -91,7 +78,7 @@ class ClassicHeartbeats:
 
     def stir(self) -> None:
         """Something changed: heartbeat quickly for a while."""
-        self._beats_since_stir = 0
+        self.pace.stir()
 
     def note_activity(self, *, is_active: bool) -> None:
         """Note whether records flow."""
@@ -102,12 +89,12 @@ class ClassicHeartbeats:
         self.in_flight = request_id
         self._sent_at = now
         self._is_urgent = False
-        self._beats_since_stir = min(self._beats_since_stir + 1, COUNTED_BEATS)
+        self.pace.beat()
 
     def confirmed(self, now: Instant) -> None:
         """The session goes on: a success, or the news of a rebalance."""
         self.in_flight = None
-        self._round_trips.append(max(0.0, now - self._sent_at))
+        self.pace.answered(now - self._sent_at)
         self.confirmed_at, self._gathered_at = self._sent_at, None
         self._session_since = now
         self._recover()

@@ -6,30 +6,19 @@ heartbeat: the broker then answers with the complete assignment, which is how a 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.effects import Heartbeat
+from consumer_membership.membership.pace import QUICK_S, Pace
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import JOIN_EPOCH, Assignment, Instant, Subscription
 
-#: A member heartbeats this often while a change is under way: a scale-out takes about three heartbeats, so 0.2 s makes
-#: it 0.6 s (measured on 4.3.1: 0.62 s), at 0.15 ms of broker CPU each.
-QUICK_S = 0.2
-#: After so many quick heartbeats each one waits longer than the one before by the growth factor, up to the interval.
-QUICK_BEATS = 5
-GROWTH = 1.6
-#: Heartbeats are counted up to here, where the growth is beyond any interval: a power without end overflows.
-COUNTED_BEATS = 64
 #: A member that holds nothing stays quick for so many broker intervals after its join: the owners of what it shall
 #: get learn of it at their own next heartbeat, one interval later at most, and then need a revocation.
 PATIENCE_INTERVALS = 2.0
-#: A heartbeat may take up at most a twentieth of a member's time: a slow coordinator is asked less often. The quickest
-#: of the latest round trips counts, since a single slow one says nothing of the coordinator's load.
-ROUND_TRIPS = 20.0
-REMEMBERED_ROUND_TRIPS = 8
 #: Before the first answer the broker's interval is not known; this is the default of
 #: group.consumer.heartbeat.interval.ms.
 DEFAULT_INTERVAL_S = 5.0
@@ -59,10 +48,9 @@ class Heartbeats:
         self._sent_at: Instant = 0.0
         #: When the last heartbeat that was answered had been sent: the session goes on from then at least.
         self.confirmed_at: Instant | None = None
-        self._round_trips: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
+        self.pace = Pace()
         self._not_before: Instant = 0.0
         self.broker_interval_s: float | None = None
-        self._beats_since_stir = 0
         self.joined_at: Instant | None = None
         self._is_active = False
         #: Whether the coordinator was told what is owned, and its answer has not come yet.
@@ -81,16 +69,13 @@ class Heartbeats:
 
     def spacing_s(self, now: Instant, *, holds: bool) -> float:
         """Seconds from one heartbeat's sending to the next one's; `holds`: whether the member has partitions."""
-        bound = self.interval_s
-        quick = QUICK_S * GROWTH ** max(0, self._beats_since_stir - QUICK_BEATS)
+        most_s = inf
         if not holds and self._waits_for_first_partition(now):
-            quick = QUICK_S
-        active = self._settings.active_heartbeat_interval_s
-        if self._is_active and active > 0 and self._settings.heartbeat_interval_s is None:
-            quick = min(quick, active)
-        is_known = len(self._round_trips) == REMEMBERED_ROUND_TRIPS
-        floor = ROUND_TRIPS * min(self._round_trips) if is_known else 0.0
-        return min(bound, max(quick, floor))
+            most_s = QUICK_S
+        active_s = self._settings.active_heartbeat_interval_s
+        if self._is_active and active_s > 0 and self._settings.heartbeat_interval_s is None:
+            most_s = min(most_s, active_s)
+        return self.pace.spacing_s(self.interval_s, most_s=most_s)
 
     def _waits_for_first_partition(self, now: Instant) -> bool:
         if self.joined_at is None:
@@ -105,7 +90,7 @@ class Heartbeats:
 
     def stir(self) -> None:
         """Something changed: heartbeat quickly for a while."""
-        self._beats_since_stir = 0
+        self.pace.stir()
 
     def note_activity(self, *, is_active: bool) -> None:
         """Note whether records flow."""
@@ -118,7 +103,7 @@ class Heartbeats:
         self.in_flight = request_id
         self._sent_at = now
         self.has_spoken = True
-        self._beats_since_stir = min(self._beats_since_stir + 1, COUNTED_BEATS)
+        self.pace.beat()
 
     def begin_membership(self, now: Instant) -> bool:
         """Note that the coordinator counts the member in; whether this is news."""
@@ -133,7 +118,7 @@ class Heartbeats:
         self.has_unanswered_statement = False
         self._backoff.reset()
         self._not_before = 0.0
-        self._round_trips.append(max(0.0, now - self._sent_at))
+        self.pace.answered(now - self._sent_at)
         self.confirmed_at = self._sent_at
         if interval_s > 0:
             self.broker_interval_s = interval_s

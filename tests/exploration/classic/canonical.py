@@ -120,7 +120,7 @@ def _place_heartbeats(heartbeats: ClassicHeartbeats, now: float) -> None:
     # For the application's thread alone.
     heartbeats._gathered_at = None
     heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
-    heartbeats._beats_since_stir = 0
-    heartbeats._round_trips.clear()
+    heartbeats.pace._beats = 0
+    heartbeats.pace._round_trips.clear()
     heartbeats._is_urgent = False
     heartbeats._backoff.failures = 0

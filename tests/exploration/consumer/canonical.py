@@ -102,8 +102,8 @@ def _place_member(member: GroupMember, now: float) -> None:
 def _place_heartbeats(heartbeats: Heartbeats, now: float) -> None:
     heartbeats._sent_at = 0.0
     heartbeats._not_before = later(heartbeats._not_before, now, RETRY_S) or 0.0
-    heartbeats._beats_since_stir = 0
-    heartbeats._round_trips.clear()
+    heartbeats.pace._beats = 0
+    heartbeats.pace._round_trips.clear()
     heartbeats.joined_at = None
     heartbeats._backoff.failures = 0
 

@@ -7,7 +7,7 @@ import pytest
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.heartbeat import FIRST_S, ClassicHeartbeats
 from consumer_membership.membership.classic.states import ClassicState
-from consumer_membership.membership.consumer.heartbeat import QUICK_BEATS, QUICK_S, REMEMBERED_ROUND_TRIPS
+from consumer_membership.membership.pace import QUICK_BEATS, QUICK_S, REMEMBERED_ROUND_TRIPS
 from consumer_membership.types import BrokerError
 from tests.membership.classic.scene import A0, EAGER, ClassicScene, joining, stable
 

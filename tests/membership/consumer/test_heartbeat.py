@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_membership.membership.consumer.heartbeat import QUICK_BEATS, QUICK_S, Heartbeats
+from consumer_membership.membership.consumer.heartbeat import Heartbeats
 from consumer_membership.membership.effects import (
     FindCoordinator,
     LosePartitions,
@@ -15,6 +15,7 @@ from consumer_membership.membership.effects import (
     SendHeartbeat,
 )
 from consumer_membership.membership.events import CoordinatorLost, Verdict
+from consumer_membership.membership.pace import QUICK_BEATS, QUICK_S
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.types import FATAL_CODE, BrokerError, Subscription

@@ -1,0 +1,48 @@
+"""How soon one heartbeat follows another, under both protocols: quickly after a change, then slower, up to a bound."""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf
+
+#: A member heartbeats this often while a change is under way: a scale-out takes about three heartbeats, so 0.2 s makes
+#: it 0.6 s (measured on 4.3.1: 0.62 s), at 0.15 ms of broker CPU each.
+QUICK_S = 0.2
+#: After so many quick heartbeats each one waits longer than the one before by the growth factor, up to the interval.
+QUICK_BEATS = 5
+GROWTH = 1.6
+#: Heartbeats are counted up to here, where the growth is beyond any interval: a power without end overflows.
+COUNTED_BEATS = 64
+#: A heartbeat may take up at most a twentieth of a member's time: a slow coordinator is asked less often. The quickest
+#: of the latest round trips counts, since a single slow one says nothing of the coordinator's load.
+ROUND_TRIPS = 20.0
+REMEMBERED_ROUND_TRIPS = 8
+
+
+class Pace:
+    """The pace of one member's heartbeats; `first_s` are the first pauses after a change, where they are shorter."""
+
+    def __init__(self, first_s: tuple[float, ...] = ()) -> None:
+        self._first_s = first_s
+        self._beats = 0
+        self._round_trips: deque[float] = deque(maxlen=REMEMBERED_ROUND_TRIPS)
+
+    def stir(self) -> None:
+        """Something changed: heartbeat quickly for a while."""
+        self._beats = 0
+
+    def beat(self) -> None:
+        """A heartbeat goes out."""
+        self._beats = min(self._beats + 1, COUNTED_BEATS)
+
+    def answered(self, after_s: float) -> None:
+        """A heartbeat was answered after this time."""
+        self._round_trips.append(max(0.0, after_s))
+
+    def spacing_s(self, bound_s: float, *, most_s: float = inf) -> float:
+        """Seconds from one heartbeat to the next: `most_s` at most where the coordinator is quick, `bound_s` always."""
+        beats = self._beats - len(self._first_s)
+        quick = self._first_s[beats] if beats < 0 else QUICK_S * GROWTH ** max(0, beats - QUICK_BEATS)
+        is_known = len(self._round_trips) == REMEMBERED_ROUND_TRIPS
+        floor = ROUND_TRIPS * min(self._round_trips) if is_known else 0.0
+        return min(bound_s, max(min(quick, most_s), floor))
