@@ -44,7 +44,7 @@ from tests.support.views import view_of
 EventT = TypeVar("EventT", bound=Event)
 
 #: A bound against hanging, not a measurement.
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 MEMBER_ID = "abcdefghijklmnopqrstuv"
 
 
