@@ -17,9 +17,9 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 
 from consumer_membership.types import Instant, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation import rules as code
-from tests.simulation.exchanges import Key, Released, Request
+from tests.simulation.exchanges import Alive, Answer, Beat, Commit, CommitResults, Key, Released, Request
 from tests.simulation.journal import Entry
-from tests.simulation.rules import Refusal
+from tests.simulation.rules import Refusal, Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +47,29 @@ class Coordinator(ABC):
         self.journal: deque[Entry] = deque(maxlen=10_000)
         self._loading_until: Instant | None = None
 
-    @abstractmethod
     def ask(
         self, key: Key, group_id: str, request: Request, now: Instant, *, node_id: int | None = None
     ) -> list[Released]:
         """Handle a request; `node_id` is the broker that was asked (None: the coordinator)."""
+        try:
+            self._check(request, node_id, now)
+            answer = self._handle(key, group_id, request, now)
+        except Refusal as refusal:
+            answer = _refused(request, refusal.answer)
+        released = self._released()
+        return released if answer is None else [*released, Released(key, answer)]
+
+    def answer(self, group_id: str, request: Request, now: Instant, *, node_id: int | None = None) -> Answer:
+        """Handle a request that need not wait."""
+        return self.ask("asked", group_id, request, now, node_id=node_id)[-1].answer
+
+    @abstractmethod
+    def _handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
+        """Handle a request; None: it waits. Raises Refusal."""
+
+    def _released(self) -> list[Released]:
+        """Take what the groups have to say to those that waited."""
+        return []
 
     @abstractmethod
     def move(self, node_id: int, now: Instant, loading_s: float) -> list[Released]:
@@ -111,11 +129,23 @@ class Coordinator(ABC):
         topic = self.topics.get(partition.topic)
         return topic is not None and partition.partition < topic.partitions
 
-    def _check_node(self, node_id: int | None, now: Instant) -> None:
-        """Raises Refusal where this broker is not the coordinator, or not yet."""
+    def _check(self, request: Request, node_id: int | None, now: Instant) -> None:  # noqa: ARG002 - for bounds
+        """Raises Refusal where this broker is not the coordinator, or not yet, or would refuse the request as one."""
         if node_id is not None and node_id != self.node_id:
             raise Refusal(code.NOT_COORDINATOR)
         if self._loading_until is not None:
             if now < self._loading_until:
                 raise Refusal(code.COORDINATOR_LOAD_IN_PROGRESS)
             self._loading_until = None
+
+
+def _refused(request: Request, refusal: Refused) -> Answer:
+    """A refusal in the form of the request's answer."""
+    match request:
+        case Beat() if refusal.code == code.COORDINATOR_LOAD_IN_PROGRESS:
+            # A broker that does not know yet says nothing bad (rules 4.10).
+            return Alive()
+        case Commit():
+            return CommitResults(codes=dict.fromkeys(request.offsets, refusal.code))
+        case _:
+            return refusal

@@ -15,8 +15,8 @@ from tests.simulation import rules as code
 from tests.simulation.classic.coordinator import ClassicCoordinator
 from tests.simulation.consumer.coordinator import ConsumerCoordinator
 from tests.simulation.coordinator import Coordinator
-from tests.simulation.exchanges import Beat, Commit, Describe, Fetch, Join, Key, Leave, Released, Request, Sync
-from tests.simulation.rules import ClassicRules, Refused, Rules
+from tests.simulation.exchanges import Answer, Beat, Commit, Describe, Fetch, Join, Key, Leave, Released, Request, Sync
+from tests.simulation.rules import ClassicRules, Refusal, Rules
 
 
 class EitherCoordinator(Coordinator):
@@ -35,23 +35,27 @@ class EitherCoordinator(Coordinator):
         """The groups of both."""
         return {**self.classic.groups, **self.consumer.groups}
 
-    def ask(
-        self, key: Key, group_id: str, request: Request, now: Instant, *, node_id: int | None = None
-    ) -> list[Released]:
-        """Handle a request; `node_id` is the broker that was asked (None: the coordinator)."""
+    def _check(self, request: Request, node_id: int | None, now: Instant) -> None:
+        """Both are one broker's, and move together."""
+        self.classic._check(request, node_id, now)
+
+    def _handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
         speaks = self._asked(group_id, request)
         other: Coordinator = self.classic if speaks is self.consumer else self.consumer
         if isinstance(request, Heartbeat) and not self.offers_consumer:
-            return [Released(key, Refused(code.UNSUPPORTED_VERSION))]
+            raise Refusal(code.UNSUPPORTED_VERSION)
         is_join = isinstance(request, Join) or (isinstance(request, Heartbeat) and request.member_epoch == JOIN_EPOCH)
         if is_join and other.members(group_id):
             refusal = code.INCONSISTENT_GROUP_PROTOCOL if speaks is self.classic else code.GROUP_ID_NOT_FOUND
-            return [Released(key, Refused(refusal, f"Group {group_id} is of the other protocol."))]
+            raise Refusal(refusal, f"Group {group_id} is of the other protocol.")
         former = other.groups.pop(group_id, None) if is_join else None
-        released = speaks.ask(key, group_id, request, now, node_id=node_id)
-        if former is not None and group_id in speaks.groups:
+        answer = speaks._handle(key, group_id, request, now)
+        if former is not None:
             speaks.groups[group_id].committed |= former.committed
-        return released
+        return answer
+
+    def _released(self) -> list[Released]:
+        return [*self.consumer._released(), *self.classic._released()]
 
     def _asked(self, group_id: str, request: Request) -> ConsumerCoordinator | ClassicCoordinator:
         """Whose request it is; commits and reads are the group's."""

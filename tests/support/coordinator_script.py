@@ -20,6 +20,7 @@ from kio.schema.errors import ErrorCode
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
 from tests.simulation.consumer.coordinator import ConsumerCoordinator
+from tests.simulation.exchanges import Commit, Describe, Fetch
 from tests.simulation.rules import Refused, Rules
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker, Topic
 
@@ -117,7 +118,7 @@ class CoordinatorScript:
             assignor=entity.server_assignor,
             owned=_partitions(entity.topic_partitions),
         )
-        said = self.coordinator.heartbeat(entity.group_id, beat, now, node_id=request.node_id)
+        said: Any = self.coordinator.answer(entity.group_id, beat, now, node_id=request.node_id)
         if isinstance(said, Refused):
             return request.response(
                 throttle_time=NOTHING,
@@ -151,9 +152,9 @@ class CoordinatorScript:
     def _describe(self, request: Received) -> Answer:
         module: Any = sys.modules[request.response.__module__]
         (group_id,) = request.entity.group_ids
-        found = self.coordinator.describe(group_id, time.monotonic(), node_id=request.node_id)
+        found: Any = self.coordinator.answer(group_id, Describe(), time.monotonic(), node_id=request.node_id)
         nothing = module.Assignment(topic_partitions=())
-        members = () if isinstance(found, Refused) else found.items()
+        members = () if isinstance(found, Refused) else found.holders.items()
         group = module.DescribedGroup(
             error_code=ErrorCode(found.code) if isinstance(found, Refused) else ErrorCode.none,
             group_id=group_id,
@@ -204,9 +205,9 @@ class CoordinatorScript:
             for p in topic.partitions
         }
         epoch = entity.generation_id_or_member_epoch
-        errors = self.coordinator.commit(
-            entity.group_id, entity.member_id, epoch, offsets, time.monotonic(), node_id=request.node_id
-        )
+        commit = Commit(member_id=entity.member_id, generation=epoch, offsets=offsets)
+        said: Any = self.coordinator.answer(entity.group_id, commit, time.monotonic(), node_id=request.node_id)
+        errors = said.codes
         module: Any = sys.modules[request.response.__module__]
         return request.response(
             throttle_time=NOTHING,
@@ -229,9 +230,8 @@ class CoordinatorScript:
         module: Any = sys.modules[request.response.__module__]
         (group,) = request.entity.groups
         asked = [TopicPartition(topic.name, index) for topic in group.topics for index in topic.partition_indexes]
-        found = self.coordinator.fetch_committed(
-            group.group_id, group.member_id, group.member_epoch, asked, time.monotonic(), node_id=request.node_id
-        )
+        fetch = Fetch(member_id=group.member_id, member_epoch=group.member_epoch, partitions=frozenset(asked))
+        found: Any = self.coordinator.answer(group.group_id, fetch, time.monotonic(), node_id=request.node_id)
         if isinstance(found, Refused):
             refused = module.OffsetFetchResponseGroup(
                 group_id=group.group_id, topics=(), error_code=ErrorCode(found.code)
@@ -243,7 +243,7 @@ class CoordinatorScript:
                 partitions=tuple(
                     module.OffsetFetchResponsePartitions(
                         partition_index=index,
-                        committed_offset=at.offset if (at := found[TopicPartition(topic.name, index)]) else -1,
+                        committed_offset=at.offset if (at := found.offsets[TopicPartition(topic.name, index)]) else -1,
                         metadata="",
                         error_code=ErrorCode.none,
                     )

@@ -49,19 +49,6 @@ class ClassicCoordinator(Coordinator):
 
     # ---- requests ----
 
-    def ask(
-        self, key: Key, group_id: str, request: Request, now: Instant, *, node_id: int | None = None
-    ) -> list[Released]:
-        """Handle a request; `node_id` is the broker that was asked (None: the coordinator)."""
-        try:
-            self._check_session_timeout(request)
-            self._check_node(node_id, now)
-            answer = self._handle(key, group_id, request, now)
-        except Refusal as refusal:
-            answer = _refused(request, refusal)
-        released = self._released()
-        return released if answer is None else [*released, Released(key, answer)]
-
     def _handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer | None:
         match request:
             case Join():
@@ -109,13 +96,14 @@ class ClassicCoordinator(Coordinator):
         group.happened.append(Committed(member_id=request.member_id, generation=request.generation, offsets=accepted))
         return CommitResults(codes=codes)
 
-    def _check_session_timeout(self, request: Request) -> None:
-        """Every broker knows the bounds, so that this comes before anything else."""
+    def _check(self, request: Request, node_id: int | None, now: Instant) -> None:
+        """Every broker knows the bounds of a session, so that this comes before anything else."""
         rules = self.rules
         if isinstance(request, Join) and not (
             rules.min_session_timeout_s <= request.session_timeout_s <= rules.max_session_timeout_s
         ):
             raise Refusal(code.INVALID_SESSION_TIMEOUT)
+        super()._check(request, node_id, now)
 
     def _released(self) -> list[Released]:
         """Take what the groups have to say."""
@@ -187,15 +175,3 @@ class ClassicCoordinator(Coordinator):
         """Everything that it is and that its answers follow from, as a value: not the journal."""
         groups = frozenset((group_id, group.key()) for group_id, group in self.groups.items())
         return (self.rules, self.node_id, self._loading_until, frozenset(self.topics.items()), groups)
-
-
-def _refused(request: Request, refusal: Refusal) -> Answer:
-    """A refusal in the form of the request's answer."""
-    match request:
-        case Beat() if refusal.answer.code == code.COORDINATOR_LOAD_IN_PROGRESS:
-            # A broker that does not know yet says nothing bad (rules 4.10).
-            return Alive()
-        case Commit():
-            return CommitResults(codes=dict.fromkeys(request.offsets, refusal.answer.code))
-        case _:
-            return refusal.answer

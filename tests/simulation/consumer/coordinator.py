@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import assert_never
 
 from consumer_membership.membership.effects import Heartbeat
@@ -11,7 +11,6 @@ from consumer_membership.types import (
     NO_EPOCH,
     Holder,
     Instant,
-    OffsetAndMetadata,
     Offsets,
     TopicIdPartition,
     TopicPartition,
@@ -37,7 +36,7 @@ from tests.simulation.exchanges import (
     Sync,
 )
 from tests.simulation.journal import Committed, Removed
-from tests.simulation.rules import Granted, Refusal, Refused, Rules
+from tests.simulation.rules import Refusal, Rules
 
 
 class ConsumerCoordinator(Coordinator):
@@ -48,41 +47,24 @@ class ConsumerCoordinator(Coordinator):
         self.rules = rules
         self.groups: dict[str, ConsumerGroup] = {}
 
-    def ask(
-        self, key: Key, group_id: str, request: Request, now: Instant, *, node_id: int | None = None
-    ) -> list[Released]:
-        """Handle a request; `node_id` is the broker that was asked (None: the coordinator)."""
-        return [Released(key, self._handle(group_id, request, now, node_id))]
+    # ---- requests ----
 
-    def _handle(self, group_id: str, request: Request, now: Instant, node_id: int | None) -> Answer:
+    def _handle(self, key: Key, group_id: str, request: Request, now: Instant) -> Answer:  # noqa: ARG002 - nobody waits
         match request:
             case Heartbeat():
-                return self.heartbeat(group_id, request, now, node_id=node_id)
-            case Commit(member_id=member_id, generation=epoch, offsets=offsets):
-                return CommitResults(codes=self.commit(group_id, member_id, epoch, offsets, now, node_id=node_id))
-            case Fetch(member_id=member_id, member_epoch=epoch, partitions=partitions):
-                found = self.fetch_committed(group_id, member_id, epoch, partitions, now, node_id=node_id)
-                return found if isinstance(found, Refused) else Fetched(offsets=found)
+                return self._group_of(group_id, request).heartbeat(request, now)
+            case Commit():
+                return self._commit(group_id, request)
+            case Fetch():
+                group = self._check_fetch(group_id, request.member_id, request.member_epoch)
+                return Fetched(offsets={partition: group.committed.get(partition) for partition in request.partitions})
             case Describe():
-                holders = self.describe(group_id, now, node_id=node_id)
-                return holders if isinstance(holders, Refused) else Described(holders=holders)
+                return self._describe(group_id)
             case Join() | Sync() | Beat() | Leave():
                 # There is no such classic member here.
-                return Refused(code.UNKNOWN_MEMBER_ID)
+                raise Refusal(code.UNKNOWN_MEMBER_ID)
             case _:
                 assert_never(request)
-
-    # ---- heartbeats ----
-
-    def heartbeat(
-        self, group_id: str, beat: Heartbeat, now: Instant, *, node_id: int | None = None
-    ) -> Granted | Refused:
-        """Answer ConsumerGroupHeartbeat; `node_id` is the broker that was asked (None: the coordinator)."""
-        try:
-            self._check_node(node_id, now)
-            return self._group_of(group_id, beat).heartbeat(beat, now)
-        except Refusal as refusal:
-            return refusal.answer
 
     def _group_of(self, group_id: str, beat: Heartbeat) -> ConsumerGroup:
         group = self.groups.get(group_id)
@@ -99,46 +81,29 @@ class ConsumerCoordinator(Coordinator):
     def _note_removed(self, member_id: str, reason: str) -> None:
         self.journal.append(Removed(member_id=member_id, reason=reason))
 
-    def describe(self, group_id: str, now: Instant, *, node_id: int | None = None) -> Mapping[str, Holder] | Refused:
-        """Answer ConsumerGroupDescribe, as far as a member asks: who holds which instance id."""
-        try:
-            self._check_node(node_id, now)
-        except Refusal as refusal:
-            return refusal.answer
+    def _describe(self, group_id: str) -> Described:
+        """Who holds which instance id."""
         group = self.groups.get(group_id)
         if group is None:
-            return Refused(code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        return {
+            raise Refusal(code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        holders = {
             instance_id: Holder(
                 member_id=member_id, member_epoch=group.members[member_id].epoch, client_id="client", host="host"
             )
             for instance_id, member_id in group.instances.items()
         }
+        return Described(holders=holders)
 
     # ---- offsets ----
 
-    def commit(
-        self,
-        group_id: str,
-        member_id: str,
-        member_epoch: int,
-        offsets: Offsets,
-        now: Instant,
-        *,
-        node_id: int | None = None,
-    ) -> Mapping[TopicPartition, int]:
-        """Answer OffsetCommit v9: the error code of each partition, 0 where it is committed."""
-        try:
-            self._check_node(node_id, now)
-            self._check_commit(group_id, member_id, member_epoch, offsets)
-        except Refusal as refusal:
-            return dict.fromkeys(offsets, refusal.answer.code)
-        group = self.groups[group_id]
-        errors = self.commit_errors(offsets)
-        accepted = {p: offset for p, offset in offsets.items() if errors[p] == 0}
-        group.committed |= accepted
-        self.journal.append(Committed(member_id=member_id, generation=member_epoch, offsets=accepted))
-        return errors
+    def _commit(self, group_id: str, request: Commit) -> CommitResults:
+        self._check_commit(group_id, request.member_id, request.generation, request.offsets)
+        codes = self.commit_errors(request.offsets)
+        accepted = {p: offset for p, offset in request.offsets.items() if codes[p] == 0}
+        self.groups[group_id].committed |= accepted
+        entry = Committed(member_id=request.member_id, generation=request.generation, offsets=accepted)
+        self.journal.append(entry)
+        return CommitResults(codes=codes)
 
     def _check_commit(self, group_id: str, member_id: str, member_epoch: int, offsets: Offsets) -> None:
         group = self.groups.get(group_id)
@@ -164,24 +129,6 @@ class ConsumerCoordinator(Coordinator):
             if since is None or epoch < since:
                 return False
         return True
-
-    def fetch_committed(
-        self,
-        group_id: str,
-        member_id: str | None,
-        member_epoch: int,
-        partitions: Collection[TopicPartition],
-        now: Instant,
-        *,
-        node_id: int | None = None,
-    ) -> Mapping[TopicPartition, OffsetAndMetadata | None] | Refused:
-        """Answer OffsetFetch v9: the committed offset of each partition, None where there is none."""
-        try:
-            self._check_node(node_id, now)
-            group = self._check_fetch(group_id, member_id, member_epoch)
-        except Refusal as refusal:
-            return refusal.answer
-        return {partition: group.committed.get(partition) for partition in partitions}
 
     def _check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ConsumerGroup:
         group = self.groups.get(group_id)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 import pytest
 
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.types import OffsetAndMetadata, TopicIdPartition, TopicPartition
+from consumer_membership.types import OffsetAndMetadata, Offsets, TopicIdPartition, TopicPartition
 from tests.simulation import rules as code
 from tests.simulation.consumer.coordinator import ConsumerCoordinator
+from tests.simulation.exchanges import Commit, CommitResults, Fetch, Fetched
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Granted, Refused, Rules
 
 TOPIC = UUID(int=7)
@@ -47,7 +49,23 @@ def beat(
 
 def say(sut: ConsumerCoordinator, one: Heartbeat, now: float = 0.0) -> Granted | Refused:
     """Send a heartbeat."""
-    return sut.heartbeat("g", one, now)
+    answer = sut.answer("g", one, now)
+    assert isinstance(answer, Granted | Refused), answer
+    return answer
+
+
+def commit(
+    sut: ConsumerCoordinator, member_id: str, epoch: int, offsets: Offsets, now: float
+) -> Mapping[TopicPartition, int]:
+    """Commit; each partition's error code."""
+    answer = sut.answer("g", Commit(member_id=member_id, generation=epoch, offsets=offsets), now)
+    assert isinstance(answer, CommitResults), answer
+    return answer.codes
+
+
+def fetch(sut: ConsumerCoordinator, member_id: str | None, epoch: int) -> object:
+    """Ask for what is committed of the first partition."""
+    return sut.answer("g", Fetch(member_id=member_id, member_epoch=epoch, partitions=frozenset({FIRST})), 0.1)
 
 
 def granted(sut: ConsumerCoordinator, one: Heartbeat, now: float = 0.0) -> Granted:
@@ -180,7 +198,7 @@ def test_commits_are_fenced_by_the_epoch(rules: Rules, epochs: dict[int, int]) -
     now = granted(sut, beat("m1", told.member_epoch, told.assignment), 2.2).member_epoch
     kept = min(told.assignment or ())
     offsets = {TopicPartition("a", kept.partition): OffsetAndMetadata(offset=3)}
-    answers = {step: sut.commit("g", "m1", now + step, offsets, 2.3) for step in epochs}
+    answers = {step: commit(sut, "m1", now + step, offsets, 2.3) for step in epochs}
     assert {step: next(iter(answer.values())) for step, answer in answers.items()} == epochs
 
 
@@ -189,9 +207,9 @@ def test_commits_without_a_member_count_in_an_empty_group_only(rules: Rules) -> 
     """Rules 3.6: a simple consumer's commit is refused while the group has members."""
     sut = coordinator(rules)
     offsets = {FIRST: OffsetAndMetadata(offset=3)}
-    empty = sut.commit("g", "", -1, offsets, 0.0)
+    empty = commit(sut, "", -1, offsets, 0.0)
     granted(sut, beat("m1", 0), 0.1)
-    assert (empty, sut.commit("g", "", -1, offsets, 0.2)) == ({FIRST: 0}, {FIRST: code.UNKNOWN_MEMBER_ID})
+    assert (empty, commit(sut, "", -1, offsets, 0.2)) == ({FIRST: 0}, {FIRST: code.UNKNOWN_MEMBER_ID})
 
 
 @EVERY_RULES
@@ -199,10 +217,10 @@ def test_offset_fetch_knows_no_older_epoch(rules: Rules) -> None:
     """Rules 3.7: no KIP-1251 for OffsetFetch; without a member it is always answered."""
     sut = coordinator(rules)
     first = granted(sut, beat("m1", 0), 0.0)
-    assert sut.fetch_committed("g", "m1", first.member_epoch, [FIRST], 0.1) == {FIRST: None}
-    assert sut.fetch_committed("g", None, -1, [FIRST], 0.1) == {FIRST: None}
-    assert sut.fetch_committed("g", "m1", first.member_epoch + 1, [FIRST], 0.1) == Refused(code.STALE_MEMBER_EPOCH)
-    assert sut.fetch_committed("g", "m9", 1, [FIRST], 0.1) == Refused(code.UNKNOWN_MEMBER_ID)
+    assert fetch(sut, "m1", first.member_epoch) == Fetched(offsets={FIRST: None})
+    assert fetch(sut, None, -1) == Fetched(offsets={FIRST: None})
+    assert fetch(sut, "m1", first.member_epoch + 1) == Refused(code.STALE_MEMBER_EPOCH)
+    assert fetch(sut, "m9", 1) == Refused(code.UNKNOWN_MEMBER_ID)
 
 
 @EVERY_RULES
@@ -211,7 +229,7 @@ def test_other_nodes_and_a_loading_one_refuse(rules: Rules) -> None:
     sut = coordinator(rules)
     granted(sut, beat("m1", 0), 0.0)
     sut.move(2, 1.0, loading_s=0.5)
-    asked = [sut.heartbeat("g", beat("m1", 0), at, node_id=node) for node, at in ((1, 1.1), (2, 1.1), (2, 1.6))]
+    asked = [sut.answer("g", beat("m1", 0), at, node_id=node) for node, at in ((1, 1.1), (2, 1.1), (2, 1.6))]
     codes = [answer.code if isinstance(answer, Refused) else 0 for answer in asked]
     assert codes == [code.NOT_COORDINATOR, code.COORDINATOR_LOAD_IN_PROGRESS, 0]
 
@@ -230,6 +248,6 @@ def test_join_must_be_complete_and_own_nothing(rules: Rules) -> None:
         code.INVALID_REQUEST,
         code.UNSUPPORTED_ASSIGNOR,
     ]
-    assert ConsumerCoordinator(rules).heartbeat("g", beat("m1", 3), 0.0) == Refused(
+    assert ConsumerCoordinator(rules).answer("g", beat("m1", 3), 0.0) == Refused(
         code.GROUP_ID_NOT_FOUND, "Consumer group g not found."
     )
