@@ -27,7 +27,7 @@ def run(*arguments: str) -> list[str]:
 def test_every_module_can_be_imported() -> None:
     """Windows has no os.register_at_fork, no fcntl, no SIGHUP; nothing of the package needs them at its import."""
     (imported,) = run()
-    assert int(imported.split()[0]) > 200
+    assert int(imported.split()[0]) > 150
 
 
 @pytest.mark.integration

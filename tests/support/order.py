@@ -44,7 +44,6 @@ LONGEST = (
     "tests/devbroker/test_devbroker_listeners.py",
     "tests/simulation/test_profiles.py",
     "tests/exploration/test_exploration.py",
-    "tests/exploration/test_classic_exploration.py",
 )
 
 
