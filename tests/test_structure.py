@@ -107,3 +107,16 @@ def test_functions_of_the_core_assign_no_attribute() -> None:
         outside = [node for node in tree.body if not isinstance(node, ast.ClassDef)]
         found += [f"{path.name}: {ast.unparse(target)}" for node in outside for target in targets(node)]
     assert found == []
+
+
+# ---- names ----------------------------------------------------------------------------------------------------------
+
+
+def test_class_has_a_name_of_its_own() -> None:
+    """One name, one thing: no two classes of the package that other modules may use are called alike."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                named[node.name].append(str(path.relative_to(PACKAGE)))
+    assert {name: paths for name, paths in named.items() if len(paths) > 1} == {}

@@ -42,7 +42,7 @@ _TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class DemoCluster:
     """A broker that is ready for the demo; `remarks` are what a reader of the results must know about it."""
 
     title: str
@@ -52,7 +52,9 @@ class Cluster:
 
 
 @contextmanager
-def demo_cluster(way: str | None, version: str | None, *, topic: str, partitions: int, group: str) -> Iterator[Cluster]:
+def demo_cluster(
+    way: str | None, version: str | None, *, topic: str, partitions: int, group: str
+) -> Iterator[DemoCluster]:
     """A broker with this topic, as long as the context lasts; the group is what the demo will use there.
 
     Raises:
@@ -80,7 +82,7 @@ def demo_cluster(way: str | None, version: str | None, *, topic: str, partitions
 
 
 @contextmanager
-def _kafka(way: Way, version: str | None, topic: str, partitions: int, group: str) -> Iterator[Cluster]:
+def _kafka(way: Way, version: str | None, topic: str, partitions: int, group: str) -> Iterator[DemoCluster]:
     is_existing = way is Way.EXISTING
     # An existing broker's properties are not ours to set.
     with start(version, properties=None if is_existing else _PROPERTIES, way=way) as broker:
@@ -88,7 +90,7 @@ def _kafka(way: Way, version: str | None, topic: str, partitions: int, group: st
         new_topic = NewTopic(topic, num_partitions=partitions)
         admin.create_topics([new_topic], operation_timeout=_TIMEOUT_S)[topic].result()
         try:
-            yield Cluster(
+            yield DemoCluster(
                 title=f"Apache Kafka {broker.version} ({way.value})",
                 bootstrap_servers=broker.bootstrap_servers,
                 session_timeout_s=_session_timeout_s(admin),
@@ -100,9 +102,9 @@ def _kafka(way: Way, version: str | None, topic: str, partitions: int, group: st
 
 
 @contextmanager
-def _mock(topic: str, partitions: int, lacks: Sequence[str]) -> Iterator[Cluster]:
+def _mock(topic: str, partitions: int, lacks: Sequence[str]) -> Iterator[DemoCluster]:
     with mock_cluster(topic, partitions, SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS) as bootstrap_servers:
-        yield Cluster(
+        yield DemoCluster(
             title="librdkafka's mock cluster",
             bootstrap_servers=bootstrap_servers,
             session_timeout_s=SESSION_TIMEOUT_MS / 1000,

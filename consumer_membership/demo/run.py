@@ -17,15 +17,15 @@ from typing import TextIO, assert_never
 from confluent_kafka import KafkaException
 
 from consumer_membership.demo.application import Handled, Happened, Report, Standing
-from consumer_membership.demo.brokers import Cluster, demo_cluster, offsets_at_end
+from consumer_membership.demo.brokers import DemoCluster, demo_cluster, offsets_at_end
 from consumer_membership.demo.members import Ended, MemberProcess, Members
 from consumer_membership.demo.mock import MockUnavailableError
 from consumer_membership.demo.records import CheckResult, Run, SeenRecords, Stream, partition_of
 from consumer_membership.demo.screen import (
     DemoStep,
+    GroupSnapshot,
     LineScreen,
     Screen,
-    Snapshot,
     StepState,
     discard,
     member_line,
@@ -108,7 +108,7 @@ def _run(options: DemoOptions, out: TextIO) -> int:
     return 0 if result.holds else 1
 
 
-def _result(cluster: Cluster, name: str, options: DemoOptions, screen: Screen) -> CheckResult:
+def _result(cluster: DemoCluster, name: str, options: DemoOptions, screen: Screen) -> CheckResult:
     partitions, servers = options.partitions, cluster.bootstrap_servers
     stream = Stream(servers, name, partitions=partitions, rate=options.rate)
     with closing(stream), screen:
@@ -130,7 +130,9 @@ def _result(cluster: Cluster, name: str, options: DemoOptions, screen: Screen) -
 class Demonstration:
     """Plays the steps, counts what the members saw, and has all of it shown."""
 
-    def __init__(self, cluster: Cluster, members: Members, stream: Stream, screen: Screen, *, partitions: int) -> None:
+    def __init__(
+        self, cluster: DemoCluster, members: Members, stream: Stream, screen: Screen, *, partitions: int
+    ) -> None:
         self._cluster = cluster
         self._members = members
         self._stream = stream
@@ -280,12 +282,12 @@ class Demonstration:
 
     # ---- what is shown ----
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> GroupSnapshot:
         produced = self._stream.produced
         for member in self._members.all:
             lags = (len(range(self._positions[one], produced, self._partitions)) for one in member.owned)
             member.lag = sum(lags)
-        return Snapshot(
+        return GroupSnapshot(
             at=time.monotonic() - self._began,
             title=f"{self._cluster.title} at {self._cluster.bootstrap_servers}",
             remarks=self._cluster.remarks,

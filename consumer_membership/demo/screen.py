@@ -31,7 +31,7 @@ class DemoStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class GroupSnapshot:
     """Everything at one moment, for a screen to draw; `at` counts seconds from the demo's start."""
 
     at: float
@@ -49,19 +49,19 @@ class Screen(AbstractContextManager["Screen"]):
     """Where the demo is seen while it runs; a context manager that has the terminal."""
 
     @abstractmethod
-    def draw(self, snapshot: Snapshot) -> None:
+    def draw(self, snapshot: GroupSnapshot) -> None:
         """Show the moment, several times a second."""
 
     @abstractmethod
     def tell(self, at: float, text: str) -> None:
         """Show something that happened, `at` seconds after the start."""
 
-    def begin_step(self, snapshot: Snapshot, number: int) -> None:
+    def begin_step(self, snapshot: GroupSnapshot, number: int) -> None:
         """Show that a step begins."""
         del number
         self.draw(snapshot)
 
-    def end_step(self, snapshot: Snapshot, number: int) -> None:
+    def end_step(self, snapshot: GroupSnapshot, number: int) -> None:
         """Show that a step is done; the snapshot holds its outcome."""
         del number
         self.draw(snapshot)
@@ -76,20 +76,20 @@ class LineScreen(Screen):
     def __exit__(self, *_: object) -> None:
         self._out.flush()
 
-    def begin_step(self, snapshot: Snapshot, number: int) -> None:
+    def begin_step(self, snapshot: GroupSnapshot, number: int) -> None:
         """A heading."""
         self._write(
             f"\n[{snapshot.at:6.2f} s] STEP {number + 1} of {len(snapshot.steps)}: {snapshot.steps[number].title}"
         )
 
-    def end_step(self, snapshot: Snapshot, number: int) -> None:
+    def end_step(self, snapshot: GroupSnapshot, number: int) -> None:
         """The outcome and who is where."""
         self._write(f"[{snapshot.at:6.2f} s] {snapshot.steps[number].outcome}")
         for member in snapshot.members:
             self._write(f"             {member_line(member)}")
         self._write(f"             {stream_line(snapshot)}")
 
-    def draw(self, snapshot: Snapshot) -> None:
+    def draw(self, snapshot: GroupSnapshot) -> None:
         """Nothing: lines come with what happens."""
 
     def tell(self, at: float, text: str) -> None:
@@ -113,7 +113,7 @@ def member_line(member: MemberProcess) -> str:
     return f"{member.name:<9} {standing.state:<13} {words}{waits}"
 
 
-def stream_line(snapshot: Snapshot) -> str:
+def stream_line(snapshot: GroupSnapshot) -> str:
     """The records in one line."""
     return (
         f"records: {snapshot.produced:,} produced, {snapshot.seen:,} seen,"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from consumer_membership import MemberState
-from consumer_membership.demo.screen import DemoStep, Screen, Snapshot, StepState, stream_line
+from consumer_membership.demo.screen import DemoStep, GroupSnapshot, Screen, StepState, stream_line
 
 #: What happened last; more would not fit under the table on a terminal of 24 lines.
 _HAPPENINGS = 6
@@ -38,7 +38,7 @@ class TableScreen(Screen):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def draw(self, snapshot: Snapshot) -> None:
+    def draw(self, snapshot: GroupSnapshot) -> None:
         """Redraw everything."""
         self._live.update(picture(snapshot, list(self._happened)), refresh=True)
 
@@ -52,7 +52,7 @@ def table_on(out: TextIO) -> TableScreen:
     return TableScreen(Console(file=out))
 
 
-def picture(snapshot: Snapshot, happened: list[Text]) -> RenderableType:
+def picture(snapshot: GroupSnapshot, happened: list[Text]) -> RenderableType:
     """The whole picture."""
     return Group(
         Text(f"{snapshot.title}   {snapshot.at:.0f} s", style="bold"),
@@ -70,7 +70,7 @@ def _step(step: DemoStep) -> Text:
     return line.append(f": {step.outcome}", style="default") if step.outcome else line
 
 
-def _table(snapshot: Snapshot) -> Table:
+def _table(snapshot: GroupSnapshot) -> Table:
     table = Table(pad_edge=False, box=None, header_style="bold underline")
     # Widths that do not change as members come and go; only the last column gives way on a narrow terminal.
     widths = {"state": _WIDEST_STATE, "lag": 5}

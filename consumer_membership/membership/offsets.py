@@ -79,7 +79,7 @@ class _Pending:
     was_sent: bool = False
 
 
-class Commits:
+class PendingCommits:
     """The commits of one member that are not over yet."""
 
     def __init__(self, settings: MemberSettings, jitter: Jitter) -> None:

@@ -20,7 +20,7 @@ from consumer_membership.membership.effects import (
     TopicsAppeared,
 )
 from consumer_membership.membership.events import CommitAnswered, CommitVerdict
-from consumer_membership.membership.offsets import AutoCommit, CommitIdentity, Commits
+from consumer_membership.membership.offsets import AutoCommit, CommitIdentity, PendingCommits
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.reconciler import Reconciler
@@ -80,7 +80,7 @@ class Parts:
         self.subscription = Subscription()
         self.coordinator = Coordinator()
         self.ownership = Ownership()
-        self.commits = Commits(settings, jitter)
+        self.commits = PendingCommits(settings, jitter)
         self.reconciler = Reconciler(settings, self.ownership, self.commits, jitter)
         self.auto_commit = AutoCommit(settings)
         self.watch = TopicWatch(settings.topic_refresh_s, jitter)

@@ -27,7 +27,7 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
 )
 from consumer_membership.membership.events import Step, StepFinished
-from consumer_membership.membership.offsets import CommitIdentity, Commits
+from consumer_membership.membership.offsets import CommitIdentity, PendingCommits
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import Assignment, Instant, Offsets, TopicPartition
@@ -62,7 +62,7 @@ _PHASE_OF_STEP: Mapping[Step, Phase] = {
 class Reconciler:
     """The attempts of one member. Its methods return the effects that come next; `is_idle` says that none runs."""
 
-    def __init__(self, settings: MemberSettings, ownership: Ownership, commits: Commits, jitter: Jitter) -> None:
+    def __init__(self, settings: MemberSettings, ownership: Ownership, commits: PendingCommits, jitter: Jitter) -> None:
         self._settings = settings
         self._ownership = ownership
         self._commits = commits

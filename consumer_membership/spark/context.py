@@ -92,7 +92,7 @@ def run_of(attempt: int) -> int:
     return attempt >> _TASK_BITS
 
 
-class Ownership(Protocol):
+class TaskOwnership(Protocol):
     """What a context asks the member."""
 
     def verify(self) -> None:
@@ -127,7 +127,7 @@ class SinkContext:
     batch_format: BatchFormat
     ranges: tuple[OffsetRange, ...]
     fences: tuple[Fence, ...]
-    ownership: Ownership
+    ownership: TaskOwnership
 
     def verify(self) -> None:
         """Return if the coordinator confirms, after this call began, that this member is what it takes itself for.

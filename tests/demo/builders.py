@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from consumer_membership.demo.application import Standing
 from consumer_membership.demo.members import MemberProcess
-from consumer_membership.demo.screen import DemoStep, Snapshot, StepState
+from consumer_membership.demo.screen import DemoStep, GroupSnapshot, StepState
 
 STABLE = Standing(state="STABLE", epoch=5, owned=(0, 1), waits_for=None)
 ALIVE = MemberProcess(index=0, name="member-1", pid=71, standing=STABLE, handled=1_234, lag=12)
@@ -15,7 +15,7 @@ STARTING = MemberProcess(
     pid=73,
     standing=Standing(state="starting", epoch=None, owned=(), waits_for="the coordinator"),
 )
-SNAPSHOT = Snapshot(
+SNAPSHOT = GroupSnapshot(
     at=12.3,
     title="Apache Kafka 4.3.1 (jvm) at 127.0.0.1:9092",
     remarks=("It is a test.",),

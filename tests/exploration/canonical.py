@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from consumer_membership.membership.effects import CommitOffsets, FetchCommitted
 from consumer_membership.membership.events import StepFinished
-from consumer_membership.membership.offsets import AUTOMATIC_TRIES, Commits, _Pending
+from consumer_membership.membership.offsets import AUTOMATIC_TRIES, PendingCommits, _Pending
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.reconciler import Phase, Reconciler
 from consumer_membership.membership.states import SILENT, MemberState
@@ -124,7 +124,7 @@ def _rename_commits(process: Process, now: float) -> None:
     commits._last_automatic_id = -len(order)
 
 
-def _rename_outcomes(commits: Commits, oldest: int) -> None:
+def _rename_outcomes(commits: PendingCommits, oldest: int) -> None:
     """Only outcomes of commits younger than a pending one are ever asked for."""
     pending = commits._pending.values()
     alive = {id(commit) for commit in pending}

@@ -12,7 +12,7 @@ from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.member import GroupMember
-from consumer_membership.membership.offsets import Commits
+from consumer_membership.membership.offsets import PendingCommits
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.reconciler import Phase, Reconciler
 from consumer_membership.membership.settings import ClassicSettings
@@ -110,7 +110,7 @@ def named(member: GroupMember, partitions: frozenset[TopicIdPartition]) -> set[T
     return {TopicPartition(names[p.topic_id], p.partition) for p in partitions}
 
 
-def commits(member: GroupMember) -> Commits:
+def commits(member: GroupMember) -> PendingCommits:
     """The part that knows which commits are not over."""
     return member.parts.commits
 

@@ -19,7 +19,7 @@ from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.effects import Effect, LosePartitions, RevokePartitions
 from consumer_membership.membership.events import HeartbeatAnswered, Polled, Step, StepFinished
 from consumer_membership.membership.member import GroupMember
-from consumer_membership.membership.offsets import CommitIdentity, Commits
+from consumer_membership.membership.offsets import CommitIdentity, PendingCommits
 from consumer_membership.membership.ownership import Ownership
 from consumer_membership.membership.protocol import Conclusion, GroupEffect, GroupEvent
 from consumer_membership.membership.reconciler import Phase, Reconciler
@@ -32,7 +32,7 @@ _S, _V = ClassicState, ex.ClassicVerdict
 #: What each kind of part is called where it stands.
 _PLACES: Mapping[type, str] = {
     Reconciler: "reconciler",
-    Commits: "commits",
+    PendingCommits: "commits",
     Ownership: "ownership",
     Heartbeats: "heartbeats",
     InstanceClaim: "instance",
@@ -137,7 +137,7 @@ class LeavesAtOnce(Reconciler):
         return []
 
 
-class RepeatsOldCommits(Commits):
+class RepeatsOldCommits(PendingCommits):
     """Sends a commit again although a younger one has been sent since."""
 
     def _yields(self, commit: object) -> bool:  # noqa: ARG002 - the signature is the base's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from consumer_membership.membership.effects import CommitCompleted, CommitOffsets
 from consumer_membership.membership.events import CommitAnswered, CommitVerdict
-from consumer_membership.membership.offsets import ASSIGNMENT_LOST, CommitIdentity, Commits
+from consumer_membership.membership.offsets import ASSIGNMENT_LOST, CommitIdentity, PendingCommits
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 
@@ -23,9 +23,9 @@ def at(offset: int) -> OffsetAndMetadata:
     return OffsetAndMetadata(offset=offset)
 
 
-def commits() -> Commits:
+def commits() -> PendingCommits:
     """No commits yet."""
-    return Commits(MemberSettings(group_id="g"), jitter=lambda: 0.5)
+    return PendingCommits(MemberSettings(group_id="g"), jitter=lambda: 0.5)
 
 
 def stale(commit_id: int, *partitions: TopicPartition) -> CommitAnswered:

@@ -21,7 +21,7 @@ from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.line import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.connections import Connections, Purpose
-from consumer_membership.runtime.network.transport import BrokerConnection, RequestTimedOutError
+from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire import answers, requests
 from consumer_membership.wire.codec import Call, ErrorCode, Message
@@ -282,7 +282,7 @@ class Cluster:
         call = build(connection.versions)
         try:
             return await connection.request(call, deadline - clock())
-        except RequestTimedOutError as error:
+        except AnswerTimedOutError as error:
             if ends_connection:
                 self._connections.drop(connection, error)
             raise
@@ -370,7 +370,7 @@ class Cluster:
         """One request; a connection on which its answer does not come in time is given up."""
         try:
             return await connection.request(call, timeout_s)
-        except RequestTimedOutError as error:
+        except AnswerTimedOutError as error:
             self._connections.drop(connection, error)
             raise
 

@@ -59,7 +59,7 @@ FAMILIES = MappingProxyType(
 _SocketAddress: TypeAlias = Any
 
 
-class RequestTimedOutError(TransportError):
+class AnswerTimedOutError(TransportError):
     """The connection stands, but the answer did not come in time."""
 
 
@@ -125,7 +125,7 @@ class BrokerConnection(asyncio.Protocol):
         Requests may overlap; the broker answers in their order. An answer that comes after its time is dropped.
 
         Raises:
-            RequestTimedOutError: no answer within `timeout_s`.
+            AnswerTimedOutError: no answer within `timeout_s`.
             TransportError: the connection ended first.
         """
         if self._error is not None or self._transport is None:
@@ -139,7 +139,7 @@ class BrokerConnection(asyncio.Protocol):
                 return await waiter
         except TimeoutError as error:
             self.traffic.timeouts += 1
-            raise RequestTimedOutError(
+            raise AnswerTimedOutError(
                 f"{self.peer}: no answer to {call.name} within {timeout_s:.3g} s; is the broker overloaded, or the "
                 "network cut?"
             ) from error

@@ -16,7 +16,7 @@ from consumer_membership.errors import TransportError
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.runtime.network import transport
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
-from consumer_membership.runtime.network.transport import BrokerConnection, RequestTimedOutError, connect
+from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection, connect
 from consumer_membership.wire import requests
 from consumer_membership.wire.codec import Call
 from tests.support.ports import listening, unused_port
@@ -95,7 +95,7 @@ def test_late_answer_is_dropped_and_the_next_one_still_fits() -> None:
 
     async def run() -> int:
         connection = await connected(broker)
-        with pytest.raises(RequestTimedOutError, match=r"no answer to ConsumerGroupHeartbeat v1 within 0\.02 s"):
+        with pytest.raises(AnswerTimedOutError, match=r"no answer to ConsumerGroupHeartbeat v1 within 0\.02 s"):
             await connection.request(heartbeat(connection, 1), 0.02)
         gate.open()
         answer = await connection.request(heartbeat(connection, 2), PATIENCE_S)

@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 from consumer_membership.errors import FencedError
 from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
-from consumer_membership.spark.context import Ownership
+from consumer_membership.spark.context import TaskOwnership
 
 GROUP, TOPIC = "orders-group", "orders"
 SinkT = TypeVar("SinkT")
@@ -36,7 +36,7 @@ class Word:
         return self.metadata
 
     def commit_metadata(self, _: OffsetRange) -> str:
-        """As `Ownership.commit_metadata`: it keeps no account."""
+        """As `TaskOwnership.commit_metadata`: it keeps no account."""
         return ""
 
 
@@ -65,7 +65,7 @@ def context(
     topic: str = TOPIC,
     instance: int = 0,
     batch_format: BatchFormat = BatchFormat.MESSAGES,
-    ownership: Ownership | None = None,
+    ownership: TaskOwnership | None = None,
 ) -> SinkContext:
     """A call about these offsets of these partitions."""
     return SinkContext(

@@ -116,7 +116,7 @@ class Task:
         return self.consumer.consumer_group_metadata()
 
     def commit_metadata(self, part: OffsetRange) -> str:
-        """As `Ownership.commit_metadata`."""
+        """As `TaskOwnership.commit_metadata`."""
         return self._account.metadata(part, 1.0, 2.0) if self._account else ""
 
 

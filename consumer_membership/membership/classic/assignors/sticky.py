@@ -35,7 +35,7 @@ _INT = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StickyOutcome:
     """Who gets what in the end, and the claims that it came from."""
 
     assignment: Mapping[str, tuple[TopicPartition, ...]]
@@ -46,7 +46,7 @@ def assign_sticky(
     topics: Topics,
     subscriptions: Mapping[str, MemberSubscription],
     claim_of: Callable[[MemberSubscription], Claim],
-) -> Outcome:
+) -> StickyOutcome:
     """The partitions of each member, the same for the same inputs in any order."""
     validated = validate_subscriptions(subscriptions, claim_of)
     partitions = {topic: partitions_of(topics, topic) for topic in subscribed_topics(topics, subscriptions)}
@@ -65,7 +65,7 @@ def assign_sticky(
         result = by_quota(everything, owned, racks)
     else:
         result = balanced(partitions, interests, owned, racks)
-    return Outcome(assignment=in_order(result), validated=validated)
+    return StickyOutcome(assignment=in_order(result), validated=validated)
 
 
 class StickyAssignor:
