@@ -1,4 +1,4 @@
-"""Explore: `python -m tests.exploration [--world NAME] [--rules 4.3|classic] [--faults N] [--depth N] [--minutes M]`.
+"""Explore: `python -m tests.exploration [--world NAME] [--rules 4.4|classic] [--faults N] [--depth N] [--minutes M]`.
 
 The runs, one for each world and broker version, share the minutes, two at a time: who is done early leaves the time to
 the others. `--depth` ends each run after so many steps, `--faults` says how many things may go wrong in each. Prints a

@@ -23,7 +23,7 @@ WORLDS: Mapping[str, World] = {
             seats=(None, None),
             is_settled=False,
             budgets={"all": 1, "start": 1, "forget": 1} | _NETWORK | _REMOVALS,
-            rules=("4.0", "4.3"),
+            rules=("4.0", "4.4"),
         ),
         World(
             name="rebalance",
@@ -33,7 +33,7 @@ WORLDS: Mapping[str, World] = {
             auto_commit=True,
             is_slow=True,
             budgets={"all": 1, "start": 1, "raise": 1, "timeout": 1, "rebalance": 1} | _NETWORK | _REMOVALS,
-            rules=("4.0", "4.3"),
+            rules=("4.0", "4.4"),
         ),
         World(
             name="leaving",
@@ -56,7 +56,7 @@ WORLDS: Mapping[str, World] = {
             words="2 members with an instance id each; they crash and restart, leave and come back",
             seats=("i0", "i1"),
             budgets={"all": 1, "start": 1, "leave": 1, "subscribe": 1, "loss": 1} | _REMOVALS,
-            rules=("4.0", "4.3"),
+            rules=("4.0", "4.4"),
         ),
         World(
             name="shared",

@@ -60,7 +60,7 @@ MUTANTS: tuple[tuple[type, str, Budgets, str, int], ...] = (
 #: Worlds with budgets that a few seconds suffice to explore to their end.
 SMALL: tuple[tuple[str, str, Budgets], ...] = (
     ("dynamic", "4.0", {"loss": 1}),
-    ("dynamic", "4.3", {}),
+    ("dynamic", "4.4", {}),
     ("dynamic", "4.2", {"leave": 1}),
     ("rebalance", "4.2", {"start": 1, "duplicate": 1}),
     ("static", "4.2", {"crash": 1, "start": 1}),

@@ -21,7 +21,7 @@ from tests.exploration.process import TOPIC, Process, half
 from tests.simulation.classic.coordinator import ClassicCoordinator
 from tests.simulation.consumer.coordinator import ConsumerCoordinator
 from tests.simulation.coordinator import Coordinator
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, ClassicRules, Rules
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
 from tests.simulation.watch import Watch
 
 TOPIC_ID = UUID(int=1)
@@ -30,7 +30,7 @@ CLASSIC = "classic"
 RULES: Mapping[str, Rules | ClassicRules] = {
     "4.0": RULES_4_0,
     "4.2": RULES_4_2,
-    "4.3": RULES_4_3,
+    "4.4": RULES_4_4,
     # It does not wait for a group's second member.
     CLASSIC: ClassicRules(initial_rebalance_delay_s=0.0),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.simulation.network import Faults
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, ClassicRules, Rules
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, ClassicRules, Rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class Profile:
     """What may go wrong, and how often: `acts` are weights, one act comes about each `act_every_s`."""
 
     name: str
-    rules: tuple[Rules | ClassicRules, ...] = (RULES_4_0, RULES_4_2, RULES_4_3)
+    rules: tuple[Rules | ClassicRules, ...] = (RULES_4_0, RULES_4_2, RULES_4_4)
     faults: Faults = field(default_factory=Faults)
     acts: Mapping[str, int] = field(default_factory=dict)
     act_every_s: float = 2.0

@@ -54,7 +54,7 @@ class Rules:
     assignment_interval_s: float = 0.0
     #: KIP-1251 (4.3): a commit of an older epoch counts for what the member has held since that epoch.
     accepts_older_commits: bool = False
-    #: KAFKA-20601 (4.3): a returning instance id is let in although the group is full.
+    #: KAFKA-20601 (4.4): a returning instance id is let in although the group is full.
     lets_returning_instances_in: bool = False
     #: How long the broker takes to resolve a regular expression; the answers before that know no topic of it.
     regex_delay_s: float = 0.0
@@ -62,7 +62,7 @@ class Rules:
 
 RULES_4_0: Final = Rules(accepts_rejoin=False, shrinks_at_once=False, keeps_epoch_between_revocations=False)
 RULES_4_2: Final = Rules()
-RULES_4_3: Final = Rules(assignment_interval_s=1.0, accepts_older_commits=True, lets_returning_instances_in=True)
+RULES_4_4: Final = Rules(assignment_interval_s=1.0, accepts_older_commits=True, lets_returning_instances_in=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,14 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.types import GroupProtocol, LeaveOption
 from tests.simulation.either import EitherCoordinator
 from tests.simulation.process import Process
-from tests.simulation.rules import RULES_4_0, RULES_4_3, ClassicRules, Rules
+from tests.simulation.rules import RULES_4_0, RULES_4_4, ClassicRules, Rules
 from tests.simulation.world import GROUP, World, protocols_of
 
 CONSUMER, CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
-RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_3], ids=["4.0", "4.3"])
+RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_4], ids=["4.0", "4.4"])
 
 
-def world_of(rules: Rules = RULES_4_3, *, offers_consumer: bool = True) -> World:
+def world_of(rules: Rules = RULES_4_4, *, offers_consumer: bool = True) -> World:
     """A world of a broker with groups of both protocols, and topic a."""
     world = World(1, rules=(rules, ClassicRules(initial_rebalance_delay_s=0.2)))
     assert isinstance(world.coordinator, EitherCoordinator)

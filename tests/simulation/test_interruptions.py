@@ -15,10 +15,10 @@ from consumer_membership.types import LeaveOption, Subscription, TopicPartition
 from tests.simulation import inside
 from tests.simulation.application import Habits
 from tests.simulation.process import Process
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Rules
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
 from tests.simulation.world import GROUP, World
 
-RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_3], ids=["4.0", "4.2", "4.3"])
+RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
 
 
 def alone(rules: Rules, *, habits: Habits | None = None, auto_commit: bool = True) -> tuple[World, Process]:

@@ -12,12 +12,12 @@ from consumer_membership.types import OffsetAndMetadata, Offsets, TopicIdPartiti
 from tests.simulation import rules as code
 from tests.simulation.consumer.coordinator import ConsumerCoordinator
 from tests.simulation.exchanges import Commit, CommitResults, Fetch, Fetched
-from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_3, Granted, Refused, Rules
+from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Granted, Refused, Rules
 
 TOPIC = UUID(int=7)
 ALL = frozenset(TopicIdPartition(TOPIC, number) for number in range(4))
 FIRST = TopicPartition("a", 0)
-EVERY_RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_3], ids=["4.0", "4.2", "4.3"])
+EVERY_RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
 
 
 def coordinator(rules: Rules) -> ConsumerCoordinator:
@@ -112,7 +112,7 @@ def test_b10_repeated_complete_heartbeats_change_nothing(rules: Rules) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "expected"), [(RULES_4_0, code.FENCED_MEMBER_EPOCH), (RULES_4_2, None), (RULES_4_3, None)]
+    ("rules", "expected"), [(RULES_4_0, code.FENCED_MEMBER_EPOCH), (RULES_4_2, None), (RULES_4_4, None)]
 )
 def test_b09_rejoin_with_epoch_zero_is_accepted_from_4_2_on(rules: Rules, expected: int | None) -> None:
     """B09, KAFKA-19233: before, a known member's epoch 0 is fenced once its previous epoch is not 0 any more."""
@@ -185,9 +185,9 @@ def test_static_member_that_left_for_good_is_unknown(rules: Rules) -> None:
     ("rules", "epochs"),
     [
         (RULES_4_2, {-1: code.STALE_MEMBER_EPOCH, 0: 0, 1: code.STALE_MEMBER_EPOCH}),
-        (RULES_4_3, {-1: 0, 0: 0, 1: code.STALE_MEMBER_EPOCH}),
+        (RULES_4_4, {-1: 0, 0: 0, 1: code.STALE_MEMBER_EPOCH}),
     ],
-    ids=["4.2", "4.3"],
+    ids=["4.2", "4.4"],
 )
 def test_commits_are_fenced_by_the_epoch(rules: Rules, epochs: dict[int, int]) -> None:
     """Rules 3.6: KIP-1251 (4.3) accepts an older epoch for what has been held since then."""
