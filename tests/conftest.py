@@ -56,7 +56,7 @@ _FLAGS = {
     "--no-docker": ("docker", "a Docker engine that has or can pull the image apache/kafka"),
     "--gate": ("full", "the time of `python -m tests --full`"),
 }
-_BROKER_TEST_TIMEOUT_S = 300  # whoever asks first for a version waits for 55 MB of jars, or for an image
+_BROKER_TEST_TIMEOUT_S = 300  # whoever asks first for a version waits for 43 MB of jars, or for an image
 #: Files that say of themselves that they are of it.
 _OF_FLOOR_5: set[Path] = set()
 _costs = pytest.StashKey[Costs]()

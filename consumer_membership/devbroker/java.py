@@ -39,7 +39,7 @@ _FLAGS = ("-Xmx1g", "-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Djava.
 # In the place of Kafka's own, and replaced like them by the variable. The collector's threads cost a start 0.9 s.
 _PERFORMANCE_VARIABLE, _PERFORMANCE = "KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC"
 
-_RESOLVE_TIMEOUT_S = 600  # 55 MB, perhaps over a slow line
+_RESOLVE_TIMEOUT_S = 600  # 43 MB, perhaps over a slow line
 
 # Kafka 4 brings slf4j-api 1.7.36 and no binding; 3.9 brings slf4j-reload4j, which would win and write nowhere.
 # slf4j-simple writes to the file that a system property names and starts 0.3 s sooner than log4j.
