@@ -38,7 +38,7 @@ FLOOR_5 = "integration and not docker"
 #: Of floor 5 in processes: its tests wait more than they compute.
 WORKERS = 6
 #: Lower than floor 5's, whose tests have members that must answer in time.
-NICE = 2
+NICE = 5
 #: Beside the one of the extra `test`.
 NEWEST_PYSPARK = "4.3.0"
 #: Those that have a session.
