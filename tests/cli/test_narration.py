@@ -8,33 +8,14 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from consumer_membership import MembershipView, MemberState
+from consumer_membership import MemberState
 from consumer_membership.cli.narration import Narration, named
 from consumer_membership.membership.view import Transition
-from consumer_membership.types import BrokerAddress, BrokerError, GroupProtocol
+from consumer_membership.types import BrokerAddress, BrokerError
 from consumer_membership.types import TopicPartition as Partition
+from tests.support.views import view_of
 
-VIEW = MembershipView(
-    state=MemberState.JOINING,
-    protocol=GroupProtocol.CONSUMER,
-    group_id="g",
-    member_id="m",
-    instance_id=None,
-    member_epoch=0,
-    owned={},
-    target=frozenset(),
-    unresolved=0,
-    pending_revocation=frozenset(),
-    waits_for=None,
-    waits_since=None,
-    waits_until=None,
-    coordinator=None,
-    heartbeat_interval_s=None,
-    session_timeout_s=None,
-    last_heartbeat_at=None,
-    last_error=None,
-    transitions=(),
-)
+VIEW = view_of(MemberState.JOINING)
 
 
 def told(err: io.StringIO) -> list[str]:
