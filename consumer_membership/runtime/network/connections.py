@@ -164,6 +164,10 @@ class Connections:
         while untried or attempts:
             if untried:
                 broker = untried.pop(0)
+                # Another caller may have connected meanwhile; a second connection in its place would leave it unclosed.
+                standing = self._open.get(_Key(purpose, broker.host, broker.port))
+                if standing is not None:
+                    return broker, standing
                 attempts[self._dial(purpose, broker)] = broker
             head_start_s = _HEAD_START_S if untried else None
             done, _ = await asyncio.wait(attempts, timeout=head_start_s, return_when=asyncio.FIRST_COMPLETED)

@@ -94,6 +94,18 @@ def test_silent_broker_does_not_hold_up_the_next(monkeypatch: pytest.MonkeyPatch
         assert with_connections(act) == node(broker)
 
 
+def test_connection_that_stands_by_then_is_the_one() -> None:
+    """Who looked for any broker while another caller connected does not connect once more: one would stay unclosed."""
+
+    async def act(pool: Connections) -> tuple[bool, int]:
+        _, one = await pool.first_of(Purpose.CLUSTER, [node(broker)])
+        _, other = await pool.first_of(Purpose.CLUSTER, [node(broker)])
+        return one is other, len(broker.requests(API_VERSIONS))
+
+    with ScriptedBroker() as broker:
+        assert with_connections(act) == (True, 1)
+
+
 def test_refusing_broker_makes_way_at_once() -> None:
     """No head start for a broker that said no."""
 
