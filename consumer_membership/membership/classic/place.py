@@ -14,6 +14,10 @@ rebalances for that, as it would at the end of the ghost's session.
 
 Only a process that the application just made is the newest. One that was in the group, and is out of it, may be the
 older of two: to it a full group is the end.
+
+A new member id is written down with its generation's assignment, not before: a coordinator that takes over in between
+knows the ghost alone, and fences the member. One that is the newest and was never written down joins once more, without
+its member id. That happens once, so that of two living processes with one id one ends.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from __future__ import annotations
 from consumer_membership.membership.classic.exchanges import ClassicVerdict
 from consumer_membership.membership.effects import Warned
 from consumer_membership.membership.protocol import GRACE_S
-from consumer_membership.types import BrokerError, Instant
+from consumer_membership.types import FENCED_INSTANCE_CODE, BrokerError, Instant
 
 #: What the broker's log gets to know.
 MAKES_ROOM = "the process with this instance id was started anew, and the group is full"
@@ -37,6 +41,7 @@ class Place:
         self._instance_id = instance_id
         self._patience_s = session_timeout_s + GRACE_S
         self._is_newest = False
+        self._is_unwritten = False
         self._has_made_room = False
         self._may_not_make_room = False
         self.request: int | None = None
@@ -60,10 +65,22 @@ class Place:
         """A join without a member id got no answer: the coordinator may have made a member of it."""
         self._is_newest = True
 
-    def joined(self) -> None:
+    def joined(self, *, has_new_id: bool) -> None:
         """The coordinator let the member in: from now on it may be replaced by a newer one."""
+        self._is_unwritten |= self._is_newest and has_new_id
         self._is_newest = False
         self.forget()
+
+    def written(self) -> None:
+        """The generation has its assignment: from now on every coordinator knows the member."""
+        self._is_unwritten = False
+
+    def come_back(self, error: BrokerError) -> bool:
+        """Whether the member, which the coordinator has no place for, may join once more without its member id."""
+        comes_back = self._instance_id is not None and self._is_unwritten and error.code == FENCED_INSTANCE_CODE
+        if comes_back:
+            self._is_unwritten = False
+        return comes_back
 
     def forget(self) -> None:
         """Nothing is asked or waited for any more."""

@@ -524,7 +524,7 @@ class ClassicProtocol:
         if not self.awaits(event.request_id):
             return None
         self._exchange = None
-        self.member_id = event.member_id
+        has_new_id, self.member_id = event.member_id != self.member_id, event.member_id
         if self.state is not _S.JOINING:
             return None
         now = self._parts.now
@@ -532,7 +532,7 @@ class ClassicProtocol:
         self.last_heartbeat_at = now
         self.heartbeats.gathered(now)
         self.generation, self._group_protocol = event.generation, event.group_protocol
-        self.place.joined()
+        self.place.joined(has_new_id=has_new_id)
         if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
             words = f"the group chose the assignor {event.protocol_name!r}, which this member does not have"
             self._resign("the group chose an assignor that the member does not have")
@@ -605,6 +605,7 @@ class ClassicProtocol:
             return
         self._exchange = None
         self._backoff.reset()
+        self.place.written()
         if self._is_outdated(event.assignment):
             return
         chosen = [one for one in self.classic.assignors if one.name == self._assignor]
@@ -763,6 +764,8 @@ class ClassicProtocol:
                 return self._fence(error, keeps_id=True)
             case _V.REJOIN_NOW:
                 self._join(f"rebalance failed due to {error.name}")
+            case _V.FATAL if self.place.come_back(error):
+                return self._fence(error)
             case _V.MEMBER_ID_REQUIRED | _V.FATAL:
                 return Fatal(error)
             case _:

@@ -16,6 +16,8 @@ S = ClassicState
 V = ex.ClassicVerdict
 FULL = BrokerError(code=81, name="GROUP_MAX_SIZE_REACHED", message="full")
 DENIED = BrokerError(code=30, name="GROUP_AUTHORIZATION_FAILED")
+FENCED = BrokerError(code=82, name="FENCED_INSTANCE_ID")
+MOVED = BrokerError(code=16, name="NOT_COORDINATOR")
 LOADING = BrokerError(code=14, name="COORDINATOR_LOAD_IN_PROGRESS")
 SESSION = {"session_timeout_s": 10.0}
 
@@ -135,3 +137,50 @@ def test_subscription_that_is_given_up_meanwhile_ends_it() -> None:
     """The late answer changes nothing."""
     scene = crowded().leave()
     assert (scene.state, answered(scene).kinds) == (S.UNSUBSCRIBED, [])
+
+
+# ---- a coordinator that knows the ghost alone -----------------------------------------------------------------------
+
+
+def fenced(scene: ClassicScene, how: str) -> ClassicScene:
+    """The coordinator says that another member has this instance id, to the request that is named."""
+    match how:
+        case "sync":
+            return scene.sync_rejected(V.FATAL, FENCED)
+        case "heartbeat":
+            return scene.beat_rejected(V.FATAL, FENCED)
+        case _:
+            return scene.sync_rejected(V.REDISCOVER, MOVED).found().after(1.0).join_rejected(V.FATAL, FENCED)
+
+
+@pytest.mark.parametrize("how", ["sync", "heartbeat", "join"])
+def test_newest_that_was_never_written_down_joins_once_more(how: str) -> None:
+    """Its replacement of the ghost went with the coordinator that took it in, before the generation was written."""
+    scene = fenced(joining(instance_id="i").gather(1), how).after(1.0)
+    assert (scene.state, scene.join.member_id, scene.join.instance_id) == (S.JOINING, "", "i")
+    assert scene.gather(2).share(A0).settle().state is S.STABLE
+
+
+@pytest.mark.parametrize("how", ["sync", "heartbeat", "join"])
+def test_second_fence_is_the_end(how: str) -> None:
+    """Another process lives that has the id: of two that would come back for ever one has to end."""
+    scene = fenced(joining(instance_id="i").gather(1), "sync").after(1.0)
+    assert (fenced(scene.gather(2), how).state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
+
+
+def test_member_that_was_written_down_ends() -> None:
+    """KIP-345: the newest has the id; also in a later generation, before that one is written down."""
+    scene = stable(A0, instance_id="i").rebalance().gather(2)
+    assert (fenced(scene, "sync").state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
+
+
+def test_id_that_came_back_was_written_down() -> None:
+    """A subscription that follows another one joins with the member id that every coordinator knows."""
+    scene = stable(A0, instance_id="i").leave().settle().subscribe("a").poll().gather(2)
+    assert (fenced(scene, "sync").state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
+
+
+def test_former_member_does_not_come_back() -> None:
+    """After a fence or a missed poll it may be the older of two."""
+    scene = stable(A0, instance_id="i").beat_rejected(V.REJOIN, UNKNOWN).finish().after(1.0).gather(2)
+    assert (fenced(scene, "sync").state, told(scene)) == (S.FATAL, ["FENCED_INSTANCE_ID"])
