@@ -8,7 +8,7 @@ from consumer_membership.membership.effects import CommitOffsets
 from consumer_membership.membership.events import Verdict
 from consumer_membership.membership.offsets import ASSIGNMENT_LOST
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import LeaveOption
+from consumer_membership.types import LEAVE_EPOCH, LeaveOption
 from tests.membership.builders import (
     A0,
     A1,
@@ -65,6 +65,16 @@ def test_repeatedly_fenced_dynamic_member_takes_a_new_id() -> None:
     for _ in range(3):
         scene.fence()
     assert scene.next_beat().member_id == "member-2"
+
+
+def test_former_member_id_leaves() -> None:
+    """The broker that still knows it would keep its partitions for it until its session ends."""
+    scene = joining()
+    for _ in range(2):
+        scene.fence()
+    assert not any(beat.is_leave for beat in scene.beats)
+    leaves = [beat for beat in scene.fence().beats if beat.is_leave]
+    assert [(beat.member_id, beat.member_epoch) for beat in leaves] == [("member-1", LEAVE_EPOCH)]
 
 
 def test_repeatedly_fenced_static_member_keeps_its_id() -> None:

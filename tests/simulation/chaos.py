@@ -166,7 +166,10 @@ class Run:
     def _settle(self) -> float:
         world, bound = self.world, self._bound_s()
         since = world.now
-        while not world.is_settled or self._starting:
+        # A request that was lost in the trouble is noticed when its time is over: until then a member may look settled
+        # that has missed what the coordinator decided.
+        noticed_at = since + REQUEST_TIMEOUT_S + self.pace.heartbeat_s
+        while not world.is_settled or self._starting or world.now < noticed_at:
             if world.now - since > bound:
                 raise Violation(f"not settled {bound:.1f} s after the trouble: {self._picture()}")
             world.run(world.now + 0.1)

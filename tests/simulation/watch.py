@@ -289,6 +289,11 @@ class Watch:
         """A KIP-848 member's heartbeat."""
         name = process.name
         if beat.is_leave and beat.owned is not None:
+            if state is _S.FENCED and beat.member_id != inside.consumer(process.member).member_id:
+                # A dynamic member that goes on under another id; it holds nothing any more.
+                check(beat.instance_id is None, f"{name}, a static member, takes another member id")
+                check(not self.told, f"{name} takes another member id while its application has {sorted(self.told)}")
+                return
             self._left(name, state, rest)
             return
         check(state not in SILENT, f"{name} sends a heartbeat in state {state}")

@@ -215,11 +215,17 @@ class ConsumerProtocol:
         """Until when a member that was fenced keeps quiet; None: it joins at once."""
         is_static = self._settings.is_static
         if self._fences.failures >= FENCES_BEFORE_NEW_ID and not is_static:
-            self.member_id = self._new_member_id()
+            self._take_new_id()
         # A static member gives whoever may be taking over from it the time to join first.
         is_patient = self._fences.failures > 0 or is_static
         delay = self._fences.next_delay()
         return self._parts.now + delay if is_patient else None
+
+    def _take_new_id(self) -> None:
+        """Leave under the old id, which would keep its partitions until its session ends, and go on under a new one."""
+        if self._parts.coordinator.is_known:
+            self._send(self._leave_heartbeat(LeaveOption.LEAVE), self._parts.next_request_id())
+        self.member_id = self._new_member_id()
 
     # ---- leaving ----
 
