@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker, BrokerUnavailableError, Way, start
-from consumer_membership.devbroker.pool import BrokerPool
 from consumer_membership.devbroker.readiness import minor_line
 from consumer_membership.devbroker.tcp_ports import draw_ports
+from tests.support.broker_pool import BrokerPool
 from tests.support.kafka import create_topic, delete_topic, produce, unique
 from tests.support.versions import NEWEST
 

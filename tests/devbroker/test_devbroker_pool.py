@@ -8,8 +8,9 @@ from threading import Event
 
 import pytest
 
-from consumer_membership.devbroker import DEFAULT_VERSION, Broker, BrokerUnavailableError, Security, Way, pool
-from consumer_membership.devbroker.pool import BrokerPool
+from consumer_membership.devbroker import DEFAULT_VERSION, Broker, BrokerUnavailableError, Security, Way
+from tests.support import broker_pool
+from tests.support.broker_pool import BrokerPool
 from tests.support.brokers import MOST_IDLE, BrokerKeeper, FarNode, RunBrokers
 
 
@@ -54,7 +55,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     """What is started from now on."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     made = Started()
-    monkeypatch.setattr(pool, "start", made)
+    monkeypatch.setattr(broker_pool, "start", made)
     return made
 
 

@@ -19,8 +19,8 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
 from consumer_membership.devbroker import Broker, BrokerUnavailableError, Security, Way, WayMissingError, start
-from consumer_membership.devbroker.pool import BrokerPool, BrokerStart
 from consumer_membership.devbroker.request import BrokerRequest
+from tests.support.broker_pool import BrokerPool, BrokerStart
 
 #: How many brokers may stand idle beside those that are held: 0.3 GB each, and a fortieth of a core.
 MOST_IDLE = 6
