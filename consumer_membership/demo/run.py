@@ -6,11 +6,10 @@ screen redrawn.
 
 from __future__ import annotations
 
-import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TextIO, assert_never
 
@@ -32,6 +31,7 @@ from consumer_membership.demo.screen import (
     result_lines,
 )
 from consumer_membership.devbroker import BrokerUnavailableError
+from consumer_membership.devbroker.foreground import sigterm_as_ctrl_c
 
 _INTERRUPTED = 130
 #: How often the screen is redrawn.
@@ -74,7 +74,7 @@ def run_demo(options: DemoOptions, out: TextIO) -> int:
     However it ends, nothing of it goes on running.
     """
     try:
-        with _sigterm_as_ctrl_c():
+        with sigterm_as_ctrl_c():
             return _run(options, out)
     except KeyboardInterrupt:
         _say(out, "Stopped; nothing is left running.")
@@ -309,20 +309,6 @@ def _screen(options: DemoOptions, out: TextIO) -> Screen:
         _say(out, "Lines instead of a table, since rich is missing: pip install 'consumer-membership[cli]'")
         return LineScreen(out)
     return table_on(out)
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Raise KeyboardInterrupt for both signals, so that everything is undone the same way.
-
-    For SIGINT too, since a shell ignores it for what it runs in the background.
-    """
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _say(out: TextIO, *lines: str) -> None:

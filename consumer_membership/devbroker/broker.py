@@ -15,7 +15,6 @@ from consumer_membership.devbroker.tcp_ports import retry_taken_ports, taken_por
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
     from typing import Self
 
     from consumer_membership.devbroker.request import BrokerRequest, Way
@@ -69,12 +68,9 @@ class Broker:
     Not thread safe: one thread controls a broker, any number may use it. A method that takes a node's id raises a
     BrokerUnavailableError where no such node is under our control.
 
-    Args:
-        way: How it was come by.
-        version: Kafka's version, or as much as is known of an existing broker's: "4.3" or "unknown".
-        bootstrap_servers: host:port of every node, comma separated; in plaintext.
-        nodes: The nodes under our control, none for an existing broker.
-        release: Called once, by `stop`: ends what is running and frees what is held.
+    `version` is Kafka's, or as much as is known of an existing broker's: "4.3" or "unknown". `bootstrap_servers` are
+    host:port of every node, comma separated, in plaintext. `release` is called once, by `stop`: it ends what is running
+    and frees what is held.
     """
 
     def __init__(
@@ -98,9 +94,7 @@ class Broker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -205,11 +199,8 @@ def start_nodes(
 ) -> Broker:
     """A ready broker of nodes of ours; all anew, a few times, where it loses the race for a port.
 
-    Args:
-        request: What was asked for.
-        way: How the nodes run.
-        prepare: Makes the nodes on fresh ports, and leaves with the stack how to undo the rest that it made.
-        settle: What is left to do on the ready broker.
+    `prepare` makes the nodes on fresh ports, and leaves with the stack how to undo the rest that it made; `settle` does
+    what is left to do on the ready broker.
     """
 
     def attempt() -> Broker:

@@ -30,13 +30,11 @@ def run_foreground(
 ) -> int:
     """Start a broker, say where it is, and keep it until Ctrl-C or SIGTERM; to be called in the main thread.
 
-    An existing broker is shown and left alone. The other arguments are those of `start`.
-
-    Returns:
-        The exit code: 0 after an orderly stop; 1 where no broker came up or it died by itself, and why in `out`.
+    An existing broker is shown and left alone. The other arguments are those of `start`. The exit code is 0 after an
+    orderly stop; 1 where no broker came up or it died by itself, and why in `out`.
     """
     try:
-        with _sigterm_as_ctrl_c(), start(version, nodes, properties, way=way, port=port) as broker:
+        with sigterm_as_ctrl_c(), start(version, nodes, properties, way=way, port=port) as broker:
             _describe(broker, out)
             if broker.node_ids:
                 _watch(broker)
@@ -66,7 +64,7 @@ def _watch(broker: Broker) -> None:
 
 
 @contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
+def sigterm_as_ctrl_c() -> Iterator[None]:
     """Raise KeyboardInterrupt for both signals, at whatever point: starting up is undone as well as running is.
 
     SIGINT too, since a shell ignores it for what it runs in the background.

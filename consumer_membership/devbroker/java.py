@@ -62,13 +62,7 @@ _POM = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that can run one version of Kafka.
-
-    Attributes:
-        executable: The path of `java`.
-        classpath: The jars of that version.
-        archive: Its class data archive, which need not exist yet.
-    """
+    """A Java that can run one version of Kafka; its class data archive need not exist yet."""
 
     executable: str
     classpath: str

@@ -54,17 +54,11 @@ def node_properties(
     security: Security | None = None,
     extra: Mapping[str, str],
 ) -> dict[str, str]:
-    """All properties of one node; `extra` wins over the rest.
+    """All properties of the node `node_id`, from 1 to `nodes`; `extra`, the caller's, win over the rest.
 
-    Args:
-        node_id: From 1 to `nodes`.
-        nodes: How many there are.
-        log_dir: Its storage.
-        bound: host:port of each of its listeners, by name; CONTROLLER counts where the node is one.
-        advertised: host:port of each listener, CONTROLLER apart, as others are told it.
-        voters: host:port of each controller, by node id.
-        security: Of its secured listeners.
-        extra: Properties of the caller's.
+    `bound` and `advertised` have host:port of its listeners by name, where it listens and as others are told;
+    CONTROLLER is never advertised, and counts in `bound` where the node is one. `voters`: host:port of each controller,
+    by node id.
     """
     is_controller = node_id in controller_ids(nodes)
     mine = {name: address for name, address in bound.items() if is_controller or name != "CONTROLLER"}

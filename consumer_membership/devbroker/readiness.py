@@ -28,7 +28,6 @@ from consumer_membership.devbroker.request import BrokerUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import TracebackType
     from typing import Self
 
     from confluent_kafka.admin._metadata import ClusterMetadata
@@ -78,12 +77,9 @@ def await_ready(
 ) -> None:
     """Return as soon as the broker is ready.
 
-    Args:
-        bootstrap_servers: Where to ask.
-        nodes: host:port of each node that must be there; empty for a broker that is not ours.
-        secured: host:port of the further listeners that must be open.
-        check: Called between attempts; raises where waiting is in vain, say because a process has died.
-        timeout_s: How long to wait for each of: the ports, the registration, the coordinator.
+    `nodes` has host:port of each node that must be there, and is empty for a broker that is not ours; `secured` those
+    of the further listeners. `check` is called between attempts and raises where waiting is in vain, say because a
+    process has died. `timeout_s` bounds each of: the ports, the registration, the coordinator.
 
     Raises:
         BrokerUnavailableError: Something was still missing at the end of that time.
@@ -220,9 +216,7 @@ class Probe:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def supported_features(self) -> dict[str, int]:

@@ -70,14 +70,7 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRequest:
-    """One caller's wish; None means "not asked for", which an existing broker may answer as it likes.
-
-    Attributes:
-        version: One of `SUPPORTED_VERSIONS` or `CLASSIC_VERSIONS`.
-        nodes: How many Kafka nodes; at least one.
-        properties: Broker properties that win over the room's own.
-        port: The first node's port, the others count up from it; None draws free ones.
-        security: What listeners for TLS and SASL need; None makes none.
+    """One caller's wish, as `ways.start` has it; None means "not asked for".
 
     Raises:
         BrokerUnavailableError: The version is not supported, or a number or a property makes no sense.
