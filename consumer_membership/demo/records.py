@@ -172,11 +172,7 @@ class CheckResult:
 
 
 class SeenRecords:
-    """Counts by number who saw which record.
-
-    Args:
-        partitions: The distance between two numbers of one partition.
-    """
+    """Counts by number who saw which record; `partitions` is the distance between two numbers of one partition."""
 
     def __init__(self, partitions: int) -> None:
         self._distance = partitions
@@ -211,15 +207,10 @@ class SeenRecords:
         strange: int = 0,
         unacknowledged: int = 0,
     ) -> CheckResult:
-        """What is to be said of the numbers 0 to `produced` - 1.
+        """What is to be said of the numbers 0 to `produced` - 1, given the group's offsets and the ends by partition.
 
-        Args:
-            produced: How many records were produced.
-            killed: The members that had no chance to commit.
-            committed: The group's committed offset of each partition.
-            end: The end offset of each partition.
-            strange: Records that members saw and that are not the demo's.
-            unacknowledged: Records that the broker never acknowledged; these may be there or not.
+        `killed` are the members that had no chance to commit, `strange` counts the records that members saw and that
+        are not the demo's, `unacknowledged` those that may be there or not.
         """
         self._make_room(produced)
         first_seen_by = self._first_seen_by
