@@ -47,12 +47,13 @@ class Asking:
         return GroupAdmin(self.config, timeout_s=self.timeout_s)
 
 
-def answered(command: str, ask: Callable[[], int], out: TextIO, err: TextIO) -> int:
-    """The exit code of `ask`, which writes to `out`; what it raises is one line on `err`."""
+def answered(command: str, ask: Callable[[], tuple[Iterable[str], int]], out: TextIO, err: TextIO) -> int:
+    """Write the lines of `ask` to `out`; its exit code. What it raises is one line on `err`."""
     # What failed on the way is in the error, if it mattered in the end.
     logging.getLogger("consumer_membership").addHandler(logging.NullHandler())
     try:
-        code = ask()
+        lines, code = ask()
+        out.writelines(f"{line}\n" for line in lines)
         out.flush()
     except BrokenPipeError:
         # `| head` has seen enough. Python would complain about the same pipe once more at its exit.
@@ -81,12 +82,10 @@ class DescribeOptions:
 def describe(options: DescribeOptions, out: TextIO, err: TextIO) -> int:
     """Show the group on `out`; the exit code. What a broker or the network refuses is one line on `err`."""
 
-    def ask() -> int:
+    def ask() -> tuple[Iterable[str], int]:
         asking = options.asking
         report = asking.admin().describe(asking.group, with_offsets=options.shows_offsets)
-        lines = [described_json(report, options)] if asking.is_json else described_text(report, options)
-        out.writelines(f"{line}\n" for line in lines)
-        return DONE
+        return [described_json(report, options)] if asking.is_json else described_text(report, options), DONE
 
     return answered("describe", ask, out, err)
 
@@ -241,7 +240,7 @@ class RemovalOptions:
 def remove_members(options: RemovalOptions, out: TextIO, err: TextIO) -> int:
     """Remove the members and show what became of each on `out`; the exit code, 1 if any of them failed."""
 
-    def ask() -> int:
+    def ask() -> tuple[Iterable[str], int]:
         asking = options.asking
         removals = asking.admin().remove_members(
             asking.group,
@@ -251,9 +250,8 @@ def remove_members(options: RemovalOptions, out: TextIO, err: TextIO) -> int:
             reason=options.reason,
             dry_run=options.is_dry_run,
         )
-        lines = [removals_json(removals, options)] if asking.is_json else removals_text(removals, options)
-        out.writelines(f"{line}\n" for line in lines)
-        return DONE if all(removal.succeeded for removal in removals) else REFUSED
+        code = DONE if all(removal.succeeded for removal in removals) else REFUSED
+        return [removals_json(removals, options)] if asking.is_json else removals_text(removals, options), code
 
     return answered("remove-members", ask, out, err)
 
