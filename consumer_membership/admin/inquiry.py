@@ -33,7 +33,7 @@ NOT_FOUND = "GROUP_ID_NOT_FOUND"
 NOT_OFFERED = "UNSUPPORTED_VERSION"
 GROUP_FORBIDDEN = "GROUP_AUTHORIZATION_FAILED"
 #: What a broker says of a group that is there, and of another kind than it was asked for.
-_OTHER_KIND = "is not a"
+OTHER_KIND = "is not a"
 
 _DESCRIBING, _REMOVING = "describing a group", "removing members"
 _NEEDED_ACL = {_DESCRIBING: "DESCRIBE", _REMOVING: "READ"}
@@ -112,15 +112,8 @@ class Inquiry:
             return None
 
     async def _describe(self) -> tuple[BrokerAddress, GroupDescription]:
-        async def ask(coordinator: BrokerAddress, left_s: float) -> tuple[BrokerAddress, GroupDescription]:
-            try:
-                group = await self._client.describe_consumer_group(coordinator, self._group_id, left_s)
-            except BrokerRefusal as refusal:
-                # Not there, or a classic group; or a broker without the consumer protocol.
-                if refusal.error.name not in (NOT_FOUND, NOT_OFFERED):
-                    raise
-                group = await self._client.describe_classic_group(coordinator, self._group_id, self._left_s())
-            return coordinator, group
+        async def ask(coordinator: BrokerAddress, _: float) -> tuple[BrokerAddress, GroupDescription]:
+            return coordinator, await described(self._client, coordinator, self._group_id, self._left_s)
 
         return await self._persist("the group", ask)
 
@@ -147,6 +140,19 @@ class Inquiry:
             raise _translated(refusal, self._group_id, act) from refusal
 
 
+async def described(
+    client: GroupClient, coordinator: BrokerAddress, group_id: str, left_s: Callable[[], float]
+) -> GroupDescription:
+    """The group as its coordinator has it, of whichever protocol it is; `left_s` says how long there is for it."""
+    try:
+        return await client.describe_consumer_group(coordinator, group_id, left_s())
+    except BrokerRefusal as refusal:
+        # Not there, or a classic group; or a broker without the consumer protocol.
+        if refusal.error.name not in (NOT_FOUND, NOT_OFFERED):
+            raise
+        return await client.describe_classic_group(coordinator, group_id, left_s())
+
+
 def _as_written(found: OffsetAndMetadata | BrokerError) -> OffsetAndMetadata | BrokerError:
     """Without the zero of C behind the text, which librdkafka's clients commit, and the drop-in as they do."""
     if isinstance(found, BrokerError):
@@ -164,7 +170,7 @@ def _translated(refusal: BrokerRefusal, group_id: str, act: str) -> MembershipEr
 
 def _remedy(refusal: BrokerRefusal, act: str) -> str:
     error = refusal.error
-    if error.name == NOT_FOUND and _OTHER_KIND in error.message:
+    if error.name == NOT_FOUND and OTHER_KIND in error.message:
         return (
             "the group is neither of the consumer protocol nor a classic one; share groups and streams groups have "
             "tools of their own (kafka-share-groups.sh, kafka-streams-groups.sh)"

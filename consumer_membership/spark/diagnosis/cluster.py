@@ -18,11 +18,11 @@ from typing import cast
 from confluent_kafka import KafkaException, TopicCollection
 
 from consumer_membership.admin import MemberDescription, MemberIdentity
-from consumer_membership.admin.inquiry import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED
+from consumer_membership.admin.inquiry import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED, OTHER_KIND, described
 from consumer_membership.admin.progress import TOPIC_FORBIDDEN
 from consumer_membership.config import ConnectionSettings, ConsumerConfig, TlsSettings
 from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
-from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
+from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient
 from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.examination import Endpoint
 from consumer_membership.spark.diagnosis.findings import Finding
@@ -33,8 +33,6 @@ _NOBODY = MemberIdentity(member_id="consumer-membership-check-is-no-member")
 _NO_GROUP = "consumer-membership-check"
 #: Whom brokers take a client for that does not say who it is.
 _ANONYMOUS = "User:ANONYMOUS"
-#: What a broker says of a group that is there, and of another kind than it was asked for.
-_OTHER_KIND = "is not a"
 #: What a member needs, of its topics and of its group.
 _NEEDED = ("READ", "DESCRIBE")
 _MOST_NAMED = 5
@@ -178,23 +176,14 @@ class _Questions:
         removed = self._client.remove_members(broker, name, (_NOBODY,), "a check of rights", self.left_s())
         facts = GroupFacts(name=name, may_read=await _is_not_refused(removed, with_error=GROUP_FORBIDDEN))
         try:
-            described = await self._client.cluster.with_coordinator(
-                name, "the group", self.left_s(), lambda at, _: self._described(at, name)
+            found = await self._client.cluster.with_coordinator(
+                name, "the group", self.left_s(), lambda at, _: described(self._client, at, name, self.left_s)
             )
         except BrokerRefusal as refusal:
             return _undescribed(facts, refusal)
         except TransportError as error:
             return replace(facts, error=str(error))
-        return replace(facts, may_describe=True, kind=described.protocol, members=described.members)
-
-    async def _described(self, coordinator: BrokerAddress, name: str) -> GroupDescription:
-        try:
-            return await self._client.describe_consumer_group(coordinator, name, self.left_s())
-        except BrokerRefusal as refusal:
-            # Not there, or a classic group; or a broker without the consumer protocol.
-            if refusal.error.name not in (NOT_FOUND, NOT_OFFERED):
-                raise
-            return await self._client.describe_classic_group(coordinator, name, self.left_s())
+        return replace(facts, may_describe=True, kind=found.protocol, members=found.members)
 
 
 async def _is_not_refused(asking: Awaitable[object], *, with_error: str) -> bool | None:
@@ -213,7 +202,7 @@ def _undescribed(facts: GroupFacts, refusal: BrokerRefusal) -> GroupFacts:
     if name == GROUP_FORBIDDEN:
         return replace(facts, may_describe=False)
     if name == NOT_FOUND:
-        return replace(facts, may_describe=True, is_foreign=_OTHER_KIND in refusal.error.message)
+        return replace(facts, may_describe=True, is_foreign=OTHER_KIND in refusal.error.message)
     if name == TOPIC_FORBIDDEN:
         return replace(facts, may_describe=True, error="its members subscribe to topics that may not be described")
     return replace(facts, error=str(refusal.error))
