@@ -124,20 +124,15 @@ def _is_nobody_there(settings: ConnectionSettings) -> bool:
 
 
 def ends_now(plan: MemberPlan) -> dict[Partition, int]:
-    """The end of each partition of a plan's topics, asked with a consumer of its own; raises as `end_offsets`."""
-    config = {**_QUICK, **plan.config, "group.id": plan.group}
-    with Consumer(config) as asking:
-        return end_offsets(asking, plan.topics, config)
-
-
-def end_offsets(consumer: Consumer, topics: Sequence[str], config: Mapping[str, object]) -> dict[Partition, int]:
-    """The end of each partition now; with `isolation.level=read_committed` the last stable offset.
+    """The end of each partition of a plan's topics; with `isolation.level=read_committed` the last stable offset.
 
     Raises:
         ConfigurationError: there is no such topic.
         TransportError: no broker says.
     """
-    return log_offsets(consumer, partitions_of(consumer, topics, config), LATEST)
+    config = {**_QUICK, **plan.config, "group.id": plan.group}
+    with Consumer(config) as asking:
+        return log_offsets(asking, partitions_of(asking, plan.topics, config), LATEST)
 
 
 def log_offsets(consumer: Consumer, partitions: Iterable[Partition], which: int) -> dict[Partition, int]:

@@ -23,7 +23,7 @@ from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Sev
 from consumer_membership.spark.diagnosis.session import session_facts, session_findings
 from consumer_membership.spark.diagnosis.workers import worker_facts, worker_findings
 from consumer_membership.spark.pickling import pickled
-from consumer_membership.spark.plan import Wishes, planned
+from consumer_membership.spark.plan import planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,10 +119,10 @@ def _checked(
 ) -> tuple[Mapping[str, object] | None, list[Finding]]:
     """The configuration with which brokers can be asked, None if there is none; and every key that a job refuses."""
     usable, findings = dict(config), []
-    wishes = Wishes(instances=1 if instances is None else instances, pipeline=pipeline)
+    count = 1 if instances is None else instances
     while True:
         try:
-            planned(usable, topics or (_ANY,), _ANY if group is None else group, wishes)
+            planned(usable, topics or (_ANY,), _ANY if group is None else group, count, pipeline=pipeline)
         except ConfigurationError as refused:
             findings.append(finding("refused", refusal=refused))
             if refused.key not in usable:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from consumer_membership.config import ConsumerConfig, OffsetReset
@@ -185,9 +184,7 @@ class GroupRead:
         """Return the DataFrame."""
         return self.dataframe
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Commit unless there was an exception, and close; an exception goes on."""
         try:
             if kind is None:

@@ -103,44 +103,41 @@ class Options(TypedDict, total=False):
     sink_timeout_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What was asked for: `Options` with their defaults. `instances` None: Spark decides how many tasks there are."""
-
-    instances: int | None = 1
-    pipeline: str | None = None
-    batch_format: BatchFormat | str = BatchFormat.MESSAGES
-    batch_size: int = 10_000
-    batch_wait_s: float = 0.25
-    sink_attempts: int = 3
-    sink_timeout_s: float = 300.0
-
-
-def planned(
-    config: Mapping[str, object], topics: Sequence[str], group: str, wishes: Wishes, *, started_ms: int | None = None
+def planned(  # noqa: PLR0913 - the names of `Options`, with their defaults
+    config: Mapping[str, object],
+    topics: Sequence[str],
+    group: str,
+    instances: int | None = 1,
+    *,
+    pipeline: str | None = None,
+    batch_format: BatchFormat | str = BatchFormat.MESSAGES,
+    batch_size: int = 10_000,
+    batch_wait_s: float = 0.25,
+    sink_attempts: int = 3,
+    sink_timeout_s: float = 300.0,
 ) -> MemberPlan:
-    """The plan of a run that begins now.
+    """The plan of a run that begins now, of `Options`; `instances` None: Spark decides how many tasks there are.
 
     Raises:
         ConfigurationError: a key or a parameter that cannot work; the text names it, its value, and what to do.
     """
     check_group(group)
     check_config(config, group, _OWNED)
-    named = topic_names(topics)
-    _check_wishes(wishes)
+    check_text("pipeline", pipeline, "the name before the members' instance ids")
     plan = MemberPlan(
         config=dict(config),
-        topics=named,
+        topics=topic_names(topics),
         group=group,
-        pipeline=wishes.pipeline or group,
-        instances=wishes.instances,
-        run_started_ms=started_ms or time.time_ns() // 1_000_000,
-        batch_size=wishes.batch_size,
-        batch_wait_s=wishes.batch_wait_s,
-        batch_format=_format(wishes.batch_format),
-        sink_attempts=wishes.sink_attempts,
-        sink_timeout_s=wishes.sink_timeout_s,
+        pipeline=pipeline or group,
+        instances=instances,
+        run_started_ms=time.time_ns() // 1_000_000,
+        batch_size=batch_size,
+        batch_wait_s=batch_wait_s,
+        batch_format=_format(batch_format),
+        sink_attempts=sink_attempts,
+        sink_timeout_s=sink_timeout_s,
     )
+    _check_numbers(plan)
     # Everything else that a consumer would refuse is refused here, and not in a task.
     ConsumerConfig.from_mapping(member_config(plan, 0, 0)).with_servers()
     return plan
@@ -173,16 +170,15 @@ def attempt_of(client_id: str) -> int | None:
     return int(number) if mark and number.isdigit() else None
 
 
-def _check_wishes(wishes: Wishes) -> None:
-    check_text("pipeline", wishes.pipeline, "the name before the members' instance ids")
-    if wishes.instances is not None:
-        check_count("instances", wishes.instances, "give the number of tasks, 1 or more")
-    check_count("batch_size", wishes.batch_size, "give a number of records, 1 or more")
-    check_count("sink_attempts", wishes.sink_attempts, "give the number of calls for one batch, 1 or more")
-    if not is_number(wishes.batch_wait_s) or not 0 < wishes.batch_wait_s <= _LONGEST_WAIT_S:
-        raise ConfigurationError("batch_wait_s", wishes.batch_wait_s, "give seconds, more than 0 and at most 60")
-    if not is_number(wishes.sink_timeout_s) or not 1 <= wishes.sink_timeout_s <= _LONGEST_SINK_S:
-        raise ConfigurationError("sink_timeout_s", wishes.sink_timeout_s, "give seconds, from 1 to 86400 (a day)")
+def _check_numbers(plan: MemberPlan) -> None:
+    if plan.instances is not None:
+        check_count("instances", plan.instances, "give the number of tasks, 1 or more")
+    check_count("batch_size", plan.batch_size, "give a number of records, 1 or more")
+    check_count("sink_attempts", plan.sink_attempts, "give the number of calls for one batch, 1 or more")
+    if not is_number(plan.batch_wait_s) or not 0 < plan.batch_wait_s <= _LONGEST_WAIT_S:
+        raise ConfigurationError("batch_wait_s", plan.batch_wait_s, "give seconds, more than 0 and at most 60")
+    if not is_number(plan.sink_timeout_s) or not 1 <= plan.sink_timeout_s <= _LONGEST_SINK_S:
+        raise ConfigurationError("sink_timeout_s", plan.sink_timeout_s, "give seconds, from 1 to 86400 (a day)")
 
 
 def _format(given: BatchFormat | str) -> BatchFormat:

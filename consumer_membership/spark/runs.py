@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from consumer_membership.admin import GroupAdmin
@@ -17,7 +16,7 @@ from consumer_membership.spark.control import MemberProgress
 from consumer_membership.spark.display import Display
 from consumer_membership.spark.job import MemberJob
 from consumer_membership.spark.member import MemberSummary
-from consumer_membership.spark.plan import MemberPlan, Options, Wishes, planned
+from consumer_membership.spark.plan import MemberPlan, Options, planned
 from consumer_membership.types import OffsetAndMetadata
 
 if TYPE_CHECKING:
@@ -121,9 +120,7 @@ class RunHandle:
         """Itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Stop in good order; after an error without raising another one."""
         self._job.stop()
         self._job.wait(None if error is None else _LAST_BATCH_S)
@@ -168,7 +165,7 @@ def run(
             pickled, a session of Spark Connect.
         TransportError: no broker answers.
     """
-    plan = planned(config, topics, group, Wishes(instances=instances, **options))
+    plan = planned(config, topics, group, instances, **options)
     _check(spark, plan, sink, control_host, may_speculate=allow_speculation)
     # Asked here, and not by each task: whether the topics exist.
     ends_now(plan)
@@ -214,7 +211,7 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     """
     # Whoever waits for the end of a drain waits for its last batch.
     wishes: Options = {"batch_wait_s": _DRAIN_WAIT_S, **options}
-    plan = planned(config, topics, group, Wishes(instances=instances, **wishes))
+    plan = planned(config, topics, group, instances, **wishes)
     check_until(until)
     if timeout_s is not None:
         check_time("timeout_s", timeout_s)

@@ -19,7 +19,7 @@ from consumer_membership.spark.context import SinkContext, attempt_number
 from consumer_membership.spark.control import ControlLink, Link
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.pickling import pickled
-from consumer_membership.spark.plan import MemberPlan, Options, Wishes, planned
+from consumer_membership.spark.plan import MemberPlan, Options, planned
 
 RowT = TypeVar("RowT")
 
@@ -66,7 +66,7 @@ def member_task(
     if until not in (None, "now"):
         raise ConfigurationError("until", until, "give 'now' or None")
     check_sink(function, "function")
-    plan = planned(config, topics, named, Wishes(instances=instances, **options))
+    plan = planned(config, topics, named, instances, **options)
     sink = pickled(function, "function")
     if until is not None:
         plan = replace(plan, ends=ends_now(plan))

@@ -11,7 +11,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ConfigurationError, TransportError
 from consumer_membership.spark.brokers import INTERVAL_KEY, AssigningAtOnce
-from consumer_membership.spark.plan import MemberPlan, Wishes, planned
+from consumer_membership.spark.plan import MemberPlan, planned
 from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import unique
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 def plan_for(bootstrap: str) -> MemberPlan:
     """A run of a new group."""
-    return planned({"bootstrap.servers": bootstrap}, ["records"], unique("group"), Wishes())
+    return planned({"bootstrap.servers": bootstrap}, ["records"], unique("group"))
 
 
 def test_group_is_assigned_at_once_from_then_on(kafka: Broker) -> None:

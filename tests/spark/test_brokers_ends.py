@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Producer
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
-from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from consumer_membership.spark.brokers import end_offsets
+from consumer_membership.spark.brokers import ends_now
+from consumer_membership.spark.plan import planned
 from tests.support.kafka import create_topic, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -16,12 +16,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 def test_ends_are_those_that_a_reader_can_reach(kafka: Broker) -> None:
     """The last stable offset for who reads committed records only; 0 of an empty partition."""
-    config: dict[str, object] = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group")}
     topic = create_topic(kafka.bootstrap_servers, unique("spark"), 2)
 
     def ends(isolation: str) -> list[int]:
-        with Consumer({**config, "isolation.level": isolation}) as asking:
-            return [end for _, end in sorted(end_offsets(asking, [topic], config).items())]
+        config = {"bootstrap.servers": kafka.bootstrap_servers, "isolation.level": isolation}
+        return [end for _, end in sorted(ends_now(planned(config, [topic], "reader")).items())]
 
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("transaction")})
     producer.init_transactions()

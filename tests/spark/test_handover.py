@@ -20,7 +20,7 @@ from consumer_membership.spark.batches import ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import SinkContext
 from consumer_membership.spark.handover import _LOOK_S, CONFIRMED_S, Handover, Held
-from consumer_membership.spark.plan import MemberPlan, Wishes, member_config, planned
+from consumer_membership.spark.plan import MemberPlan, member_config, planned
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.clients.conftest import PARTITIONS, RECORDS, filled
 from tests.clients.scripted import ScriptedConsumer, Thread
@@ -64,7 +64,7 @@ def mock_cluster() -> Iterator[MockCluster]:
 def plan(mock_cluster: MockCluster) -> MemberPlan:
     """One task that consumes the topic without an end."""
     config = {"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}
-    return planned(config, [TOPIC], "group", Wishes())
+    return planned(config, [TOPIC], "group")
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_coordinator_that_is_away_between_fetch_and_sink_is_no_replacement(kafka
     produce(kafka.bootstrap_servers, topic, 100)
     with Proxy(kafka.bootstrap_servers) as proxy:
         config: dict[str, object] = {"bootstrap.servers": proxy.address, "log_level": 0, "socket.timeout.ms": 1000}
-        plan = planned(config, [topic], group, Wishes())
+        plan = planned(config, [topic], group)
         with Consumer(member_config(plan, 0, 1)) as consumer:
             handover = Handover(plan, sink, 0, 1, consumer, Bounds(plan.run, plan.ends))
             consumer.subscribe([topic])

@@ -17,7 +17,7 @@ from consumer_membership.spark.context import attempt_number
 from consumer_membership.spark.control import ControlLink, Order
 from consumer_membership.spark.job import MemberJob
 from consumer_membership.spark.member import MemberSummary, TaskMember
-from consumer_membership.spark.plan import Wishes, planned
+from consumer_membership.spark.plan import planned
 from consumer_membership.types import OffsetAndMetadata
 from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
@@ -61,7 +61,7 @@ class Scene:
         self._pool = pool
         topic = create_topic(broker.bootstrap_servers, unique("spark"))
         produce(broker.bootstrap_servers, topic, RECORDS)
-        self.plan = planned({"bootstrap.servers": broker.bootstrap_servers}, [topic], unique("group"), Wishes())
+        self.plan = planned({"bootstrap.servers": broker.bootstrap_servers}, [topic], unique("group"))
         self.session = Session()
         self.job = MemberJob(self.session, self.plan, unused, None)  # type: ignore[arg-type]  # enough of one
         assert self.job.plan.control is not None

@@ -16,15 +16,14 @@ from confluent_kafka import Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
-from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import DrainError, FencedError, SinkError
-from consumer_membership.spark.brokers import end_offsets
+from consumer_membership.spark.brokers import ends_now
 from consumer_membership.spark.context import SinkContext
 from consumer_membership.spark.control import Link, MemberProgress, Order
 from consumer_membership.spark.member import MemberSummary, TaskMember
-from consumer_membership.spark.plan import MemberPlan, Wishes, planned
+from consumer_membership.spark.plan import MemberPlan, planned
 from consumer_membership.types import OffsetAndMetadata
 from tests.spark.recorders import Recorder, Refuser
 from tests.support.brokers import RunBrokers
@@ -83,11 +82,8 @@ class Scene:
         """A plan, with the ends as they are now."""
         asked: dict[str, object] = {"instances": 2, "batch_size": 50, "batch_wait_s": 0.1, **wishes}
         config = {"bootstrap.servers": self.broker.bootstrap_servers}
-        plan = planned(config, [self.topic], self.group, Wishes(**asked))  # type: ignore[arg-type]  # the test's words
-        if not is_bounded:
-            return plan
-        with Consumer({**config, "group.id": self.group}) as asking:
-            return replace(plan, ends=end_offsets(asking, [self.topic], config))
+        plan = planned(config, [self.topic], self.group, **asked)  # type: ignore[arg-type]  # the test's words
+        return replace(plan, ends=ends_now(plan)) if is_bounded else plan
 
     def start(
         self, plan: MemberPlan, sink: object, instance: int = 0, attempt: int = 1

@@ -9,7 +9,8 @@ import pytest
 
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.context import BatchFormat, Fence, attempt_number, run_of
-from consumer_membership.spark.plan import Wishes, attempt_of, member_config, planned
+from consumer_membership.spark.plan import attempt_of, member_config, planned
+from consumer_membership.spark.task import member_task
 
 CONFIG: Mapping[str, object] = {"bootstrap.servers": "localhost:9092"}
 
@@ -30,7 +31,7 @@ CONFIG: Mapping[str, object] = {"bootstrap.servers": "localhost:9092"}
 def test_keys_that_a_task_has_of_its_own_are_refused(key: str, value: object) -> None:
     """By name, with the value."""
     with pytest.raises(ConfigurationError) as refused:
-        planned({**CONFIG, key: value}, ["orders"], "group", Wishes())
+        planned({**CONFIG, key: value}, ["orders"], "group")
     assert (refused.value.key, refused.value.value) == (key, value)
 
 
@@ -51,26 +52,32 @@ def test_keys_that_a_task_has_of_its_own_are_refused(key: str, value: object) ->
 def test_parameters_out_of_bounds_are_refused(wish: str, value: object) -> None:
     """By name, with the value."""
     with pytest.raises(ConfigurationError) as refused:
-        planned(CONFIG, ["orders"], "group", Wishes(**{wish: value}))  # type: ignore[arg-type]  # wrong on purpose
+        planned(CONFIG, ["orders"], "group", **{wish: value})  # type: ignore[arg-type]  # wrong on purpose
     assert (refused.value.key, refused.value.value) == (wish, value)
+
+
+def test_option_that_there_is_not_is_refused() -> None:
+    """A misspelt one would be left out without a word, and its default taken."""
+    with pytest.raises(TypeError, match="batchsize"):
+        member_task(CONFIG, ["orders"], print, group="group", batchsize=5)  # type: ignore[call-arg]  # wrong on purpose
 
 
 @pytest.mark.parametrize("topics", [[], "orders", ["^orders.*"]])
 def test_topics_are_named(topics: list[str]) -> None:
     """A text alone would be a list of letters; a pattern has no ends."""
     with pytest.raises(ConfigurationError, match="topics="):
-        planned(CONFIG, topics, "group", Wishes())
+        planned(CONFIG, topics, "group")
 
 
 def test_group_is_named() -> None:
     """An empty group is none."""
     with pytest.raises(ConfigurationError, match="group="):
-        planned(CONFIG, ["orders"], "", Wishes())
+        planned(CONFIG, ["orders"], "")
 
 
 def test_plan_of_a_run() -> None:
     """Topics once each; the pipeline is the group's name unless it is given."""
-    plan = planned(CONFIG, ["a", "b", "a"], "group", Wishes(instances=2, batch_format="arrow"), started_ms=7)
+    plan = replace(planned(CONFIG, ["a", "b", "a"], "group", 2, batch_format="arrow"), run_started_ms=7)
     assert (plan.topics, plan.pipeline, plan.batch_format, plan.run) == (
         ("a", "b"),
         "group",
@@ -82,7 +89,7 @@ def test_plan_of_a_run() -> None:
 
 def test_member_of_a_task_is_static_and_commits_by_hand() -> None:
     """Its client id tells which attempt it is."""
-    plan = planned(CONFIG, ["a"], "group", Wishes(pipeline="p", sink_timeout_s=20.0), started_ms=7)
+    plan = replace(planned(CONFIG, ["a"], "group", pipeline="p", sink_timeout_s=20.0), run_started_ms=7)
     config = member_config(plan, 3, 99)
     assert config == {
         "auto.offset.reset": "earliest",
@@ -99,7 +106,7 @@ def test_member_of_a_task_is_static_and_commits_by_hand() -> None:
 
 def test_only_a_run_with_an_end_hears_of_ends() -> None:
     """Partition EOF costs an event for each batch."""
-    plan = replace(planned(CONFIG, ["a"], "group", Wishes()), ends={("a", 0): 5})
+    plan = replace(planned(CONFIG, ["a"], "group"), ends={("a", 0): 5})
     assert member_config(plan, 0, 1)["enable.partition.eof"] is True
 
 
