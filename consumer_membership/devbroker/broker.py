@@ -5,19 +5,14 @@ The same for all ways. What a way can do with one node is behind `Node`; an exis
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, Self
 
 from consumer_membership.devbroker.readiness import await_ready
-from consumer_membership.devbroker.request import BrokerUnavailableError
+from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError, Way
 from consumer_membership.devbroker.tcp_ports import retry_taken_ports, taken_port_told_apart
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Self
-
-    from consumer_membership.devbroker.request import BrokerRequest, Way
 
 READY_TIMEOUT_S = 60.0
 """Ten times what a start takes on two idle cores."""

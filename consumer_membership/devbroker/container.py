@@ -14,23 +14,20 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from consumer_membership.devbroker.broker import Broker, start_nodes
 from consumer_membership.devbroker.properties import cluster_id, container_environment, controller_ids, node_properties
-from consumer_membership.devbroker.request import BrokerUnavailableError, Way, WayMissingError
+from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError, Way, WayMissingError
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, node_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.docker_client import DockerClient
     from testcontainers.core.network import Network
-
-    from consumer_membership.devbroker.request import BrokerRequest
 
 _IMAGE = "apache/kafka"
 _DEFAULT_HOST = "unix:///var/run/docker.sock"

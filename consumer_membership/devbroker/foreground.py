@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TextIO
 
+from consumer_membership.devbroker.broker import Broker
 from consumer_membership.devbroker.request import BrokerUnavailableError, Way
 from consumer_membership.devbroker.ways import start
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import TextIO
-
-    from consumer_membership.devbroker.broker import Broker
 
 _LOOK_S = 1.0  # how soon a broker that died by itself is reported
 

@@ -19,15 +19,12 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from consumer_membership.devbroker.request import BrokerUnavailableError, WayMissingError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _logger = logging.getLogger(__name__)
 

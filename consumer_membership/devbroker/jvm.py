@@ -15,14 +15,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from consumer_membership.devbroker import watchdog
 from consumer_membership.devbroker.broker import Broker, start_nodes
-from consumer_membership.devbroker.java import java_for
+from consumer_membership.devbroker.java import Java, java_for
 from consumer_membership.devbroker.listeners import (
     SASL,
     SECURED_LISTENERS,
@@ -33,11 +33,6 @@ from consumer_membership.devbroker.listeners import (
 from consumer_membership.devbroker.properties import cluster_id, controller_ids, node_properties, properties_file
 from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError, Way, WayMissingError
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports, node_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from consumer_membership.devbroker.java import Java
 
 _STOP_TIMEOUT_S = 30  # a clean shutdown takes 0.4 s; without a quorum it would retry for minutes
 _ARCHIVE_TIMEOUT_S = 120  # an archive is written in 3 s of CPU time, on a machine that may be busy

@@ -7,12 +7,13 @@ brokers among themselves, for readiness and for a test's own errands. Keys and p
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
+    AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
@@ -21,11 +22,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no _
 
 from consumer_membership.devbroker.readiness import admin_client
 from consumer_membership.devbroker.request import BrokerUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from confluent_kafka.admin import AdminClient
 
 TLS, MUTUAL, SASL, SASL_TLS = "TLS", "MUTUAL", "SASL", "SASL_TLS"
 

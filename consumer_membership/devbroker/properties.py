@@ -11,14 +11,9 @@ from __future__ import annotations
 import base64
 import secrets
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from consumer_membership.devbroker.listeners import SECURED_LISTENERS, secured_properties
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from consumer_membership.devbroker.listeners import Security
+from consumer_membership.devbroker.listeners import SECURED_LISTENERS, Security, secured_properties
 
 _MOST_CONTROLLERS = 3
 _REPLICAS = 3  # Kafka's own default for the internal topics

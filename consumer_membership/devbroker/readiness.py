@@ -16,21 +16,17 @@ import logging
 import socket
 import struct
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from consumer_membership.devbroker.request import BrokerUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Self
-
-    from confluent_kafka.admin._metadata import ClusterMetadata
 
 _Answer = TypeVar("_Answer")
 

@@ -10,14 +10,13 @@ The room's errors::
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from consumer_membership.devbroker.listeners import Security
 
 SUPPORTED_VERSIONS = ("4.0.0", "4.1.1", "4.2.1", "4.3.1", "4.4.0")

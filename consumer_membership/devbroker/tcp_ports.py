@@ -5,15 +5,13 @@ from __future__ import annotations
 import errno
 import random
 import socket
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from consumer_membership.devbroker.request import BrokerUnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
 
 _Result = TypeVar("_Result")
 

@@ -8,19 +8,15 @@ properties) is refused and never quietly ignored: a test that asked for 4.0.0 an
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from consumer_membership.devbroker.broker import Broker
 from consumer_membership.devbroker.container import start_container
 from consumer_membership.devbroker.jvm import start_jvm
+from consumer_membership.devbroker.listeners import Security
 from consumer_membership.devbroker.readiness import count_brokers, minor_line
 from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError, Way, WayMissingError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from consumer_membership.devbroker.listeners import Security
 
 VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 
