@@ -35,11 +35,12 @@ class GroupAdmin:
     Each call connects, asks and disconnects, so that nothing is to be closed, threads may share the object, and it
     survives a fork. A call blocks: within an asyncio loop use `asyncio.to_thread`.
 
-    Every method refuses an argument that cannot work by a `ConfigurationError`, which is a TypeError too where its type
-    is wrong.
-
     Raises:
-        ConfigurationError: a key that cannot work.
+        ConfigurationError: a key, or a method's argument, that cannot work; a TypeError too where its type is wrong.
+        GroupError: by every method: the coordinator refused; no such group, a right is missing, ... (`code`).
+        UnsupportedProtocolError: by every method: the brokers cannot be asked this.
+        TransportError: by every method: no answer in time.
+        UseError: by every method: called within a running asyncio loop.
     """
 
     def __init__(self, config: Mapping[str, object], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
@@ -52,12 +53,6 @@ class GroupAdmin:
         """The group: what it is, its members, and how far it is in each partition.
 
         Without offsets the report has no partitions, and needs no rights on topics in a classic group.
-
-        Raises:
-            GroupError: the coordinator refused; the group does not exist, a right is missing, ... (`code`).
-            UnsupportedProtocolError: the brokers cannot be asked this.
-            TransportError: no answer in time.
-            UseError: called within a running asyncio loop.
         """
         wants_offsets = arguments.flag("with_offsets", with_offsets)
         return self._ask(group_id, lambda inquiry: inquiry.report(with_offsets=wants_offsets))
@@ -66,12 +61,6 @@ class GroupAdmin:
         """All that the group has committed and the asker may see, with metadata; nothing where there is no such group.
 
         The zero with which librdkafka's clients end a commit's metadata is not a part of them.
-
-        Raises:
-            GroupError: the coordinator refused (`code`).
-            UnsupportedProtocolError: the brokers cannot be asked this.
-            TransportError: no answer in time.
-            UseError: called within a running asyncio loop.
         """
         return self._ask(group_id, lambda inquiry: inquiry.committed())
 
@@ -93,10 +82,8 @@ class GroupAdmin:
 
         Raises:
             ConfigurationError: nobody is asked for, or both ids and everyone.
-            GroupError: the coordinator refused all of it; the group does not exist, a right is missing, ... (`code`).
-            UnsupportedProtocolError: the brokers cannot be asked this.
+            GroupError: the coordinator refused all of it.
             TransportError: no answer in time; any of them may have been removed.
-            UseError: called within a running asyncio loop.
         """
         means_all, only_looks = arguments.flag("everyone", everyone), arguments.flag("dry_run", dry_run)
         asked = chosen(instance_ids, member_ids, everyone=means_all)

@@ -61,7 +61,11 @@ class Inquiry:
             # First what is committed, then the ends: nothing read in between makes a lag negative.
             committed = await self._committed()
             partitions = partitions_of(group, committed)
-            ends = await self._in_time("the ends of partitions", end_offsets(self._client.cluster, partitions))
+            try:
+                async with asyncio.timeout(self._left_s()):
+                    ends = await end_offsets(self._client.cluster, partitions)
+            except TimeoutError as late:
+                raise TransportError("No broker answered in time when asked for the ends of partitions") from late
             return GroupReport(group=group, coordinator=coordinator, partitions=progress(group, committed, ends))
 
     async def committed(self) -> Committed:
@@ -119,13 +123,6 @@ class Inquiry:
 
     async def _persist(self, what: str, ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]]) -> AnswerT:
         return await self._client.cluster.with_coordinator(self._group_id, what, self._left_s(), ask)
-
-    async def _in_time(self, what: str, asking: Awaitable[AnswerT]) -> AnswerT:
-        try:
-            async with asyncio.timeout(self._left_s()):
-                return await asking
-        except TimeoutError as error:
-            raise TransportError(f"No broker answered in time when asked for {what}") from error
 
     def _left_s(self) -> float:
         return max(0.0, self._deadline - self._clock())
