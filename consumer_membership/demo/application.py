@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
 from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -79,7 +78,7 @@ class Happened:
 
 Report: TypeAlias = Handled | Standing | Happened
 
-_KINDS: Mapping[str, type[Report]] = MappingProxyType({kind.__name__: kind for kind in (Handled, Standing, Happened)})
+_KINDS: Mapping[str, type[Report]] = {kind.__name__: kind for kind in (Handled, Standing, Happened)}
 
 
 def encode(report: Report) -> str:

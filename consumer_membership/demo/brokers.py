@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from confluent_kafka import Consumer as PlainConsumer
 from confluent_kafka import KafkaException, TopicPartition
@@ -30,14 +29,12 @@ SESSION_TIMEOUT_MS = 6_000
 #: Several heartbeats fit into one session.
 HEARTBEAT_INTERVAL_MS = 1_000
 _SESSION_KEY = "group.consumer.session.timeout.ms"
-_PROPERTIES: Mapping[str, str] = MappingProxyType(
-    {
-        _SESSION_KEY: str(SESSION_TIMEOUT_MS),
-        "group.consumer.min.session.timeout.ms": str(SESSION_TIMEOUT_MS),
-        "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
-        "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
-    }
-)
+_PROPERTIES: Mapping[str, str] = {
+    _SESSION_KEY: str(SESSION_TIMEOUT_MS),
+    "group.consumer.min.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
+    "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
+}
 _TIMEOUT_S = 20.0
 
 

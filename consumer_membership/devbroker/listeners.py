@@ -25,27 +25,24 @@ from consumer_membership.devbroker.request import BrokerUnavailableError
 
 TLS, MUTUAL, SASL, SASL_TLS = "TLS", "MUTUAL", "SASL", "SASL_TLS"
 
-SECURED_LISTENERS: Mapping[str, str] = MappingProxyType(
-    {TLS: "SSL", MUTUAL: "SSL", SASL: "SASL_PLAINTEXT", SASL_TLS: "SASL_SSL"}
-)
+SECURED_LISTENERS: Mapping[str, str] = {TLS: "SSL", MUTUAL: "SSL", SASL: "SASL_PLAINTEXT", SASL_TLS: "SASL_SSL"}
 """The security protocol of each listener, by the listener's name; MUTUAL asks for the client's certificate."""
 
 _MECHANISMS = "sasl.enabled.mechanisms"
 
-_LOGIN_MODULES: Mapping[str, str] = MappingProxyType(
-    {
-        "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-        "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-        "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-        # Without a JWKS endpoint its validator is Kafka's own for unsecured tokens (SaslChannelBuilder.java).
-        "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
-    }
-)
+_LOGIN_MODULES: Mapping[str, str] = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    # Without a JWKS endpoint its validator is Kafka's own for unsecured tokens (SaslChannelBuilder.java).
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+}
 
 _ITERATIONS = 4096  # the fewest that Kafka takes (ScramMechanism.java)
-_SCRAM: Mapping[str, ScramMechanism] = MappingProxyType(
-    {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
-)
+_SCRAM: Mapping[str, ScramMechanism] = {
+    "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
+    "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
+}
 _TIMEOUT_S = 30.0  # a bound against hanging: it is a matter of hundredths
 
 

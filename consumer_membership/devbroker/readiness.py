@@ -30,7 +30,7 @@ from consumer_membership.devbroker.request import BrokerUnavailableError
 
 _Answer = TypeVar("_Answer")
 
-MINOR_LINES: Mapping[int, str] = MappingProxyType({21: "3.9", 25: "4.0", 27: "4.1", 29: "4.2", 30: "4.3", 33: "4.4"})
+MINOR_LINES: Mapping[int, str] = {21: "3.9", 25: "4.0", 27: "4.1", 29: "4.2", 30: "4.3", 33: "4.4"}
 """The highest metadata.version of each minor line (MetadataVersion.java)."""
 
 _FIND_COORDINATOR, _DESCRIBE_GROUPS, _API_VERSIONS = 10, 15, 18

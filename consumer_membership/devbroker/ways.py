@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from consumer_membership.devbroker.broker import Broker
 from consumer_membership.devbroker.container import start_container
@@ -56,9 +55,11 @@ def _refuse(bootstrap_servers: str, request: BrokerRequest, reason: str) -> None
     )
 
 
-_STARTERS: Mapping[Way, Callable[[BrokerRequest], Broker]] = MappingProxyType(
-    {Way.EXISTING: start_existing, Way.DOCKER: start_container, Way.JVM: start_jvm}
-)
+_STARTERS: Mapping[Way, Callable[[BrokerRequest], Broker]] = {
+    Way.EXISTING: start_existing,
+    Way.DOCKER: start_container,
+    Way.JVM: start_jvm,
+}
 
 
 def start(
