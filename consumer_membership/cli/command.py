@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from consumer_membership import __version__
 from consumer_membership.cli.consume import ConsumeOptions, consume
@@ -81,11 +81,11 @@ def _parser() -> argparse.ArgumentParser:
         sub = subparsers.add_parser(
             command.name, help=command.summary, description=command.description, formatter_class=form
         )
-        for argument in command.arguments:
-            sub.add_argument(*argument.flags.split(), **argument.how)
+        for flags, how in command.arguments:
+            sub.add_argument(*flags.split(), **how)
         either = sub.add_mutually_exclusive_group() if command.either else sub
-        for argument in command.either:
-            either.add_argument(*argument.flags.split(), **argument.how)
+        for flags, how in command.either:
+            either.add_argument(*flags.split(), **how)
         sub.set_defaults(run=command.run, parser=sub, bootstrap_servers=os.environ.get("KAFKA_BOOTSTRAP_SERVERS"))
     return parser
 
@@ -203,12 +203,8 @@ def _at_least(least: _Number, kind: type[_Number]) -> Callable[[str], _Number]:
 # ---- the commands and their arguments -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Argument:
-    """What `add_argument` is told."""
-
-    flags: str
-    how: Mapping[str, Any]
+#: What `add_argument` is told: the flags in one text, and how.
+_Argument: TypeAlias = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +221,7 @@ class _Command:
 
 def _takes(flags: str, metavar: str | None, help_text: str, **how: object) -> _Argument:
     """An argument with a value, text unless another type is given."""
-    return _Argument(flags, {"metavar": metavar, "help": help_text, "type": _text, **how})
+    return flags, {"metavar": metavar, "help": help_text, "type": _text, **how}
 
 
 def _several(flags: str, metavar: str | None, help_text: str, **how: object) -> _Argument:
@@ -234,7 +230,7 @@ def _several(flags: str, metavar: str | None, help_text: str, **how: object) -> 
 
 
 def _flag(flags: str, help_text: str, **how: object) -> _Argument:
-    return _Argument(flags, {"action": "store_true", "help": help_text, **how})
+    return flags, {"action": "store_true", "help": help_text, **how}
 
 
 _COUNT, _NUMBER = _at_least(1, int), _at_least(0, float)
