@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeGuard
 
 from consumer_membership.errors import ConfigurationError
@@ -134,6 +136,15 @@ def check_columns(columns: object, known: Collection[str]) -> tuple[str, ...]:
         if named and all(one in known for one in named) and len(set(named)) == len(named):
             return named
     raise ConfigurationError("columns", columns, f"give a list of some of {', '.join(known)}, each once")
+
+
+def required(module: str, key: str, value: str) -> ModuleType:
+    """The module of `consumer-membership[spark]` that this value needs; refuses the value where there is none."""
+    try:
+        return import_module(module)
+    except ImportError as missing:
+        needed = module.partition(".")[0]
+        raise ConfigurationError(key, value, f"needs {needed}; install consumer-membership[spark]") from missing
 
 
 def _kind(value: object) -> str | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never, cast
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.arguments import required
 from consumer_membership.spark.context import BatchFormat, OffsetRange, Partition
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def formed(messages: list[Message], batch_format: BatchFormat, runs: Runs = ()) 
         case BatchFormat.ARROW:
             return record_batch(messages, runs=runs)
         case BatchFormat.PANDAS:
-            _required("pandas", batch_format)
+            required("pandas", "batch_format", batch_format.value)
             return record_batch(messages, runs=runs).to_pandas()
         case _:
             assert_never(batch_format)
@@ -310,14 +311,4 @@ _RUN_COLUMNS: dict[str, Callable[[ModuleType, Runs], pa.Array]] = {
 
 @cache
 def _pyarrow() -> ModuleType:
-    return _required("pyarrow", BatchFormat.ARROW)
-
-
-def _required(name: str, batch_format: BatchFormat) -> ModuleType:
-    """The library that a format needs. Raises ConfigurationError: it is not there."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as missing:
-        raise ConfigurationError(
-            "batch_format", batch_format.value, f"needs {name}; install consumer-membership[spark]"
-        ) from missing
+    return required("pyarrow", "batch_format", BatchFormat.ARROW.value)

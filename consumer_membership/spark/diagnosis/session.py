@@ -49,7 +49,6 @@ class SessionFacts:
     """
 
     is_connect: bool = False
-    version: str = ""
     master: str = ""
     slots: int | None = None
     max_failures: int | None = None
@@ -68,9 +67,8 @@ def session_facts(spark: SparkSession) -> SessionFacts:
     said = {key: application.get(key) or spark.conf.get(key, None) for key in _KEYS}
     conf = {key: value for key, value in said.items() if value is not None}
     if context is None:
-        return SessionFacts(is_connect=True, version=str(spark.version), conf=conf)
+        return SessionFacts(is_connect=True, conf=conf)
     return SessionFacts(
-        version=context.version,
         master=str(context.master),
         slots=_slots_of(context),
         max_failures=_max_failures(str(context.master), conf),

@@ -7,11 +7,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
+from consumer_membership.spark.arguments import required
 from consumer_membership.spark.batches import Batch, record_batch, schema
 from consumer_membership.spark.context import Partition, SinkContext
 from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, rule, said
@@ -63,7 +63,7 @@ class ParquetSink:
                 str(folder),
                 "must be a path of a file system with hard links, which every task sees; object stores have none",
             )
-        _check_pyarrow()
+        required("pyarrow.parquet", "sink", "ParquetSink")
         self._folder = Path(folder).absolute()
         self._compression = compression
         #: What this process knows of the chains' ends; that it is outdated shows in a place that is taken.
@@ -342,12 +342,3 @@ def _of_partition(records: pa.RecordBatch, place: Partition, first: int) -> pa.R
     is_of_topic = compute.equal(records["topic"], topic)
     is_of_partition = compute.and_(is_of_topic, compute.equal(records["partition"], partition))
     return records.filter(compute.and_(is_of_partition, compute.greater_equal(records["offset"], first)))
-
-
-def _check_pyarrow() -> None:
-    try:
-        import_module("pyarrow.parquet")
-    except ImportError as missing:
-        raise ConfigurationError(
-            "sink", "ParquetSink", "needs pyarrow; install consumer-membership[spark]"
-        ) from missing

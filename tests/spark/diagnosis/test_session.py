@@ -13,7 +13,7 @@ from tests.spark.diagnosis.builders import one, subjects
 
 ERROR, WARNING, OK = Severity.ERROR, Severity.WARNING, Severity.OK
 
-SESSION = SessionFacts(version="4.0.0", master="spark://host:7077", slots=4, max_failures=4, python="python3")
+SESSION = SessionFacts(master="spark://host:7077", slots=4, max_failures=4, python="python3")
 
 
 def of_session(
