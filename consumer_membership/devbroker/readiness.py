@@ -82,7 +82,17 @@ def await_ready(
     """
 
     def persist(act: Callable[[], None], every_s: float = _REQUEST_POLL_S) -> None:
-        _persist(act, check=check, every_s=every_s, timeout_s=timeout_s)
+        retrying = Retrying(
+            retry=retry_if_exception_type(_NotReadyError),
+            wait=wait_fixed(every_s),
+            stop=stop_after_delay(timeout_s),
+            before=lambda _: check(),
+            reraise=True,
+        )
+        try:
+            retrying(act)
+        except _NotReadyError as error:
+            raise BrokerUnavailableError(f"the broker was not ready after {timeout_s:.0f} s: {error}") from error
 
     # A refused connection tells sooner than librdkafka, which backs off after each.
     for address in (*nodes, *secured):
@@ -104,20 +114,6 @@ def count_brokers(bootstrap_servers: str, timeout_s: float) -> int:
         return len(admin_client(bootstrap_servers).list_topics(timeout=timeout_s).brokers)
     except KafkaException as error:
         raise BrokerUnavailableError(f"no broker answers at {bootstrap_servers}: {error}") from error
-
-
-def _persist(act: Callable[[], None], *, check: Callable[[], None], every_s: float, timeout_s: float) -> None:
-    retrying = Retrying(
-        retry=retry_if_exception_type(_NotReadyError),
-        wait=wait_fixed(every_s),
-        stop=stop_after_delay(timeout_s),
-        before=lambda _: check(),
-        reraise=True,
-    )
-    try:
-        retrying(act)
-    except _NotReadyError as error:
-        raise BrokerUnavailableError(f"the broker was not ready after {timeout_s:.0f} s: {error}") from error
 
 
 def _connect(address: str) -> None:
@@ -198,7 +194,7 @@ class Probe:
     """One plaintext connection to the broker at host:port; a context manager that closes it.
 
     Raises:
-        ProbeError: Nobody listens there.
+        ProbeError: Nobody listens there; by every method: whoever does, does not answer so.
     """
 
     def __init__(self, address: str, timeout_s: float) -> None:
@@ -216,21 +212,13 @@ class Probe:
         self._socket.close()
 
     def supported_features(self) -> dict[str, int]:
-        """The highest level of each feature that the broker's code supports (KIP-584).
-
-        Raises:
-            ProbeError: It does not answer so.
-        """
+        """The highest level of each feature that the broker's code supports (KIP-584)."""
         # Version 3 is the first with features. The request is flexible, the answer's header never is.
         software = b"".join(bytes([len(text) + 1]) + text for text in (b"devbroker", b"1"))
         return self._ask(_API_VERSIONS, 3, _NO_TAGS + software + _NO_TAGS, _read_features)
 
     def find_coordinator(self, group_id: str) -> tuple[int, str]:
-        """The error code (0 is none) and the host:port of a group's coordinator; creates the offsets topic if need be.
-
-        Raises:
-            ProbeError: It does not answer so.
-        """
+        """The error code (0: none) and the host:port of a group's coordinator; creates the offsets topic if need be."""
         group_type = b"\0"
         return self._ask(_FIND_COORDINATOR, 2, _string(group_id) + group_type, _read_coordinator)
 
@@ -238,9 +226,6 @@ class Probe:
         """The error code with which the coordinator describes a group: 0 also for one that does not exist.
 
         Nothing is created by it.
-
-        Raises:
-            ProbeError: It does not answer so.
         """
         return self._ask(_DESCRIBE_GROUPS, 0, struct.pack(">i", 1) + _string(group_id), _read_description)
 
