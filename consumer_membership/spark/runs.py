@@ -97,7 +97,14 @@ class RunHandle:
             FencedError: another run of the pipeline has taken the members over.
             GroupError, TransportError, MembershipError: what ended the tasks otherwise.
         """
-        return self._result() if _watched(self._job, self._display, timeout_s) else None
+        with self._display:
+            try:
+                is_over = self._watched(float("inf") if timeout_s is None else timeout_s)
+            except KeyboardInterrupt:
+                self._job.stop()
+                self._watched(_LAST_BATCH_S)
+                raise
+        return RunResult(members=self._job.outcome(), seconds=self._job.seconds) if is_over else None
 
     def stop(self, timeout_s: float | None = None) -> RunResult | None:
         """Have every member finish its batch, commit and leave; None if that takes longer than `timeout_s`.
@@ -113,8 +120,15 @@ class RunHandle:
         self._job.cancel()
         self._job.wait()
 
-    def _result(self) -> RunResult:
-        return RunResult(members=self._job.outcome(), seconds=self._job.seconds)
+    def _watched(self, left_s: float) -> bool:
+        """Whether it ends within this time, shown meanwhile."""
+        while not self._job.wait(max(0.0, min(_REFRESH_S, left_s))):
+            self._display.show(self._job.progress())
+            left_s -= _REFRESH_S
+            if left_s <= 0:
+                return False
+        self._display.show(self._job.progress())
+        return True
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -125,7 +139,7 @@ class RunHandle:
         self._job.stop()
         self._job.wait(None if error is None else _LAST_BATCH_S)
         if error is None:
-            self._result()
+            self._job.outcome()
 
 
 def run(
@@ -225,38 +239,16 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     todo = sum(max(0, end - max(0, before.get(place, unread).offset)) for place, end in _ends(plan).items())
     if todo == 0:
         return _drained(plan, before, before, 0.0)
-    job = MemberJob(spark, plan, sink, control_host)
-    if not _watched(job, Display(show_progress, todo), timeout_s):
-        job.cancel()
-        job.wait()
+    running = RunHandle(MemberJob(spark, plan, sink, control_host), Display(show_progress, todo))
+    done = running.wait(timeout_s)
+    if done is None:
+        running.cancel()
         raise DrainError(f"not drained within {timeout_s} s: {_left(plan, _committed(plan))}; call it again to go on")
-    job.outcome()
     after = _committed(plan)
     left = _left(plan, after)
     if left:
         raise DrainError(f"the tasks have ended, and not all of it is committed: {left}")
-    return _drained(plan, before, after, job.seconds)
-
-
-def _watched(job: MemberJob, display: Display, timeout_s: float | None) -> bool:
-    """Whether a job is over within this time, shown meanwhile; at a Ctrl-C it is stopped in good order."""
-    with display:
-        try:
-            return _shown(job, display, float("inf") if timeout_s is None else timeout_s)
-        except KeyboardInterrupt:
-            job.stop()
-            _shown(job, display, _LAST_BATCH_S)
-            raise
-
-
-def _shown(job: MemberJob, display: Display, left_s: float) -> bool:
-    while not job.wait(max(0.0, min(_REFRESH_S, left_s))):
-        display.show(job.progress())
-        left_s -= _REFRESH_S
-        if left_s <= 0:
-            return False
-    display.show(job.progress())
-    return True
+    return _drained(plan, before, after, done.seconds)
 
 
 def _chosen(ends: Mapping[Partition, int], until: str | Mapping[Partition, int]) -> Mapping[Partition, int]:
