@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -26,6 +26,8 @@ from consumer_membership.spark.plan import MemberPlan
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import TopicMetadata
+
+AnswerT = TypeVar("AnswerT")
 
 _log = logging.getLogger("consumer_membership.spark")
 
@@ -92,19 +94,25 @@ def _connection(config: Mapping[str, object]) -> ConnectionSettings:
 
 def _why_away(settings: ConnectionSettings) -> MembershipError | None:
     """What the package's own client says of brokers that do not answer within a moment; None: one does."""
+    cluster = Cluster(settings)
+    try:
+        asked(cluster, cluster.brokers(_FIRST_S))
+    except MembershipError as away:
+        return away
+    return None
 
-    async def ask() -> MembershipError | None:
-        cluster = Cluster(settings)
+
+def asked(cluster: Cluster, question: Awaitable[AnswerT]) -> AnswerT:
+    """The answer to this question; then the cluster's connections are closed."""
+
+    async def ask() -> AnswerT:
         try:
-            await cluster.brokers(_FIRST_S)
-        except MembershipError as away:
-            return away
+            return await question
         finally:
             await cluster.close()
-        return None
 
     # In a thread of its own: notebooks have an asyncio loop in theirs.
-    with ThreadPoolExecutor(1, "consumer-membership-reach") as thread:
+    with ThreadPoolExecutor(1, "consumer-membership-asking") as thread:
         return thread.submit(lambda: asyncio.run(ask())).result()
 
 

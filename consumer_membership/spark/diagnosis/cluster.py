@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -21,8 +20,9 @@ from consumer_membership.admin import MemberDescription, MemberIdentity
 from consumer_membership.admin.inquiry import GROUP_FORBIDDEN, NOT_FOUND, NOT_OFFERED, OTHER_KIND, described
 from consumer_membership.admin.progress import TOPIC_FORBIDDEN
 from consumer_membership.config import ConnectionSettings, ConsumerConfig, TlsSettings
-from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
+from consumer_membership.errors import MembershipError, TransportError
 from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient
+from consumer_membership.spark.brokers import asked
 from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.examination import Endpoint
 from consumer_membership.spark.diagnosis.findings import Finding
@@ -106,31 +106,22 @@ def cluster_facts(
         files=_files(settings),
     )
 
-    async def ask() -> ClusterFacts:
-        try:
-            cluster = Cluster(settings)
-        except ConfigurationError as refused:
-            return replace(known, failure=str(refused))
+    async def ask(cluster: Cluster) -> ClusterFacts:
         questions = _Questions(GroupClient(cluster), timeout_s)
-        try:
-            brokers = await cluster.brokers(timeout_s)
-            return replace(
-                known,
-                brokers=brokers,
-                takes_consumer_protocol=await questions.takes_consumer_protocol(brokers[0], group or _NO_GROUP),
-                topics=await asyncio.to_thread(
-                    _topic_facts, checked.cluster_config(), brokers, topics, questions.left_s()
-                ),
-                group=None if group is None else await questions.group(group, brokers[0]),
-            )
-        except MembershipError as error:
-            return replace(known, failure=str(error))
-        finally:
-            await cluster.close()
+        brokers = await cluster.brokers(timeout_s)
+        return replace(
+            known,
+            brokers=brokers,
+            takes_consumer_protocol=await questions.takes_consumer_protocol(brokers[0], group or _NO_GROUP),
+            topics=await asyncio.to_thread(_topic_facts, checked.cluster_config(), brokers, topics, questions.left_s()),
+            group=None if group is None else await questions.group(group, brokers[0]),
+        )
 
-    # In a thread of its own: notebooks have an asyncio loop in theirs.
-    with ThreadPoolExecutor(1, "consumer-membership-check") as thread:
-        return thread.submit(lambda: asyncio.run(ask())).result()
+    try:
+        cluster = Cluster(settings)
+        return asked(cluster, ask(cluster))
+    except MembershipError as error:
+        return replace(known, failure=str(error))
 
 
 def _principal(settings: ConnectionSettings) -> str:
@@ -221,11 +212,11 @@ def _topic_facts(
     # Whatever it has to say about connections was said by the client that found these brokers.
     config = {**cluster_config, "bootstrap.servers": servers, "log_level": 0}
     admin = AdminClient(cast("dict[str, str | int | float | bool]", config))
-    asked = admin.describe_topics(
+    answers = admin.describe_topics(
         TopicCollection(names), include_authorized_operations=True, request_timeout=max(1.0, timeout_s)
     )
     found = []
-    for name, answer in asked.items():
+    for name, answer in answers.items():
         try:
             topic = answer.result()
         except KafkaException as refused:
