@@ -154,11 +154,11 @@ instances | ok | instances | {instances} for {partitions} partitions
 foreign group | error | group {g.name} | is no group of consumers
     a share group, a streams group or another kind of group has this name
     -> give this pipeline a group of its own
-group not described | warning | group {g.name} | not described: {g.error}
+group not described | warning | group {g.name} | not described: {error}
     who is in it could not be looked at
     -> see to that, check again
 new group | ok | group {g.name} | does not exist yet; the first member makes it
-group | ok | group {g.name} | {g.kind.value} protocol, {members} members
+group | ok | group {g.name} | {g.told.protocol.value} protocol, {members} members
 copy at work | warning | pipeline {pipeline} | {held} of its instance ids are held: {listed}
     a copy of this pipeline is running, or was killed a moment ago: starting another one takes its members over
     -> stop the other one first, or give this one another pipeline name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from consumer_membership.admin.inquiry import GROUP_FORBIDDEN, NOT_FOUND, NOT_OF
 from consumer_membership.admin.progress import TOPIC_FORBIDDEN
 from consumer_membership.config import ConnectionSettings, ConsumerConfig, TlsSettings
 from consumer_membership.errors import MembershipError, TransportError
-from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient
+from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
 from consumer_membership.spark.brokers import asked
 from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.examination import Endpoint
@@ -58,19 +58,21 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """The group: what may be done with it (None: not known), and its members as far as they may be seen.
-
-    `kind` is None for a group that does not exist yet; `is_foreign`: it is no group of consumers. `error` says why it
-    could not be described, for a reason other than a right.
-    """
+    """The group: whether it may be read (None: not known), and what its coordinator says of it, or why it does not."""
 
     name: str
-    may_describe: bool | None = None
-    may_read: bool | None = None
-    kind: GroupProtocol | None = None
-    is_foreign: bool = False
-    members: tuple[MemberDescription, ...] = ()
-    error: str = ""
+    may_read: bool | None
+    told: GroupDescription | BrokerRefusal | TransportError
+
+    @property
+    def refusal(self) -> str:
+        """Kafka's name of the coordinator's refusal; empty where it did not refuse."""
+        return self.told.error.name if isinstance(self.told, BrokerRefusal) else ""
+
+    @property
+    def members(self) -> tuple[MemberDescription, ...]:
+        """Its members, as far as they may be seen."""
+        return self.told.members if isinstance(self.told, GroupDescription) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,16 +167,15 @@ class _Questions:
     async def group(self, name: str, broker: BrokerAddress) -> GroupFacts:
         # Any broker tells: it looks at the right first, and then whether it is the group's coordinator.
         removed = self._client.remove_members(broker, name, (_NOBODY,), "a check of rights", self.left_s())
-        facts = GroupFacts(name=name, may_read=await _is_not_refused(removed, with_error=GROUP_FORBIDDEN))
+        may_read = await _is_not_refused(removed, with_error=GROUP_FORBIDDEN)
+        told: GroupDescription | BrokerRefusal | TransportError
         try:
-            found = await self._client.cluster.with_coordinator(
+            told = await self._client.cluster.with_coordinator(
                 name, "the group", self.left_s(), lambda at, _: described(self._client, at, name, self.left_s)
             )
-        except BrokerRefusal as refusal:
-            return _undescribed(facts, refusal)
-        except TransportError as error:
-            return replace(facts, error=str(error))
-        return replace(facts, may_describe=True, kind=found.protocol, members=found.members)
+        except (BrokerRefusal, TransportError) as error:
+            told = error
+        return GroupFacts(name=name, may_read=may_read, told=told)
 
 
 async def _is_not_refused(asking: Awaitable[object], *, with_error: str) -> bool | None:
@@ -186,17 +187,6 @@ async def _is_not_refused(asking: Awaitable[object], *, with_error: str) -> bool
     except TransportError:
         return None
     return True
-
-
-def _undescribed(facts: GroupFacts, refusal: BrokerRefusal) -> GroupFacts:
-    name = refusal.error.name
-    if name == GROUP_FORBIDDEN:
-        return replace(facts, may_describe=False)
-    if name == NOT_FOUND:
-        return replace(facts, may_describe=True, is_foreign=OTHER_KIND in refusal.error.message)
-    if name == TOPIC_FORBIDDEN:
-        return replace(facts, may_describe=True, error="its members subscribe to topics that may not be described")
-    return replace(facts, error=str(refusal.error))
 
 
 def _topic_facts(
@@ -254,12 +244,7 @@ def cluster_findings(facts: ClusterFacts, instances: int | None, pipeline: str) 
         idle = instances - partitions
         yield said("idle instances" if idle > 0 else "instances", instances=instances, partitions=partitions, idle=idle)
     if facts.group is not None:
-        rights = {"READ": facts.group.may_read, "DESCRIBE": facts.group.may_describe}
-        not_allowed = f"{' and '.join(one for one in _NEEDED if rights[one] is False)} not allowed"
-        members = len(facts.group.members)
-        yield said(
-            _group(facts.group), g=facts.group, kind="group", name=facts.group.name, said=not_allowed, members=members
-        )
+        yield from _group(facts.group, said)
         yield from _holders(facts.group, instances, pipeline)
 
 
@@ -273,14 +258,19 @@ def _protocol(facts: ClusterFacts) -> str:
     return "no consumer" if facts.wanted == (GroupProtocol.CONSUMER,) else "classic instead"
 
 
-def _group(group: GroupFacts) -> str:
-    if False in (group.may_read, group.may_describe):
-        return "right missing"
-    if group.is_foreign:
-        return "foreign group"
-    if group.error:
-        return "group not described"
-    return "new group" if group.kind is None else "group"
+def _group(group: GroupFacts, said: Callable[..., Finding]) -> Iterator[Finding]:
+    refused = {"READ": group.may_read is False, "DESCRIBE": group.refusal == GROUP_FORBIDDEN}
+    if any(refused.values()):
+        not_allowed = " and ".join(one for one in _NEEDED if refused[one])
+        yield said("right missing", kind="group", name=group.name, said=f"{not_allowed} not allowed")
+    elif isinstance(group.told, GroupDescription):
+        yield said("group", g=group, members=len(group.members))
+    elif isinstance(group.told, BrokerRefusal) and group.refusal == NOT_FOUND:
+        yield said("foreign group" if OTHER_KIND in group.told.error.message else "new group", g=group)
+    elif group.refusal == TOPIC_FORBIDDEN:
+        yield said("group not described", g=group, error="its members subscribe to topics that may not be described")
+    else:
+        yield said("group not described", g=group, error=group.told)
 
 
 def _holders(group: GroupFacts, instances: int | None, pipeline: str) -> Iterator[Finding]:

@@ -5,16 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from consumer_membership.admin import MemberDescription
+from consumer_membership.errors import TransportError
+from consumer_membership.runtime.network.group_client import BrokerRefusal
 from consumer_membership.spark.diagnosis.cluster import ClusterFacts, GroupFacts, TopicFacts, cluster_findings
 from consumer_membership.spark.diagnosis.findings import Finding, Severity
-from consumer_membership.types import BrokerAddress, GroupProtocol
+from consumer_membership.types import BrokerAddress, BrokerError, GroupProtocol
+from tests.admin.builders import group
 from tests.spark.diagnosis.builders import one, subjects
 
 ERROR, WARNING, OK = Severity.ERROR, Severity.WARNING, Severity.OK
 BOTH = (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC)
 BROKER = ("kafka", 9092)
 TOPIC = TopicFacts(name="orders", partitions=6, operations=frozenset({"READ", "DESCRIBE", "WRITE"}))
-GROUP = GroupFacts(name="g", may_describe=True, may_read=True)
+
+
+def refusal(name: str, message: str = "") -> BrokerRefusal:
+    """What a coordinator answers that does not describe a group."""
+    return BrokerRefusal(BrokerError(code=1, name=name, message=message), retriable=False)
+
+
+GROUP = GroupFacts(name="g", may_read=True, told=refusal("GROUP_ID_NOT_FOUND"))
 CLUSTER = ClusterFacts(
     bootstrap=(BROKER,),
     wanted=BOTH,
@@ -51,7 +61,7 @@ def test_healthy_cluster_has_nothing_but_ok() -> None:
     """With a group that does not exist yet, and with one that does."""
     assert {finding.severity for finding in of_cluster()} == {OK}
     assert "does not exist yet" in one(of_cluster(), "group g").found
-    known = replace(GROUP, kind=GroupProtocol.CONSUMER, members=(member(None),))
+    known = replace(GROUP, told=group(member(None)))
     assert one(of_cluster(group=known), "group g").found == "consumer protocol, 1 members"
 
 
@@ -115,22 +125,25 @@ def test_missing_rights_on_the_group_are_errors_with_the_command() -> None:
     found = one(of_cluster(group=replace(GROUP, may_read=False)), "group g")
     assert (found.severity, found.found) == (ERROR, "READ not allowed")
     assert "--operation READ --operation DESCRIBE --group g;" in found.remedy
-    neither = replace(GROUP, may_read=False, may_describe=False)
+    neither = replace(GROUP, may_read=False, told=refusal("GROUP_AUTHORIZATION_FAILED"))
     assert one(of_cluster(group=neither), "group g").found == "READ and DESCRIBE not allowed"
 
 
 def test_group_of_another_kind_is_an_error_and_one_that_is_not_described_a_warning() -> None:
     """A share group has members of another sort."""
-    assert one(of_cluster(group=replace(GROUP, is_foreign=True)), "group g").severity is ERROR
-    assert one(of_cluster(group=replace(GROUP, error="not ready")), "group g").severity is WARNING
+    share = refusal("GROUP_ID_NOT_FOUND", "Group g is not a classic group.")
+    assert one(of_cluster(group=replace(GROUP, told=share)), "group g").severity is ERROR
+    silent = one(of_cluster(group=replace(GROUP, told=TransportError("not ready"))), "group g")
+    assert (silent.severity, silent.found) == (WARNING, "not described: not ready")
+    topics = one(of_cluster(group=replace(GROUP, told=refusal("TOPIC_AUTHORIZATION_FAILED"))), "group g")
+    assert topics.found == "not described: its members subscribe to topics that may not be described"
 
 
 def test_running_copy_of_the_pipeline_is_a_warning() -> None:
     """By its instance ids, where a living member holds them; with client and host, so that it can be found."""
     held = replace(
         GROUP,
-        kind=GroupProtocol.CONSUMER,
-        members=(
+        told=group(
             member("g-0"),
             member("g-11"),
             member("g-1", epoch=-2),
@@ -148,5 +161,5 @@ def test_running_copy_of_the_pipeline_is_a_warning() -> None:
     assert one(of_cluster(2, group=held), "pipeline g").found.startswith("1 of its instance ids")
     assert one(of_cluster(2, "other", group=held), "pipeline other").found.startswith("1 of its instance ids")
     assert subjects(of_cluster(2, "third", group=held), WARNING) == []
-    many = replace(held, members=tuple(member(f"g-{number}") for number in range(7)))
+    many = replace(GROUP, told=group(*(member(f"g-{number}") for number in range(7))))
     assert one(of_cluster(None, group=many), "pipeline g").found.endswith("10.0.0.7, and 2 more")
