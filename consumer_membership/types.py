@@ -6,10 +6,11 @@ This is the lowest room: it imports no other one, and holds values only, no beha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
+
+from consumer_membership.light_dataclasses import dataclass
 
 #: The member epoch of a heartbeat that joins or rejoins (KIP-848, "Consumer Group Member Epoch").
 JOIN_EPOCH = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isnan
 from typing import TypeGuard, TypeVar
 
@@ -20,6 +20,7 @@ from consumer_membership.clients.exceptions import (
 )
 from consumer_membership.config import SubscriptionSettings
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.patterns import NotPosixError, as_written, translate
 from consumer_membership.runtime.application.handle import HandleCallbacks
 from consumer_membership.runtime.application.performer import RebalanceCallback, RebalanceListener

@@ -15,9 +15,10 @@ Each protocol is tried once until a join succeeds; the refusal of the last one i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from types import MappingProxyType
 
+from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.membership.effects import ProtocolChosen
 from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.types import (

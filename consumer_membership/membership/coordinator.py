@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import FindCoordinator
 from consumer_membership.types import WAIT_COORDINATOR_CODE, BrokerAddress, BrokerError, Instant
 

@@ -31,11 +31,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 from uuid import UUID
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import Assignment, BrokerError, GroupProtocol, Holder, Offsets, TopicPartition
 

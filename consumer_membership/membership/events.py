@@ -8,11 +8,12 @@ no flags.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 from uuid import UUID
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import (
     Assignment,
     BrokerAddress,

@@ -11,10 +11,10 @@ Start reading at `states`, then `effects` (the order contract), then here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, assert_never
 
+from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.backoff import Jitter
 from consumer_membership.membership.choice import ProtocolChoice, ProtocolSettings

@@ -8,8 +8,9 @@ again a bounded number of times.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 
+from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.coordinator import Absence
 from consumer_membership.membership.effects import CollectPositions, CommitCompleted, CommitOffsets

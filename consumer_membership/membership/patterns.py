@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import TopicPattern
 
 #: What topic names consist of (Kafka's `Topic.validate`), and how long they are at most.

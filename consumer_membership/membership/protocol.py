@@ -16,9 +16,9 @@ mean: `consumer.protocol.ConsumerProtocol` (KIP-848) and `classic.protocol.Class
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.classic.exchanges import ClassicEffect, ClassicEvent, LeaderEffect, LeaderEvent
 from consumer_membership.membership.effects import Effect, ProtocolChosen
 from consumer_membership.membership.events import Event

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from math import inf
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.patterns import compiled
 from consumer_membership.types import BrokerError, Instant, Subscription

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
+from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import JOIN_EPOCH, BrokerAddress, BrokerError, GroupProtocol, Instant, TopicPartition
 

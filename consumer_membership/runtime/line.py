@@ -24,11 +24,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from consumer_membership.config import ConnectionSettings, StartSettings
 from consumer_membership.errors import GroupError, TransportError
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event

@@ -6,10 +6,11 @@ The group's leader calls it with everything that the members told, and hands its
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import TopicPartition
 
 #: The generation of a member that has none: new, reset, or of a client that does not tell it.

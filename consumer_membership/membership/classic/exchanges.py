@@ -22,10 +22,11 @@ not, asks for topics, too. Whose assignor wants to hear of its assignment has it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.classic.assignor import Assigned, MemberSubscription, Topics
 from consumer_membership.membership.events import CommitAnswered, CommitFailed
 from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition

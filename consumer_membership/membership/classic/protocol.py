@@ -7,11 +7,11 @@ be kept, after a sync it is the share that the leader gave. What a leader does b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, assert_never
 from uuid import NAMESPACE_OID, UUID, uuid5
 
+from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.assignor import (

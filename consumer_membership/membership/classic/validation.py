@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
 
 from consumer_membership.errors import AssignmentError
+from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.membership.classic.assignor import MemberSubscription, Topics
 from consumer_membership.types import TopicPartition
 

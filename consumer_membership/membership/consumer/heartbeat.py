@@ -7,9 +7,9 @@ heartbeat: the broker then answers with the complete assignment, which is how a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.membership.pace import QUICK_S, Pace

@@ -34,10 +34,10 @@ log, which is a little behind: where its words in a refusal name another holder,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.effects import (
     DescribeGroup,

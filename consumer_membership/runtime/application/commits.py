@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_INVALID
 
 from consumer_membership.errors import CommitError
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import CommitRequested
 from consumer_membership.runtime.application.fetcher import Fetcher

@@ -12,7 +12,6 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from time import monotonic
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
@@ -20,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
 from consumer_membership.config.keys import guess, shown
 from consumer_membership.config.tokens import SharedTokens
 from consumer_membership.errors import AuthenticationError, ConfigurationError
+from consumer_membership.light_dataclasses import dataclass
 
 #: librdkafka's words for a key that it does not know, whatever that is.
 _UNKNOWN_KEY = re.compile(r'No such configuration property: "(.*)"', re.DOTALL)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass
 from weakref import WeakSet, WeakValueDictionary
 
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.config.environment import is_from_environment, variable_of
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.session_errors import ClosedError, ForkedError

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from time import monotonic
 from types import MappingProxyType
 from typing import TypeAlias, assert_never
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import (
     ApplicationEffect,
     AssignPartitions,

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 
 from confluent_kafka import Message
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import TopicPartition
 
 

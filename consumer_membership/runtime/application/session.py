@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from time import monotonic
 
 from confluent_kafka import Message
 
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import CommitError
+from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.states import MemberState

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from confluent_kafka import OFFSET_INVALID
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.application.prefetch_buffer import Waiting

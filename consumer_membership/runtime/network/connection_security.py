@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from consumer_membership.config import ConnectionSettings, SaslMechanism, SaslSettings
 from consumer_membership.errors import AuthenticationError, InternalError
+from consumer_membership.light_dataclasses import replace
 from consumer_membership.runtime.network.daemon_thread import in_daemon_thread
 from consumer_membership.runtime.network.passwords import password_mechanism
 from consumer_membership.runtime.network.tls import tls_context

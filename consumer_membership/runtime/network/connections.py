@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, TransportError
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.runtime.failures import FailureLog, logger
 from consumer_membership.runtime.line import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity

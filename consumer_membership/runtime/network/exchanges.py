@@ -7,11 +7,11 @@ does: what happened is the core's event.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from consumer_membership.errors import TransportError, UnsupportedProtocolError
+from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.membership.classic.exchanges import (
     ClassicEffect,
     ClassicEvent,

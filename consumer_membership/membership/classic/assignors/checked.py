@@ -6,10 +6,11 @@ What an assignor returned is read as what it should have returned: a user's own 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import SupportsIndex
 
 from consumer_membership.errors import AssignmentError
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.classic.assignor import (
     Assigned,
     Assignor,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.classic.assignors.racks import Racks
 from consumer_membership.types import TopicPartition
 

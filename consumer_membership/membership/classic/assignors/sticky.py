@@ -20,8 +20,8 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.assignors.order import in_order, java_key, partitions_of, subscribed_topics
 from consumer_membership.membership.classic.assignors.racks import Racks
