@@ -1,16 +1,21 @@
-"""How the connections of one client are made safe: encrypted, and authenticated with what is good just then."""
+"""How the connections of one client are made safe: encrypted, and authenticated with what is good just then.
+
+What TLS and SASL need is imported for whoever has them.
+"""
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from consumer_membership.config import ConnectionSettings, SaslMechanism, SaslSettings
+from consumer_membership.config import ConnectionSettings, SaslMechanism, SaslSettings, TlsSettings
 from consumer_membership.errors import AuthenticationError, InternalError
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.runtime.network.daemon_thread import in_daemon_thread
-from consumer_membership.runtime.network.passwords import password_mechanism
-from consumer_membership.runtime.network.tls import tls_context
-from consumer_membership.wire.sasl import Mechanism, OAuthBearer
+
+if TYPE_CHECKING:
+    import ssl
+
+    from consumer_membership.wire.sasl import Mechanism
 
 
 class ConnectionSecurity:
@@ -21,7 +26,7 @@ class ConnectionSecurity:
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        self.tls = None if settings.tls is None else tls_context(settings.tls)
+        self.tls = None if settings.tls is None else _context(settings.tls)
         # One reference, replaced as a whole: connections of the membership's thread read it.
         self._sasl = settings.sasl
 
@@ -50,13 +55,23 @@ class ConnectionSecurity:
             raise AuthenticationError(f"sasl.mechanism={sasl.mechanism.value}: {error}") from error
 
 
+def _context(tls: TlsSettings) -> ssl.SSLContext:
+    from consumer_membership.runtime.network.tls import tls_context  # noqa: PLC0415 - see above
+
+    return tls_context(tls)
+
+
 async def _made(sasl: SaslSettings) -> Mechanism:
     match sasl.mechanism:
         case SaslMechanism.PLAIN | SaslMechanism.SCRAM_SHA_256 | SaslMechanism.SCRAM_SHA_512:
+            from consumer_membership.runtime.network.passwords import password_mechanism  # noqa: PLC0415 - see above
+
             return password_mechanism(sasl)
         case SaslMechanism.OAUTHBEARER:
             if sasl.token is None:
                 raise InternalError("OAUTHBEARER was configured without a source of tokens")
+            from consumer_membership.wire.sasl import OAuthBearer  # noqa: PLC0415 - see above
+
             token = await in_daemon_thread("oauth_cb", sasl.token)
             return OAuthBearer(token.value, token.extensions)
         case _:

@@ -15,12 +15,11 @@ import socket
 import ssl
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, assert_never, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, assert_never, cast
 
 from consumer_membership.config import AddressFamily, ConnectionSettings
 from consumer_membership.errors import AuthenticationError, TransportError
 from consumer_membership.runtime.failures import logger
-from consumer_membership.runtime.network import tls
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.version import __version__
 from consumer_membership.wire.codec import Call, Message
@@ -33,9 +32,11 @@ from consumer_membership.wire.connection import (
     Renewed,
     ResponseReceived,
 )
-from consumer_membership.wire.sasl import Mechanism
 from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import BrokerVersions
+
+if TYPE_CHECKING:
+    from consumer_membership.wire.sasl import Mechanism
 
 #: After which part of a session (KIP-368) it is renewed: the Java client's, by chance, so that the connections of many
 #: clients that were started together do not all authenticate at once.
@@ -176,7 +177,7 @@ class BrokerConnection(asyncio.Protocol):
         # A reset and a broken pipe are the peer's end too, seen a moment later.
         if isinstance(exc, ssl.SSLError):
             # With TLS 1.3 a broker refuses a client's certificate after the handshake.
-            self._fail(TransportError(f"{self.peer}: {tls.explain(exc)}"))
+            self._fail(TransportError(f"{self.peer}: {_explained(exc)}"))
         elif exc is not None and not isinstance(exc, ConnectionError):
             self._fail(TransportError(f"{self.peer}: the connection broke ({exc})"))
         for event in self._protocol.receive_end():
@@ -336,6 +337,12 @@ def _tell_silence(
         on_silence(words)
 
 
+def _explained(error: ssl.SSLError) -> str:
+    from consumer_membership.runtime.network.tls import explain  # noqa: PLC0415 - only what uses TLS needs it
+
+    return explain(error)
+
+
 async def _wrap(connection: BrokerConnection, sock: socket.socket, context: ssl.SSLContext | None, host: str) -> None:
     """Have asyncio drive this connected socket, under TLS if there is a context."""
     loop = asyncio.get_running_loop()
@@ -345,7 +352,7 @@ async def _wrap(connection: BrokerConnection, sock: socket.socket, context: ssl.
     try:
         await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=host)
     except ssl.SSLError as error:
-        raise TransportError(tls.explain(error)) from error
+        raise TransportError(_explained(error)) from error
     except ConnectionError as error:
         raise TransportError(
             "the peer closed the connection during the TLS handshake; is this the broker's plaintext port, or does it "
