@@ -5,15 +5,10 @@ from __future__ import annotations
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.guardian.guarded_member import GuardedMember
-from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.line import Line, MemberThread, ThreadSettings
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.log_observer import LogObserver, Observer
 from consumer_membership.runtime.network.thread import NetworkThread
-
-#: The guardian of this process: one, whose members are all that `member_thread` makes; others are given it.
-GUARDIAN = Guardian(follows_forks=True)
 
 
 def member_thread(line: Line, settings: ThreadSettings) -> MemberThread:
@@ -25,7 +20,9 @@ def member_thread(line: Line, settings: ThreadSettings) -> MemberThread:
 def _observer(connection: ConnectionSettings, security: ConnectionSecurity) -> Observer:
     if not connection.crash_guardian:
         return LogObserver()
-    return _Observers(LogObserver(), GuardedMember(GUARDIAN, connection, security))
+    from consumer_membership.runtime.network.guarding import guarded  # noqa: PLC0415 - few members are guarded
+
+    return _Observers(LogObserver(), guarded(connection, security))
 
 
 class _Observers:
