@@ -21,7 +21,6 @@ from consumer_membership.clients.exceptions import (
 from consumer_membership.config import SubscriptionSettings
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.light_dataclasses import dataclass
-from consumer_membership.membership.patterns import NotPosixError, as_written, translate
 from consumer_membership.runtime.application.handle import HandleCallbacks
 from consumer_membership.runtime.application.performer import RebalanceCallback, RebalanceListener
 from consumer_membership.runtime.application.session_errors import INVALID_ARG_CODE
@@ -211,6 +210,9 @@ def _pattern_of(text: str, settings: SubscriptionSettings) -> TopicPattern:
             "leave out, so that blacklisted topics would be assigned and read by nobody; remove topic.blacklist, name "
             "the topics, or set group.protocol=classic, where the member itself finds what matches"
         )
+    # Not with the others above: who names topics needs no patterns.
+    from consumer_membership.membership.patterns import NotPosixError, as_written, translate  # noqa: PLC0415
+
     if settings.is_for_brokers:
         return as_written(text)
     try:

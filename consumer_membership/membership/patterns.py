@@ -61,7 +61,7 @@ _READ_OTHERWISE = frozenset("dDpPzAQEC")
 
 
 #: What RE2/J reads and Python's `re` does not, or otherwise.
-_RE2_ONLY = re.compile(r"\\[pPQEzZC]|\[\[:|\(\?[a-zA-Z]*U|\(\?<(?![=!])")
+_RE2_ONLY = r"\\[pPQEzZC]|\[\[:|\(\?[a-zA-Z]*U|\(\?<(?![=!])"
 
 
 class NotPosixError(ValueError):
@@ -91,7 +91,7 @@ def translate(text: str) -> TopicPattern:
 def as_written(text: str) -> TopicPattern:
     """A pattern that is RE2/J's already; members read it too where Python's `re` means the same by it."""
     member = None
-    if _RE2_ONLY.search(text) is None:
+    if re.search(_RE2_ONLY, text) is None:
         try:
             re.compile(text)
         except (re.error, OverflowError, RecursionError):
@@ -99,11 +99,6 @@ def as_written(text: str) -> TopicPattern:
             return TopicPattern(text=text, broker=text, member=None)
         member = text
     return TopicPattern(text=text, broker=text, member=member)
-
-
-def compiled(patterns: Iterable[TopicPattern]) -> Mapping[str, re.Pattern[str]]:
-    """Those of these patterns that a member can match by, for `fullmatch`, each by its text."""
-    return {one.text: re.compile(one.member) for one in patterns if one.member is not None}
 
 
 def _note(text: str, letters: Iterable[str]) -> str:

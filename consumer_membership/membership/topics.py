@@ -9,13 +9,12 @@ missing. It does not wait for anything: a member joins and is assigned what ther
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.backoff import Backoff, Jitter
-from consumer_membership.membership.patterns import compiled
-from consumer_membership.types import BrokerError, Instant, Subscription
+from consumer_membership.types import BrokerError, Instant, Subscription, TopicPattern
 
 #: Kafka's error code and name for a topic that is not there; librdkafka reports a pattern without a match by them, too.
 UNKNOWN_TOPIC_CODE = 3
@@ -41,6 +40,11 @@ class Seen:
     unavailable: tuple[Unavailable, ...] = ()
     #: What it was told of, and is there now.
     appeared: tuple[str, ...] = ()
+
+
+def compiled(patterns: Iterable[TopicPattern]) -> Mapping[str, re.Pattern[str]]:
+    """Those of these patterns that a member can match by, for `fullmatch`, each by its text."""
+    return {one.text: re.compile(one.member) for one in patterns if one.member is not None}
 
 
 class TopicWatch:

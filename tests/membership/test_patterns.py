@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from consumer_membership.devbroker.java import classpath
 from consumer_membership.devbroker.request import DEFAULT_VERSION
-from consumer_membership.membership.patterns import NotPosixError, as_written, compiled, translate
+from consumer_membership.membership.patterns import NotPosixError, as_written, translate
+from consumer_membership.membership.topics import compiled
 from consumer_membership.types import Subscription, TopicPattern
 from tests.support.librdkafka_patterns import matches
 

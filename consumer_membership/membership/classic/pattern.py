@@ -12,7 +12,7 @@ from math import inf
 
 from consumer_membership.membership.backoff import Backoff
 from consumer_membership.membership.classic.exchanges import DescribeTopics
-from consumer_membership.membership.patterns import compiled
+from consumer_membership.membership.topics import compiled
 from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, Instant, TopicPattern
 
 _NOTHING: frozenset[str] = frozenset()

@@ -22,12 +22,12 @@ from consumer_membership.errors import AuthenticationError, ConfigurationError
 from consumer_membership.light_dataclasses import dataclass
 
 #: librdkafka's words for a key that it does not know, whatever that is.
-_UNKNOWN_KEY = re.compile(r'No such configuration property: "(.*)"', re.DOTALL)
+_UNKNOWN_KEY = r'(?s)No such configuration property: "(.*)"'
 #: How librdkafka names a key: as a property, else in quotes, or at the beginning of what OpenSSL says of it.
 _NAMED_KEYS = (
-    re.compile(r'configuration property ["`]([^"`]+)["`]', re.IGNORECASE),
-    re.compile(r'["`]([a-z][a-z0-9._]*)["`]|\b(ssl\.[a-z.]+) failed'),
-    re.compile(r"\(plugin .*\)", re.DOTALL),
+    r'(?i)configuration property ["`]([^"`]+)["`]',
+    r'["`]([a-z][a-z0-9._]*)["`]|\b(ssl\.[a-z.]+) failed',
+    r"(?s)\(plugin .*\)",
 )
 
 #: How long no record came before the handle is asked whether it has a broker, which costs one small metadata request
@@ -127,11 +127,11 @@ class Handles:
 
 def _refusal(words: str, config: Mapping[str, object]) -> ConfigurationError:
     """What librdkafka says of a configuration, by the key that it names."""
-    unknown = _UNKNOWN_KEY.search(words)
+    unknown = re.search(_UNKNOWN_KEY, words)
     if unknown is not None:
         key = unknown[1]
         return ConfigurationError(key, shown(key, config.get(key)), f"{words} (librdkafka refuses it); {guess(key)}")
-    named = next(filter(None, (pattern.search(words) for pattern in _NAMED_KEYS)), None)
+    named = next(filter(None, (re.search(pattern, words) for pattern in _NAMED_KEYS)), None)
     key = next(filter(None, named.groups()), "plugin.library.paths") if named is not None else "configuration"
     return ConfigurationError(key, shown(key, config.get(key)), f"{words} (librdkafka refuses it)")
 

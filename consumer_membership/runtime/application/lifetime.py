@@ -9,7 +9,6 @@ take it from each other, and neither can tell from its own configuration.
 
 from __future__ import annotations
 
-import ctypes
 import os
 from weakref import WeakSet, WeakValueDictionary
 
@@ -142,5 +141,7 @@ class Lifetime:
 
     def survive_fork(self) -> None:
         """In the child: take the records from the hot path, and keep the handle from ever being destroyed."""
+        import ctypes  # noqa: PLC0415 - only forks need it
+
         self._wake_up.set()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._fetcher.handle))

@@ -7,7 +7,6 @@ put right here, with librdkafka's names, words and rules (its STATISTICS.md; `rd
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import field
 from time import monotonic
@@ -82,6 +81,8 @@ def rewritten(
 
     `read_committed` says which end of the log a lag counts to: the last stable offset, or the high watermark.
     """
+    import json  # noqa: PLC0415 - only who asks for statistics needs it
+
     document = json.loads(statistics)
     document["cgrp"] = _group(document, view, figures, progress)
     for topic, described in document.get("topics", {}).items():
