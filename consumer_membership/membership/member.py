@@ -19,7 +19,6 @@ from consumer_membership.membership import events as ev
 from consumer_membership.membership.backoff import Jitter
 from consumer_membership.membership.choice import ProtocolChoice, ProtocolSettings
 from consumer_membership.membership.classic.exchanges import JoinRejected
-from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.consumer.protocol import ConsumerProtocol
 from consumer_membership.membership.coordinator import Absence
 from consumer_membership.membership.effects import LeaveCompleted, LookUpTopics, Problem, ProtocolChosen
@@ -100,6 +99,8 @@ class GroupMember:
         """The chosen protocol, at its beginning."""
         if self._choice.protocol is GroupProtocol.CONSUMER:
             return ConsumerProtocol(self.parts, new_member_id=self._new_member_id)
+        from consumer_membership.membership.classic.protocol import ClassicProtocol  # noqa: PLC0415 - few need it
+
         return ClassicProtocol(self.parts, self._choice.settings.classic)
 
     # ---- questions ----

@@ -6,10 +6,10 @@ The assignor is a user's own code: it runs on a thread of its own, may take its 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from consumer_membership.errors import AssignmentError, TransportError
 from consumer_membership.membership.classic.assignor import AssignmentObserver, Assignor
-from consumer_membership.membership.classic.assignors.checked import Checked, assign_checked
 from consumer_membership.membership.classic.exchanges import (
     AssignmentComputed,
     AssignmentFailed,
@@ -29,6 +29,9 @@ from consumer_membership.runtime.network.exchanges import REQUEST_TIMEOUT_S, unr
 from consumer_membership.text import speakable
 from consumer_membership.types import FATAL_CODE, BrokerError
 from consumer_membership.wire.metadata import refused_of, topics_of
+
+if TYPE_CHECKING:
+    from consumer_membership.membership.classic.assignors.checked import Checked
 
 _LOG = RoomLog("consumer_membership.membership", "ASSIGNOR")
 
@@ -58,6 +61,9 @@ class LeaderRequests:
 
     async def compute_assignment(self, effect: ComputeAssignment) -> LeaderEvent:
         """What the assignor gives each member, checked; or what it raised."""
+        # Here, or every member would import the assignors' ways: one of a group, at most, assigns.
+        from consumer_membership.membership.classic.assignors.checked import assign_checked  # noqa: PLC0415
+
         assignor = self._named(effect.assignor)
         try:
             checked = await in_daemon_thread(

@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from consumer_membership.membership.classic.assignor import Assignor, MemberSubscription
 from consumer_membership.membership.classic.assignors.range import RangeAssignor
 from consumer_membership.membership.classic.assignors.roundrobin import RoundRobinAssignor
-from consumer_membership.membership.classic.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
-from consumer_membership.membership.classic.validation import Claim, told
 
-__all__ = [
-    "BUILT_IN",
-    "CooperativeStickyAssignor",
-    "RangeAssignor",
-    "RoundRobinAssignor",
-    "StickyAssignor",
-    "claim_reader",
-]
+if TYPE_CHECKING:
+    from consumer_membership.membership.classic.validation import Claim
 
-BUILT_IN: Mapping[str, Assignor] = MappingProxyType(
-    {
-        assignor.name: assignor
-        for assignor in (RangeAssignor(), RoundRobinAssignor(), StickyAssignor(), CooperativeStickyAssignor())
-    }
-)
+__all__ = ["BUILT_IN", "claim_reader"]
+
+
+class _BuiltIn(Mapping[str, Assignor]):
+    """One of each; the two that are nobody's default are imported when they are asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Assignor] = {one.name: one for one in (RangeAssignor(), RoundRobinAssignor())}
+
+    def __getitem__(self, name: str) -> Assignor:
+        if name in _STICKY and name not in self._made:
+            from consumer_membership.membership.classic.assignors import sticky  # noqa: PLC0415 - see above
+
+            # Whoever comes first makes them: there is one of each, whatever threads ask.
+            for one in (sticky.StickyAssignor(), sticky.CooperativeStickyAssignor()):
+                self._made.setdefault(one.name, one)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made or name in _STICKY
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("range", "roundrobin", *_STICKY))
+
+    def __len__(self) -> int:
+        return len(tuple(iter(self)))
+
+
+_STICKY = ("sticky", "cooperative-sticky")
+BUILT_IN: Mapping[str, Assignor] = _BuiltIn()
 
 
 def claim_reader(assignor: Assignor) -> Callable[[MemberSubscription], Claim]:
     """How members that use this assignor say what they own: the built-in sticky ones have user data of their own."""
-    return assignor.claim if isinstance(assignor, StickyAssignor | CooperativeStickyAssignor) else told
+    from consumer_membership.membership.classic.assignors import sticky  # noqa: PLC0415 - only leaders ask
+    from consumer_membership.membership.classic.validation import told  # noqa: PLC0415
+
+    return assignor.claim if isinstance(assignor, sticky.StickyAssignor | sticky.CooperativeStickyAssignor) else told
