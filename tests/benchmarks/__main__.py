@@ -26,6 +26,7 @@ from tests.benchmarks.figures import (
     guardian,
     handoffs,
     idle,
+    imports,
     memory,
     scale_out,
     secured_start,
@@ -47,7 +48,7 @@ _RESULTS = Path(__file__).parent / "results"
 FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
     module.NAME: module.run
     for module in (
-        *(start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
+        *(imports, start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
         *(crash, bounce, crash_rounds, guardian, assignors, classic, classic_crash, secured_start),
         *(spark, spark_recovery, spark_growth),
     )

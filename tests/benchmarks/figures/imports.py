@@ -1,0 +1,121 @@
+"""The import of `Consumer`, which every process pays before its first consumer, on a quiet and a busy machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.bench import Figure, counted_in
+from tests.benchmarks.processes import WorkerFailedError
+from tests.benchmarks.samples import Series, at_most, difference, median_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.benchmarks.bench import Bench
+    from tests.benchmarks.samples import Check
+
+NAME = "import"
+
+_RAW_MODULE = "confluent_kafka"
+#: At most so much more than raw, by what the machine does besides.
+_SLOWER_BY_S = {"quiet": 0.10, "busy": 0.20}
+_SPIN = "while True: pass"
+#: The class as well: a module that imports it when it is asked for is not lighter for who wants a consumer.
+_PROGRAM = """
+import sys, time
+sys.modules["hypothesis"] = None
+began, cpu = time.perf_counter(), time.process_time()
+import {module}
+{module}.Consumer
+print(time.perf_counter() - began, time.process_time() - cpu, len(sys.modules))
+"""
+
+
+def run(bench: Bench) -> Figure:
+    """Import each in fresh interpreters, in turns: alone, then beside a process that takes one core."""
+    began_load = os.getloadavg()[0]
+    imports: list[_Import] = []
+    checks: list[Check] = []
+    for load, slower_by_s in _SLOWER_BY_S.items():
+        pair = (_Import.of(bench.subject, load, is_ours=True), _Import.of(_RAW_MODULE, load, is_ours=False))
+        for one in pair:
+            one.measure()  # reads the files into the system's cache: not counted
+        with _busy() if load == "busy" else nullcontext():
+            bench.in_turns(bench.count(25, 9), *(one.count for one in pair))
+        ours, raw = (one.wall for one in pair)
+        more_s = difference(median_of(ours), median_of(raw))
+        bound = f"import, {load} machine: median at most raw + {slower_by_s:.2f} s"
+        checks.append(at_most(bound, more_s, slower_by_s, "s more than raw", [ours, raw]))
+        imports += pair
+    return Figure(
+        name=NAME,
+        title="Import: `Consumer` in a fresh interpreter",
+        series=(*(one.wall for one in imports), *(one.cpu for one in imports)),
+        checks=tuple(checks),
+        notes=(
+            "quiet: as quiet as the machine is, see its load; busy: beside one process that takes a core",
+            "CPU: where that is much less than the duration, the machine was busy otherwise",
+            "without hypothesis, which the tests install and users do not; bytecode is compiled before",
+            f"modules in the interpreter afterwards: {', '.join(map(_Import.words, imports[:2]))}",
+        ),
+        began_load=began_load,
+    )
+
+
+@contextmanager
+def _busy() -> Iterator[None]:
+    """One core is another process's."""
+    with subprocess.Popen([sys.executable, "-c", _SPIN]) as spinning:
+        try:
+            yield
+        finally:
+            spinning.kill()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Import:
+    """The import of one module's `Consumer`."""
+
+    module: str
+    wall: Series
+    cpu: Series
+    modules: int = 0
+
+    @classmethod
+    def of(cls, module: str, load: str, *, is_ours: bool) -> _Import:
+        label = f"import, {load}, {'ours' if is_ours else 'raw'}"
+        return cls(
+            module=module,
+            wall=Series(label=label, unit="s", is_ours=is_ours),
+            cpu=Series(label=f"CPU: {label}", unit="s", is_ours=is_ours),
+        )
+
+    def count(self) -> None:
+        """Measure once, for the figure."""
+        with counted_in(self.wall, self.cpu):
+            wall_s, cpu_s = self.measure()
+            self.wall.add(wall_s)
+            self.cpu.add(cpu_s)
+
+    def measure(self) -> tuple[float, float]:
+        """Wall and processor seconds.
+
+        Raises:
+            WorkerFailedError: It cannot be imported.
+        """
+        program = _PROGRAM.format(module=self.module)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise WorkerFailedError(f"importing {self.module}: {done.stderr.strip()}")
+        wall_s, cpu_s, modules = map(float, done.stdout.split())
+        self.modules = int(modules)
+        return wall_s, cpu_s
+
+    def words(self) -> str:
+        """How many modules there are then."""
+        return f"{self.modules} with {self.module}"
