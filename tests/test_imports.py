@@ -1,0 +1,129 @@
+"""What `import consumer_membership` imports, by name: every process waits for it before its first consumer.
+
+Whoever is named here as heavy is imported where it is needed, at the earliest when a consumer is made that needs it.
+What every consumer needs is imported in time, and not between its constructor and its first record.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import consumer_membership
+from consumer_membership.devbroker import Broker
+from tests.support.kafka import create_topic, produce, unique
+
+OURS = "consumer_membership"
+WAYS = (f"import {OURS}", f"from {OURS} import Consumer", f"from {OURS} import *")
+
+#: Rooms that only other programs need.
+OTHER_ROOMS = ("admin", "cli", "demo", "devbroker", "spark")
+#: Of the rooms that a consumer needs: what only another protocol, TLS, SASL, the guardian or an assignor does.
+OF_SOME_CONSUMERS = (
+    "membership.classic.assignors.checked",
+    "membership.classic.assignors.sticky",
+    "membership.classic.assignors.sticky_balance",
+    "membership.classic.assignors.sticky_quotas",
+    "membership.classic.leader",
+    "membership.classic.protocol",
+    "membership.classic.states",
+    "membership.classic.validation",
+    "runtime.guardian",
+    "runtime.network.guarding",
+    "runtime.network.passwords",
+    "runtime.network.tls",
+)
+#: What the tests, tools and other rooms use, and what Python's own library has for rarer things. Not asyncio, logging,
+#: ssl and subprocess: confluent-kafka imports them itself.
+FOREIGN = (
+    "confluent_kafka.admin",
+    "confluent_kafka.avro",
+    "confluent_kafka.schema_registry",
+    "ctypes",
+    "docker",
+    "hypothesis",
+    "logging.config",
+    "multiprocessing",
+    "pandas",
+    "psutil",
+    "psycopg",
+    "pyarrow",
+    "pyspark",
+    "requests",
+    "rich",
+    "sqlite3",
+    "testcontainers",
+    "unittest",
+    "xml",
+)
+HEAVY = frozenset({*(f"{OURS}.{name}" for name in (*OTHER_ROOMS, *OF_SOME_CONSUMERS)), *FOREIGN})
+
+#: What a consumer may import on its way to the first record.
+LATE = ("kio.",)
+
+_PRINT = "\nprint(*sys.modules)"
+#: The class, without the package's door.
+_CLASS_ALONE = """
+import sys, types
+package = sys.modules["{ours}"] = types.ModuleType("{ours}")
+package.__path__ = [{folder!r}]
+import {ours}.clients.consumer
+"""
+_FIRST_RECORD = """
+import sys
+sys.modules["hypothesis"] = None
+from {ours} import Consumer
+before = set(sys.modules)
+consumer = Consumer({{"bootstrap.servers": "{servers}", "group.id": "{group}", "auto.offset.reset": "earliest"}})
+consumer.subscribe(["{topic}"])
+while (record := consumer.poll(1.0)) is None or record.error():
+    pass
+print(*(set(sys.modules) - before))
+consumer.close()
+"""
+
+
+def printed(program: str) -> set[str]:
+    """The names that a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def loaded(statement: str) -> set[str]:
+    """The modules of an interpreter after this. Hypothesis, which users have not, is not there to be imported."""
+    return printed(f"import sys; sys.modules['hypothesis'] = None\n{statement}\ndel sys.modules['hypothesis']{_PRINT}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", WAYS)
+def test_nothing_heavy_is_imported(statement: str) -> None:
+    """A module that only some need, or a library for it, is none of those that every process imports."""
+    assert sorted(loaded(statement) & HEAVY) == []
+
+
+@pytest.mark.slow
+def test_packages_door_imports_nothing_beside_the_class() -> None:
+    """Every name that the package offers comes with what a consumer needs anyway; else it would have to come lazily."""
+    alone = _CLASS_ALONE.format(ours=OURS, folder=str(Path(consumer_membership.__file__).parent))
+    assert sorted(loaded(f"import {OURS}") - loaded(alone)) == []
+
+
+def test_what_is_heavy_exists() -> None:
+    """A module of ours that was renamed would come back without a word."""
+    folder = Path(consumer_membership.__file__).parent
+    paths = {name: folder.joinpath(*name.split(".")[1:]) for name in HEAVY if name.startswith(OURS)}
+    assert [name for name, path in paths.items() if not (path.is_dir() or path.with_suffix(".py").is_file())] == []
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_nothing_is_imported_between_constructor_and_first_record(kafka: Broker) -> None:
+    """What every consumer needs is there before it is made: an import is no lighter for coming later."""
+    topic = create_topic(kafka.bootstrap_servers, unique("topic"))
+    produce(kafka.bootstrap_servers, topic, 10)
+    program = _FIRST_RECORD.format(ours=OURS, servers=kafka.bootstrap_servers, group=unique("group"), topic=topic)
+    assert sorted(name for name in printed(program) if not name.startswith(LATE)) == []
