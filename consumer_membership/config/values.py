@@ -17,7 +17,6 @@ from consumer_membership.config.instance_pool import parse_pool
 from consumer_membership.config.settings import AddressFamily, OffsetReset, SecurityProtocol
 from consumer_membership.config.strategies import parse_strategies
 from consumer_membership.membership.classic.assignor import Assignor
-from consumer_membership.membership.patterns import NotPosixError, translate
 from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 T = TypeVar("T")
@@ -82,6 +81,8 @@ def parse_blacklist(value: object) -> tuple[str, ...]:
 def _for_members(text: str) -> str:
     if not text:
         raise ValueError("an empty pattern in the list is in every topic's name; remove the comma that is too many")
+    from consumer_membership.membership.patterns import NotPosixError, translate  # noqa: PLC0415 - only a list needs it
+
     try:
         pattern = translate(text)
     except NotPosixError as refused:

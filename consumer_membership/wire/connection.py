@@ -21,15 +21,17 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from consumer_membership.errors import InternalError, TransportError, UnsupportedProtocolError
-from consumer_membership.wire.authentication import Authenticated, Authentication
 from consumer_membership.wire.codec import SIZE_BYTES, Call, ErrorCode, Message, decode, encode
 from consumer_membership.wire.requests import api_versions, api_versions_v0
-from consumer_membership.wire.sasl import Mechanism
 from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
+
+if TYPE_CHECKING:
+    from consumer_membership.wire.authentication import Authenticated, Authentication
+    from consumer_membership.wire.sasl import Mechanism
 
 #: What the broker is told of this client (KIP-511): its metrics and logs count clients by it.
 SOFTWARE_NAME = "consumer-membership"
@@ -270,6 +272,8 @@ class Connection:
         return BytesToSend(data=self._authenticate(mechanism))
 
     def _authenticate(self, mechanism: Mechanism) -> bytes:
+        from consumer_membership.wire.authentication import Authentication  # noqa: PLC0415 - only who has SASL needs it
+
         try:
             self._authentication = Authentication(mechanism, self._versions)
         except UnsupportedProtocolError as error:
