@@ -8,10 +8,10 @@ that one configuration serves several listeners, and so does this package.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from consumer_membership.config.settings import SaslMechanism, SaslSettings, SecurityProtocol, TlsSettings
 from consumer_membership.config.tokens import SharedTokens
+from consumer_membership.light_dataclasses import dataclass
 
 _KEEP = "or keep confluent_kafka.Consumer for this cluster"
 _PKCS12 = (

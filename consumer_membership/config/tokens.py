@@ -11,13 +11,14 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from types import MappingProxyType
 from typing import SupportsFloat
 
 from consumer_membership.config.settings import Token
 from consumer_membership.errors import AuthenticationError
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.text import problem_of
 
 #: How much of its life a token is used for. librdkafka asks for the next one at 80 % of what was left when it got this

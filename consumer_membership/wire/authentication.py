@@ -6,8 +6,8 @@ The same exchange, once more on a connection that is in use, is a re-authenticat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.sasl import Mechanism, judge_handshake, judge_reply
 from consumer_membership.wire.versions import Api, BrokerVersions

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,

@@ -21,7 +21,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
 from functools import cache
 from importlib import import_module
@@ -34,6 +34,7 @@ from kio.serial import entity_writer
 from kio.static.primitive import i32
 
 from consumer_membership.errors import InternalError, TransportError
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import GroupProtocol
 from consumer_membership.wire.versions import Api
 

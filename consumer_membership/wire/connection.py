@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from consumer_membership.errors import InternalError, TransportError, UnsupportedProtocolError
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.wire.codec import SIZE_BYTES, Call, ErrorCode, Message, decode, encode
 from consumer_membership.wire.requests import api_versions, api_versions_v0
 from consumer_membership.wire.traffic import Traffic

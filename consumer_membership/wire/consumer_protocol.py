@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription
 from consumer_membership.types import TopicPartition
 from consumer_membership.wire.codec import Fields, MalformedError, Message, read_data, write_data

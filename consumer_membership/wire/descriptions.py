@@ -6,8 +6,8 @@ What a broker left out of an answer is an error of that group, never a group wit
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import LEAVE_STATIC_EPOCH, BrokerError, GroupProtocol, TopicPartition
 from consumer_membership.wire import consumer_protocol
 from consumer_membership.wire.answers import left_out, of_group

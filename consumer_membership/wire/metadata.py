@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from uuid import UUID
 
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire.answers import by_partition, left_out

@@ -8,9 +8,9 @@ own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
+from consumer_membership.light_dataclasses import replace
 from consumer_membership.types import BrokerError
 from consumer_membership.wire.codec import ErrorCode
 from consumer_membership.wire.versions import Api

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
 from consumer_membership.errors import UnsupportedProtocolError
+from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.classic.exchanges import (
     SendClassicHeartbeat,
     SendClassicLeave,

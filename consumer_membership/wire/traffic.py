@@ -6,7 +6,8 @@ The counters are written by the thread that owns the connections. Whoever is ano
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from consumer_membership.light_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,12 +22,13 @@ either stands nothing that is asked for here, but the topic ids of Metadata 12.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
 from consumer_membership.errors import UnsupportedProtocolError
+from consumer_membership.light_dataclasses import dataclass
 
 
 class Api(IntEnum):

@@ -269,6 +269,7 @@ OF_ALL = [
 OF_TLS = [
     f"{OURS}.config.settings",
     f"{OURS}.errors",
+    f"{OURS}.light_dataclasses",
     f"{OURS}.runtime.guardian.encryption",
     f"{OURS}.runtime.network",
     f"{OURS}.runtime.network.tls",
@@ -276,6 +277,7 @@ OF_TLS = [
 OF_SASL = [
     f"{OURS}.config.settings",
     f"{OURS}.errors",
+    f"{OURS}.light_dataclasses",
     f"{OURS}.runtime.guardian.authentication",
     f"{OURS}.runtime.network",
     f"{OURS}.runtime.network.passwords",
