@@ -31,10 +31,13 @@ OF_SOME_CONSUMERS = (
     "membership.classic.protocol",
     "membership.classic.states",
     "membership.classic.validation",
+    "membership.patterns",
     "runtime.guardian",
     "runtime.network.guarding",
     "runtime.network.passwords",
     "runtime.network.tls",
+    "wire.authentication",
+    "wire.sasl",
 )
 #: What the tests, tools and other rooms use, and what Python's own library has for rarer things. Not asyncio, logging,
 #: ssl and subprocess: confluent-kafka imports them itself.
@@ -65,6 +68,15 @@ HEAVY = frozenset({*(f"{OURS}.{name}" for name in (*OTHER_ROOMS, *OF_SOME_CONSUM
 LATE = ("kio.",)
 
 _PRINT = "\nprint(*sys.modules)"
+#: Those of our classes that the standard library has made: it describes their fields at once, a light one when asked.
+_PRINT_DATACLASSES = f"""
+import inspect
+for module in [module for name, module in sys.modules.items() if name.startswith("{OURS}")]:
+    for cls in vars(module).values():
+        if inspect.isclass(cls) and cls.__module__ == module.__name__:
+            if isinstance(inspect.getattr_static(cls, "__dataclass_fields__", None), dict):
+                print(f"{{module.__name__}}.{{cls.__name__}}")
+"""
 #: The class, without the package's door.
 _CLASS_ALONE = """
 import sys, types
@@ -103,6 +115,12 @@ def loaded(statement: str) -> set[str]:
 def test_nothing_heavy_is_imported(statement: str) -> None:
     """A module that only some need, or a library for it, is none of those that every process imports."""
     assert sorted(loaded(statement) & HEAVY) == []
+
+
+@pytest.mark.slow
+def test_every_dataclass_is_a_light_one() -> None:
+    """One that the standard library makes costs ten times as much at the import (`light_dataclasses`)."""
+    assert sorted(printed(f"import sys; sys.modules['hypothesis'] = None\nimport {OURS}{_PRINT_DATACLASSES}")) == []
 
 
 @pytest.mark.slow
