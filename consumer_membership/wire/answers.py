@@ -60,7 +60,7 @@ def consumer_group_heartbeat(message: Message, request_id: int, group_id: str) -
     return HeartbeatAnswered(
         request_id=request_id,
         member_epoch=message.member_epoch,
-        heartbeat_interval_s=message.heartbeat_interval.total_seconds(),
+        heartbeat_interval_s=message.heartbeat_interval_ms / 1000,
         assignment=None if message.assignment is None else _assignment(message.assignment),
     )
 

@@ -57,7 +57,7 @@ class Authentication:
         message = self._mechanism.answer(answer.auth_bytes)
         if message is not None:
             return self._say(message)
-        return Authenticated(session_s=answer.session_lifetime.total_seconds() or None)
+        return Authenticated(session_s=answer.session_lifetime_ms / 1000 or None)
 
     def _say(self, message: bytes) -> Call:
         return Call(api=Api.SASL_AUTHENTICATE, version=self._version, fields={"auth_bytes": message})

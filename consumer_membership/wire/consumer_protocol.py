@@ -17,12 +17,12 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription
 from consumer_membership.types import TopicPartition
 from consumer_membership.wire.codec import Fields, MalformedError, Message, read_data, write_data
+from consumer_membership.wire.messages import ASSIGNMENT, SUBSCRIPTION
 
 #: The newest version of both blobs (Apache Kafka 3.5, KIP-881).
 NEWEST_VERSION = 3
 
 _VERSION_BYTES = 2
-_SUBSCRIPTION, _ASSIGNMENT = "consumer_protocol_subscription", "consumer_protocol_assignment"
 
 #: The versions from which a subscription has what is owned (KIP-429), its generation (KIP-792), the rack (KIP-881).
 _WITH_OWNED, _WITH_GENERATION, _WITH_RACK = 1, 2, 3
@@ -59,7 +59,7 @@ def encode_subscription(subscription: MemberSubscription, version: int | None = 
         "generation_id": subscription.generation,
         "rack_id": subscription.rack_id,
     }
-    return chosen.to_bytes(_VERSION_BYTES, "big") + write_data(_SUBSCRIPTION, chosen, values)
+    return chosen.to_bytes(_VERSION_BYTES, "big") + write_data(SUBSCRIPTION, chosen, values)
 
 
 def decode_subscription(blob: bytes, instance_id: str | None = None) -> MemberSubscription:
@@ -90,7 +90,7 @@ def encode_assignment(
 ) -> bytes:
     """The assignment as Java's client writes it, sorted and by topic; all versions differ in their number only."""
     values = {"assigned_partitions": _by_topic(partitions), "user_data": user_data}
-    return min(version, NEWEST_VERSION).to_bytes(_VERSION_BYTES, "big") + write_data(_ASSIGNMENT, 0, values)
+    return min(version, NEWEST_VERSION).to_bytes(_VERSION_BYTES, "big") + write_data(ASSIGNMENT, 0, values)
 
 
 def decode_assignment(blob: bytes) -> MemberAssignment:
@@ -104,7 +104,7 @@ def decode_assignment(blob: bytes) -> MemberAssignment:
     if not blob:
         return MemberAssignment(note="the group's leader left this member out of its assignment")
     _version(blob)
-    message, _ = read_data(_ASSIGNMENT, 0, blob, _VERSION_BYTES)
+    message, _ = read_data(ASSIGNMENT, 0, blob, _VERSION_BYTES)
     return MemberAssignment(partitions=_partitions(message.assigned_partitions), user_data=message.user_data)
 
 
@@ -120,7 +120,7 @@ def _version(blob: bytes) -> int:
 def _read_subscription(blob: bytes, layout: int) -> tuple[int, Message]:
     """The subscription, and in which layout it stands."""
     try:
-        return layout, read_data(_SUBSCRIPTION, layout, blob, _VERSION_BYTES)[0]
+        return layout, read_data(SUBSCRIPTION, layout, blob, _VERSION_BYTES)[0]
     except MalformedError:
         for older in reversed(range(layout)):
             message = _whole(blob, older)
@@ -132,7 +132,7 @@ def _read_subscription(blob: bytes, layout: int) -> tuple[int, Message]:
 def _whole(blob: bytes, layout: int) -> Message | None:
     """The subscription, where the bytes end with the last field of this layout."""
     try:
-        message, end = read_data(_SUBSCRIPTION, layout, blob, _VERSION_BYTES)
+        message, end = read_data(SUBSCRIPTION, layout, blob, _VERSION_BYTES)
     except MalformedError:
         return None
     return message if end == len(blob) else None
@@ -165,7 +165,7 @@ def subscription(blob: bytes) -> tuple[frozenset[str], str]:
     """The topics in a ConsumerProtocolSubscription (no bytes: none said yet), and what is wrong with the bytes."""
 
     def read() -> frozenset[str]:
-        message, _ = read_data(_SUBSCRIPTION, 0, blob, _VERSION_BYTES)
+        message, _ = read_data(SUBSCRIPTION, 0, blob, _VERSION_BYTES)
         return frozenset(message.topics)
 
     return _tolerantly("subscription", blob, read)

@@ -1,6 +1,6 @@
 """What each error code means: one table for each request, and the words for the user.
 
-The tables are total: a code that they lack, known to kio or not, has the meaning that the table's function states.
+The tables are total: a code that they lack, known to Kafka or not, has the meaning that the table's function states.
 """
 
 from __future__ import annotations

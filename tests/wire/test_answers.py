@@ -21,6 +21,7 @@ from consumer_membership.membership.events import (
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicIdPartition, TopicPartition
 from consumer_membership.wire import answers
 from consumer_membership.wire.requests import MemberIdentity
+from tests.support.kio_entities import as_struct
 from tests.support.scripted_broker import ZERO
 from tests.wire.frames import heartbeat_answer
 from tests.wire.groups import both_forms, commit_answer, config_answer, fetch_answer_v7, fetch_answer_v9, leave_answer
@@ -46,7 +47,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 )
 def test_heartbeat_success(assigned: dict[UUID, tuple[int, ...]] | None, expected: frozenset[Any] | None) -> None:
     """Null is "unchanged", an empty assignment is "give up everything": the difference is kept."""
-    entity = heartbeat_answer(epoch=6, assigned=assigned)
+    entity = as_struct(heartbeat_answer(epoch=6, assigned=assigned))
     assert answers.consumer_group_heartbeat(entity, 3, "g") == HeartbeatAnswered(
         request_id=3, member_epoch=6, heartbeat_interval_s=5.0, assignment=expected
     )
@@ -54,7 +55,7 @@ def test_heartbeat_success(assigned: dict[UUID, tuple[int, ...]] | None, expecte
 
 def test_error_answer_is_never_a_success() -> None:
     """M11: with an error code the epoch and the assignment in the answer do not count."""
-    entity = heartbeat_answer(epoch=9, code=110, message="fenced", assigned={A: (0,)})
+    entity = as_struct(heartbeat_answer(epoch=9, code=110, message="fenced", assigned={A: (0,)}))
     assert answers.consumer_group_heartbeat(entity, 3, "g") == HeartbeatRejected(
         request_id=3,
         verdict=Verdict.REJOIN,

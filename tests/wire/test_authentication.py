@@ -27,6 +27,7 @@ from consumer_membership.wire.connection import (
     Renewed,
     ResponseReceived,
 )
+from tests.support.kio_entities import as_struct
 from tests.support.scripted_broker import NEWEST, frame
 from tests.wire.frames import VERSIONS, heartbeat_answer, sent, versions_answer
 
@@ -220,7 +221,9 @@ def test_renewal_lets_answers_through_and_keeps_requests_back() -> None:
     during = [connection.send(HEARTBEAT) for _ in range(2)]
     assert [data for _, data in during] == [b"", b""]
     answer = heartbeat_answer(epoch=7)
-    assert connection.receive(frame(answer, before)) == (ResponseReceived(correlation_id=before, message=answer),)
+    assert connection.receive(frame(answer, before)) == (
+        ResponseReceived(correlation_id=before, message=as_struct(answer)),
+    )
     (event,) = connection.receive(shaken(header.correlation_id))
     (renewed,) = connection.receive(authenticated(said(event)[0].correlation_id, session_s=9))
     assert isinstance(renewed, Renewed)
@@ -228,7 +231,7 @@ def test_renewal_lets_answers_through_and_keeps_requests_back() -> None:
     assert [sent(data)[0].correlation_id for data in cut(renewed.data)] == [number for number, _ in during]
     answers = b"".join(frame(answer, number) for number, _ in during)
     assert connection.receive(answers) == tuple(
-        ResponseReceived(correlation_id=number, message=answer) for number, _ in during
+        ResponseReceived(correlation_id=number, message=as_struct(answer)) for number, _ in during
     )
 
 

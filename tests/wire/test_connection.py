@@ -21,6 +21,7 @@ from consumer_membership.wire.connection import (
     Ready,
     ResponseReceived,
 )
+from tests.support.kio_entities import as_struct
 from tests.support.scripted_broker import frame
 from tests.wire.frames import VERSIONS, heartbeat_answer, ready_connection, sent, versions_answer
 
@@ -95,7 +96,8 @@ def test_answers_belong_to_the_calls_in_their_order() -> None:
     answers = [heartbeat_answer(epoch=epoch) for epoch in (7, 8, 9)]
     data = b"".join(frame(answer, number) for number, answer in zip(numbers, answers, strict=True))
     assert connection.receive(data) == tuple(
-        ResponseReceived(correlation_id=number, message=answer) for number, answer in zip(numbers, answers, strict=True)
+        ResponseReceived(correlation_id=number, message=as_struct(answer))
+        for number, answer in zip(numbers, answers, strict=True)
     )
 
 

@@ -37,7 +37,6 @@ from consumer_membership.runtime.network.connection_security import ConnectionSe
 from consumer_membership.runtime.network.log_observer import Observer
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError
-from consumer_membership.wire.codec import import_layouts
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
 
@@ -61,7 +60,6 @@ class NetworkThread:
     def __init__(
         self, line: Line, settings: ThreadSettings, *, observer: Observer, security: ConnectionSecurity | None = None
     ) -> None:
-        import_layouts(settings.protocols.protocols[0])
         self._line = line
         self._settings = settings
         self._observer = observer

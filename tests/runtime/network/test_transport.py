@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kio.schema.consumer_group_heartbeat.v1 import ConsumerGroupHeartbeatResponse
 
 from consumer_membership.config import AddressFamily, ConnectionSettings
 from consumer_membership.errors import TransportError
@@ -18,7 +17,8 @@ from consumer_membership.runtime.network import transport
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection, connect
 from consumer_membership.wire import requests
-from consumer_membership.wire.codec import Call
+from consumer_membership.wire.codec import Call, Message
+from tests.support.kio_entities import as_struct
 from tests.support.ports import listening, unused_port
 from tests.support.scripted_broker import (
     DISCONNECT,
@@ -58,14 +58,14 @@ async def connected(broker: ScriptedBroker, settings: ConnectionSettings = SETTI
 def test_request_is_answered() -> None:
     """A call goes out under the client's id, and its answer comes back as an entity."""
 
-    async def run() -> ConsumerGroupHeartbeatResponse:
+    async def run() -> Message:
         connection = await connected(broker)
         answer = await connection.request(heartbeat(connection), PATIENCE_S)
         await connection.close()
         return answer
 
     with ScriptedBroker(heartbeats_answered_by(lambda _: heartbeat_answer(epoch=7))) as broker:
-        assert asyncio.run(run()) == heartbeat_answer(epoch=7)
+        assert asyncio.run(run()) == as_struct(heartbeat_answer(epoch=7))
         (request,) = broker.requests(68)
         assert (request.client_id, request.entity.member_epoch) == ("tester", 5)
 

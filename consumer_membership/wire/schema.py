@@ -1,0 +1,129 @@
+"""The language of the message tables: what the fields of a message are, in which versions, and of which type.
+
+A table is a text with a line for each field, in the words of Kafka's message definitions; the fields of a structure
+stand indented below it::
+
+    GroupId          string    0+
+    InstanceId       string    0+  nullable=0+  default=null
+    TopicPartitions  []struct  0+  nullable=0+  default=null
+      TopicId        uuid      0+
+      Partitions     []int32   0+
+    Epoch            int64     3+  tag=1  default=-1
+
+A type is `bool`, `int8`, `int16`, `int32`, `int64`, `uuid`, `string`, `bytes` or `struct`, or `[]` and one of them. A
+range of versions is `0+`, `0-7` or `3`. A field with a tag is tagged in all versions that have it. Nothing is read at
+import: a table of one version is read when the first message of it is written or comes, in some 0.1 ms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from consumer_membership.errors import InternalError
+
+#: No version of the message has it.
+NEVER = "none"
+_WORD_STARTS = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+class Field(NamedTuple):
+    """One field in one version.
+
+    Attributes:
+        name: As attributes and keys have it: `member_id`.
+        type: Without the brackets of an array.
+        is_array: Whether it is an array of that type.
+        is_nullable: Whether it may be null in this version.
+        tag: None: it stands in its place.
+        default: What is written where it is not given, as the table has it; None: it has to be given.
+        fields: Those of a structure.
+    """
+
+    name: str
+    type: str
+    is_array: bool
+    is_nullable: bool
+    tag: int | None
+    default: str | None
+    fields: tuple[Field, ...]
+
+
+class Table(NamedTuple):
+    """A message in all its versions.
+
+    Attributes:
+        name: As Kafka's documentation writes it.
+        flexible: The versions with compact lengths and tagged fields (KIP-482).
+        text: Its fields.
+    """
+
+    name: str
+    flexible: str
+    text: str
+
+
+class Layout(NamedTuple):
+    """A message in one version."""
+
+    name: str
+    is_flexible: bool
+    fields: tuple[Field, ...]
+
+
+def layout_of(table: Table, version: int) -> Layout:
+    """The message in this version."""
+    lines = [(len(line) - len(line.lstrip()), line.split()) for line in table.text.splitlines() if line.strip()]
+    fields = tuple(_fields(iter(_blocks(lines)), version))
+    return Layout(f"{table.name} v{version}", has(table.flexible, version), fields)
+
+
+def has(versions: str, version: int) -> bool:
+    """Whether the version is in the range."""
+    if versions == NEVER:
+        return False
+    first, dash, last = versions.partition("-")
+    if versions.endswith("+"):
+        return version >= int(versions[:-1])
+    return int(first) <= version <= int(last if dash else first)
+
+
+class _Block(NamedTuple):
+    """A field's line, and those that stand indented below it."""
+
+    words: list[str]
+    below: list[tuple[int, list[str]]]
+
+
+def _blocks(lines: Iterable[tuple[int, list[str]]]) -> list[_Block]:
+    blocks: list[_Block] = []
+    margin = -1
+    for indent, words in lines:
+        if margin < 0:
+            margin = indent
+        if indent == margin:
+            blocks.append(_Block(words, []))
+        else:
+            blocks[-1].below.append((indent, words))
+    return blocks
+
+
+def _fields(blocks: Iterator[_Block], version: int) -> Iterator[Field]:
+    for (name, type_name, versions, *options), below in blocks:
+        if not has(versions, version):
+            continue
+        said = dict(option.split("=") for option in options)
+        tag, default = said.pop("tag", None), said.pop("default", None)
+        is_nullable = has(said.pop("nullable", NEVER), version)
+        if said:
+            raise InternalError(f"the table of {name} has {said}, which is no option of a field")
+        yield Field(
+            name=_WORD_STARTS.sub("_", name).lower(),
+            type=type_name.removeprefix("[]"),
+            is_array=type_name.startswith("[]"),
+            is_nullable=is_nullable,
+            tag=None if tag is None else int(tag),
+            default=default,
+            fields=tuple(_fields(iter(_blocks(below)), version)),
+        )

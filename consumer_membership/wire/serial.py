@@ -1,0 +1,420 @@
+"""Writes values as bytes and reads them back, as a message's layout says.
+
+A writer and a reader are made of a layout at its first use, of one function for each field. What is read is bounded by
+the bytes that are there: a text, and each element of an array, takes its least number of bytes, so that no length is
+believed, and nothing allocated, for which the frame has no room. A tagged field that the layout does not know is
+skipped (KIP-482). Where nothing may be null, null bytes and arrays are empty ones: librdkafka's mock cluster writes its
+refusals of JoinGroup and SyncGroup so.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+from consumer_membership.errors import InternalError
+from consumer_membership.wire.schema import Field, Layout
+
+#: Reads one value at an offset; returns it with the offset behind it.
+Read: TypeAlias = "Callable[[bytes, int], tuple[Any, int]]"
+#: Writes one value behind what is there.
+Write: TypeAlias = "Callable[[bytearray, Any], None]"
+
+if TYPE_CHECKING:
+    _Length: TypeAlias = Callable[[bytes, int, int], tuple[int, int]]
+
+
+class MalformedError(Exception):
+    """The bytes do not hold what the layout says."""
+
+
+class Struct(SimpleNamespace):
+    """What was read: fields by their names; those of other versions are absent."""
+
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+#: The numbers of the protocol, as `struct` writes them.
+_FORMATS: Mapping[str, str] = MappingProxyType({"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q"})
+_NO_UUID = bytes(16)
+#: The bit of a byte of an unsigned varint that says that more follow, and how many may.
+_MORE = 0x80
+_LONGEST_VARINT = 5
+#: The first byte of a structure that may be null (KIP-893).
+_PRESENT, _NULL = b"\x01", 0xFF
+#: How many bytes a value takes at least, where it is no number.
+_LEAST_FLEXIBLE: Mapping[str, int] = MappingProxyType({"uuid": 16, "string": 1, "bytes": 1})
+_LEAST: Mapping[str, int] = MappingProxyType({"uuid": 16, "string": 2, "bytes": 4})
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def reader(layout: Layout) -> Read:
+    """What reads such a message.
+
+    The reader raises MalformedError: the bytes end too early, or a length, a null or a text in them cannot be.
+    """
+    read = _struct_reader(layout.fields, is_flexible=layout.is_flexible)
+
+    def read_message(frame: bytes, offset: int) -> tuple[Any, int]:
+        try:
+            return read(frame, offset)
+        except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
+            raise MalformedError(f"{layout.name}: {error}") from error
+        except MalformedError as error:
+            raise MalformedError(f"{layout.name}: {error}") from None
+
+    return read_message
+
+
+def read_unsigned_varint(frame: bytes, offset: int) -> tuple[int, int]:
+    """A number of at most 32 bits, seven of them in each byte."""
+    value = frame[offset]
+    offset += 1
+    if value < _MORE:  # one byte; nearly all lengths
+        return value, offset
+    value &= 0x7F
+    for shift in range(7, 7 * _LONGEST_VARINT, 7):
+        byte = frame[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < _MORE:
+            return value, offset
+    raise MalformedError(f"a length of more than {_LONGEST_VARINT} bytes at byte {offset}")
+
+
+def skip_tagged(frame: bytes, offset: int) -> int:
+    """The offset behind tagged fields of which none is wanted."""
+    return _read_tagged({}, {}, frame, offset)
+
+
+def _bounded(length: int, frame: bytes, offset: int, least: int) -> int:
+    if length < -1 or length * least > len(frame) - offset:
+        raise MalformedError(f"a length of {length} at byte {offset} of {len(frame)}")
+    return length
+
+
+def _compact_length(frame: bytes, offset: int, least: int) -> tuple[int, int]:
+    """A length as flexible versions write it: one more than it is, 0 for null (here -1)."""
+    length, offset = read_unsigned_varint(frame, offset)
+    return _bounded(length - 1, frame, offset, least), offset
+
+
+def _int16_length(frame: bytes, offset: int, least: int) -> tuple[int, int]:
+    (length,) = _INT16.unpack_from(frame, offset)
+    return _bounded(length, frame, offset + 2, least), offset + 2
+
+
+def _int32_length(frame: bytes, offset: int, least: int) -> tuple[int, int]:
+    (length,) = _INT32.unpack_from(frame, offset)
+    return _bounded(length, frame, offset + 4, least), offset + 4
+
+
+def _number_reader(letter: str) -> Read:
+    layout = struct.Struct(">" + letter)
+    size, unpack_from = layout.size, layout.unpack_from
+
+    def read(frame: bytes, offset: int) -> tuple[Any, int]:
+        return unpack_from(frame, offset)[0], offset + size
+
+    return read
+
+
+def _read_uuid(frame: bytes, offset: int) -> tuple[Any, int]:
+    """An id; None: the one of sixteen zeros, which is no topic's."""
+    end = offset + 16
+    if end > len(frame):
+        raise MalformedError(f"an id is cut off at byte {len(frame)}")
+    value = frame[offset:end]
+    return (None if value == _NO_UUID else UUID(bytes=value)), end
+
+
+def _string_reader(read_length: _Length, *, is_nullable: bool) -> Read:
+    def read(frame: bytes, offset: int) -> tuple[Any, int]:
+        length, offset = read_length(frame, offset, 1)
+        if length < 0:
+            if is_nullable:
+                return None, offset
+            raise MalformedError(f"null for a text at byte {offset}")
+        end = offset + length
+        return frame[offset:end].decode(), end
+
+    return read
+
+
+def _bytes_reader(read_length: _Length, *, is_nullable: bool) -> Read:
+    def read(frame: bytes, offset: int) -> tuple[Any, int]:
+        length, offset = read_length(frame, offset, 1)
+        if length < 0:
+            return (None if is_nullable else b""), offset
+        return frame[offset : offset + length], offset + length
+
+    return read
+
+
+def _array_reader(field: Field, read_item: Read, *, is_flexible: bool) -> Read:
+    read_length: _Length = _compact_length if is_flexible else _int32_length
+    is_nullable, letter, least = field.is_nullable, _FORMATS.get(field.type), _least(field, is_flexible=is_flexible)
+
+    def read(frame: bytes, offset: int) -> tuple[Any, int]:
+        length, offset = read_length(frame, offset, least)
+        if length < 0:
+            return (None if is_nullable else ()), offset
+        if letter is not None:
+            return struct.unpack_from(f">{length}{letter}", frame, offset), offset + length * least
+        items = []
+        for _ in range(length):
+            item, offset = read_item(frame, offset)
+            items.append(item)
+        return tuple(items), offset
+
+    return read
+
+
+def _least(field: Field, *, is_flexible: bool) -> int:
+    """How many bytes one value of the field takes at least."""
+    if field.type in _FORMATS:
+        return struct.calcsize(">" + _FORMATS[field.type])
+    if field.type != "struct":
+        return (_LEAST_FLEXIBLE if is_flexible else _LEAST)[field.type]
+    length = 1 if is_flexible else 4
+    inside = (length if one.is_array else _least(one, is_flexible=is_flexible) for one in _untagged(field.fields))
+    return sum(inside) + is_flexible
+
+
+def _untagged(fields: tuple[Field, ...]) -> list[Field]:
+    return [field for field in fields if field.tag is None]
+
+
+def _value_reader(field: Field, *, is_flexible: bool) -> Read:
+    """What reads one value of the field's type."""
+    is_nullable = field.is_nullable and not field.is_array
+    if field.type == "string":
+        return _string_reader(_compact_length if is_flexible else _int16_length, is_nullable=is_nullable)
+    if field.type == "bytes":
+        return _bytes_reader(_compact_length if is_flexible else _int32_length, is_nullable=is_nullable)
+    if field.type == "uuid":
+        return _read_uuid
+    if field.type in _FORMATS:
+        return _number_reader(_FORMATS[field.type])
+    if field.type != "struct":
+        raise InternalError(f"the table of {field.name} has the type {field.type}, which there is not")
+    read_present = _struct_reader(field.fields, is_flexible=is_flexible)
+    if not is_nullable:
+        return read_present
+
+    def read(frame: bytes, offset: int) -> tuple[Any, int]:
+        return (None, offset + 1) if frame[offset] == _NULL else read_present(frame, offset + 1)
+
+    return read
+
+
+def _field_reader(field: Field, *, is_flexible: bool) -> Read:
+    read_value = _value_reader(field, is_flexible=is_flexible)
+    return _array_reader(field, read_value, is_flexible=is_flexible) if field.is_array else read_value
+
+
+def _struct_reader(fields: tuple[Field, ...], *, is_flexible: bool) -> Read:
+    plain = [(field.name, _field_reader(field, is_flexible=is_flexible)) for field in _untagged(fields)]
+    tagged = {
+        field.tag: (field.name, _field_reader(field, is_flexible=is_flexible))
+        for field in fields
+        if field.tag is not None
+    }
+    absent = {field.name: _default(field) for field in fields if field.tag is not None}
+
+    def read(frame: bytes, offset: int) -> tuple[Any, int]:
+        values: dict[str, Any] = {}
+        for name, read_value in plain:
+            values[name], offset = read_value(frame, offset)
+        if is_flexible:
+            if frame[offset] == 0:
+                offset += 1
+            else:
+                offset = _read_tagged(tagged, values, frame, offset)
+            if absent:
+                values = {**absent, **values}
+        return Struct(**values), offset
+
+    return read
+
+
+def _read_tagged(known: Mapping[Any, tuple[str, Read]], values: dict[str, Any], frame: bytes, offset: int) -> int:
+    count, offset = read_unsigned_varint(frame, offset)
+    for _ in range(count):
+        tag, offset = read_unsigned_varint(frame, offset)
+        size, offset = read_unsigned_varint(frame, offset)
+        end = offset + size
+        if end > len(frame):
+            raise MalformedError(f"a tagged field of {size} bytes at byte {offset} of {len(frame)}")
+        if tag in known:
+            name, read_value = known[tag]
+            values[name], read_to = read_value(frame, offset)
+            if read_to != end:
+                raise MalformedError(f"the tagged field {name} of {read_to - offset} bytes says that it has {size}")
+        offset = end
+    return offset
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def writer(layout: Layout) -> Write:
+    """What writes such a message from a mapping of its fields; names of other versions are passed over.
+
+    The writer raises InternalError: a field that has no default is not given, or a value does not fit its type.
+    """
+    write = _struct_writer(layout.fields, is_flexible=layout.is_flexible)
+
+    def write_message(out: bytearray, values: Mapping[str, object]) -> None:
+        try:
+            write(out, values)
+        except (struct.error, TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+            raise InternalError(f"{layout.name} cannot be written: {type(error).__name__}: {error}") from error
+
+    return write_message
+
+
+def write_unsigned_varint(out: bytearray, value: int) -> None:
+    """A number of at most 32 bits, seven of them in each byte."""
+    while value >= _MORE:
+        out.append(value & 0x7F | _MORE)
+        value >>= 7
+    out.append(value)
+
+
+def _write_compact_length(out: bytearray, length: int) -> None:
+    write_unsigned_varint(out, length + 1)
+
+
+def _write_int16_length(out: bytearray, length: int) -> None:
+    out += _INT16.pack(length)
+
+
+def _write_int32_length(out: bytearray, length: int) -> None:
+    out += _INT32.pack(length)
+
+
+def _number_writer(letter: str) -> Write:
+    pack = struct.Struct(">" + letter).pack
+
+    def write(out: bytearray, value: Any) -> None:  # noqa: ANN401 - each field has a type of its own
+        out += pack(value)
+
+    return write
+
+
+def _write_uuid(out: bytearray, value: UUID | None) -> None:
+    out += _NO_UUID if value is None else value.bytes
+
+
+def _sized_writer(field: Field, write_length: Callable[[bytearray, int], None]) -> Write:
+    """What writes a text or bytes."""
+    is_text, is_nullable, name = field.type == "string", field.is_nullable and not field.is_array, field.name
+
+    def write(out: bytearray, value: Any) -> None:  # noqa: ANN401
+        if value is None:
+            if not is_nullable:
+                raise ValueError(f"{name} is null")
+            write_length(out, -1)
+            return
+        data = value.encode() if is_text else value
+        write_length(out, len(data))
+        out += data
+
+    return write
+
+
+def _value_writer(field: Field, *, is_flexible: bool) -> Write:
+    if field.type == "string":
+        return _sized_writer(field, _write_compact_length if is_flexible else _write_int16_length)
+    if field.type == "bytes":
+        return _sized_writer(field, _write_compact_length if is_flexible else _write_int32_length)
+    if field.type == "uuid":
+        return _write_uuid
+    if field.type in _FORMATS:
+        return _number_writer(_FORMATS[field.type])
+    write_present = _struct_writer(field.fields, is_flexible=is_flexible)
+    if not field.is_nullable or field.is_array:
+        return write_present
+
+    def write(out: bytearray, value: Mapping[str, object] | None) -> None:
+        if value is None:
+            out.append(_NULL)
+        else:
+            out += _PRESENT
+            write_present(out, value)
+
+    return write
+
+
+def _field_writer(field: Field, *, is_flexible: bool) -> Write:
+    write_value = _value_writer(field, is_flexible=is_flexible)
+    if not field.is_array:
+        return write_value
+    write_length = _write_compact_length if is_flexible else _write_int32_length
+    is_nullable, letter, name = field.is_nullable, _FORMATS.get(field.type), field.name
+
+    def write(out: bytearray, values: Sequence[object] | None) -> None:
+        if values is None:
+            if not is_nullable:
+                raise ValueError(f"{name} is null")
+            write_length(out, -1)
+            return
+        write_length(out, len(values))
+        if letter is not None:
+            out += struct.pack(f">{len(values)}{letter}", *values)
+            return
+        for value in values:
+            write_value(out, value)
+
+    return write
+
+
+def _struct_writer(fields: tuple[Field, ...], *, is_flexible: bool) -> Write:
+    plain = [
+        (field.name, _field_writer(field, is_flexible=is_flexible), field.default is not None, _default(field))
+        for field in _untagged(fields)
+    ]
+    tagged = [
+        (field.tag, field.name, _field_writer(field, is_flexible=is_flexible), _default(field))
+        for field in sorted(fields, key=lambda one: one.tag or 0)
+        if field.tag is not None
+    ]
+
+    def write(out: bytearray, values: Mapping[str, object]) -> None:
+        for name, write_value, has_default, default in plain:
+            write_value(out, values.get(name, default) if has_default else values[name])
+        if not is_flexible:
+            return
+        if not tagged:
+            out.append(0)
+            return
+        # A tagged field is written where it says something else than its default.
+        said = [one for one in tagged if one[1] in values and values[one[1]] != one[3]]
+        write_unsigned_varint(out, len(said))
+        for tag, name, write_value, _ in said:
+            data = bytearray()
+            write_value(data, values[name])
+            write_unsigned_varint(out, tag)
+            write_unsigned_varint(out, len(data))
+            out += data
+
+    return write
+
+
+def _default(field: Field) -> Any:  # noqa: ANN401
+    """What a field is where it is not given."""
+    if field.default == "null":
+        return None
+    if field.is_array:
+        return ()
+    if field.type == "bool":
+        return field.default == "true"
+    if field.type in _FORMATS:
+        return int(field.default or 0)
+    return {"string": field.default or "", "bytes": b"", "uuid": None}.get(field.type)

@@ -1,0 +1,86 @@
+# ruff: noqa: ANN401, S311  # entities of many layouts, with values by chance
+"""Our tables against kio, which has Kafka's messages from elsewhere: the same bytes both ways, in every version."""
+
+from importlib import import_module
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.schema import errors
+
+from consumer_membership.wire import messages
+from consumer_membership.wire.error_codes import ErrorCode
+from consumer_membership.wire.schema import Table, layout_of
+from consumer_membership.wire.serial import MalformedError, reader, writer
+from consumer_membership.wire.versions import SPOKEN
+from tests.support.kio_entities import as_struct, as_values, some_entity, written
+
+#: Every message in every version that is spoken, with kio's class; a classic member's two structures beside them.
+PAIRS: list[tuple[Table, int, Any]] = [
+    (table, version, getattr(import_module(f"kio.schema.{api.name.lower()}.v{version}"), table.name))
+    for api, tables in messages.LAYOUTS.items()
+    for version in SPOKEN[api]
+    for table in tables
+] + [
+    (table, version, getattr(import_module(f"kio.schema.{name}.v{version}"), table.name))
+    for table, name in (
+        (messages.SUBSCRIPTION, "consumer_protocol_subscription"),
+        (messages.ASSIGNMENT, "consumer_protocol_assignment"),
+    )
+    for version in range(4)
+]
+#: Only the first ApiVersions request has no field at all.
+LONGER = [pair for pair in PAIRS if layout_of(*pair[:2]).fields]
+
+
+def ids(pairs: list[tuple[Table, int, Any]]) -> list[str]:
+    """Names of tests."""
+    return [f"{table.name}-v{version}" for table, version, _ in pairs]
+
+
+each_message = pytest.mark.parametrize(("table", "version", "theirs"), PAIRS, ids=ids(PAIRS))
+seeds = st.integers(min_value=0, max_value=2**32)
+some_examples = settings(max_examples=25)
+
+
+@each_message
+@some_examples
+@given(seed=seeds)
+def test_bytes_are_kios(table: Table, version: int, theirs: Any, seed: int) -> None:
+    """What kio writes we read, at any offset, and write so again."""
+    entity = some_entity(theirs, Random(seed))
+    frame, layout, out = written(entity), layout_of(table, version), bytearray()
+    assert reader(layout)(b"ahead" + frame + b"behind", 5) == (as_struct(entity), len(frame) + 5)
+    writer(layout)(out, as_values(entity))
+    assert out == frame
+
+
+@pytest.mark.parametrize(("table", "version", "theirs"), LONGER, ids=ids(LONGER))
+@some_examples
+@given(seed=seeds)
+def test_cut_off_bytes_are_refused(table: Table, version: int, theirs: Any, seed: int) -> None:
+    """A message that lacks its last byte is malformed, wherever that byte belongs."""
+    frame = written(some_entity(theirs, Random(seed)))
+    with pytest.raises(MalformedError):
+        reader(layout_of(table, version))(frame[:-1], 0)
+
+
+@pytest.mark.parametrize(("table", "version"), [pair[:2] for pair in PAIRS], ids=ids(PAIRS))
+@settings(max_examples=50)
+@given(frame=st.lists(st.sampled_from([0, 0, 0, 1, 2, 3, 127, 128, 255]), max_size=80).map(bytes))
+def test_any_bytes_are_read_or_refused(table: Table, version: int, frame: bytes) -> None:
+    """Nothing but MalformedError comes out of nonsense."""
+    try:
+        _, end = reader(layout_of(table, version))(frame, 0)
+    except MalformedError:
+        return
+    assert end <= len(frame)
+
+
+def test_error_codes_are_kios() -> None:
+    """Name, number, and whether it is retriable."""
+    assert {(code.name, code.value, code.retriable) for code in ErrorCode} == {
+        (code.name, code.value, code.retriable) for code in errors.ErrorCode
+    }

@@ -1,0 +1,73 @@
+"""Our tables against Kafka's own message definitions, which the newest broker's jar brings, field by field."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from functools import cache
+from typing import Any
+
+import pytest
+
+from consumer_membership.devbroker.java import classpath
+from consumer_membership.wire.messages import ASSIGNMENT, LAYOUTS, SUBSCRIPTION
+from consumer_membership.wire.schema import Field, Table, has, layout_of
+from consumer_membership.wire.versions import SPOKEN
+from tests.support.versions import NEWEST
+
+pytestmark = pytest.mark.integration
+
+CASES = [(table, version) for api, tables in LAYOUTS.items() for version in SPOKEN[api] for table in tables]
+CASES += [(table, version) for table in (SUBSCRIPTION, ASSIGNMENT) for version in range(4)]
+
+
+@cache
+def definitions() -> zipfile.ZipFile:
+    """The jar of the broker's clients."""
+    jar = next(one for one in classpath(NEWEST).split(":") if re.search(r"kafka-clients-[^/]*\.jar$", one))
+    return zipfile.ZipFile(jar)
+
+
+def definition_of(table: Table) -> dict[str, Any]:
+    """Kafka's definition: JSON with comments in lines of their own."""
+    text = definitions().read(f"common/message/{table.name}.json").decode()
+    found: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    return found
+
+
+def expected(one: dict[str, Any], structures: dict[str, Any], version: int) -> Field:
+    """Kafka's field as ours has to be."""
+    base = one["type"].removeprefix("[]")
+    inside = one.get("fields") or structures.get(base)
+    return Field(
+        name=re.sub(r"(?<!^)(?=[A-Z])", "_", one["name"]).lower(),
+        type="struct" if inside else base,
+        is_array=one["type"].startswith("[]"),
+        is_nullable=has(one.get("nullableVersions", "none"), version),
+        tag=one.get("tag"),
+        default=None if (default := one.get("default")) is None else str(default),
+        fields=of_version(inside or [], structures, version),
+    )
+
+
+def of_version(fields: list[dict[str, Any]], structures: dict[str, Any], version: int) -> tuple[Field, ...]:
+    """Those that the version has."""
+    return tuple(expected(one, structures, version) for one in fields if has(one["versions"], version))
+
+
+@pytest.mark.parametrize(("table", "version"), CASES, ids=[f"{table.name}-v{version}" for table, version in CASES])
+def test_table_is_kafkas_definition(table: Table, version: int) -> None:
+    """Names, order, types, nulls, tags, defaults, and whether the version is a flexible one."""
+    theirs = definition_of(table)
+    structures = {one["name"]: one["fields"] for one in theirs.get("commonStructs", ())}
+    ours = layout_of(table, version)
+    assert ours.fields == of_version(theirs["fields"], structures, version)
+    assert ours.is_flexible is has(theirs["flexibleVersions"], version)
+    assert has(theirs["validVersions"], version)
+
+
+def test_api_keys_are_kafkas() -> None:
+    """The numbers by which requests are told apart."""
+    for api, (request, answer) in LAYOUTS.items():
+        assert [definition_of(one)["apiKey"] for one in (request, answer)] == [api.value] * 2
