@@ -9,10 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from pydantic.fields import FieldInfo
-from pydantic_settings import PydanticBaseSettingsSource
 
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.text import excerpt, speakable
@@ -67,23 +63,15 @@ def _variables() -> Iterator[str]:
     return (name for name in os.environ if name.startswith(PREFIX) and len(name) > len(PREFIX))
 
 
-class DottedEnvironment(PydanticBaseSettingsSource):
-    """The environment variables with the prefix, under their dotted names."""
+def from_environment() -> dict[str, object]:
+    """What the variables with the prefix say, under dotted names: keys that no table knows are librdkafka's to judge.
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """One field's value, as the base class asks for it."""
-        key = field.alias or field_name
-        return os.environ.get(variable_of(key)), key, False
-
-    def __call__(self) -> dict[str, Any]:
-        """All of them at once: keys that no field knows are librdkafka's to judge.
-
-        Raises:
-            ConfigurationError: one stands for what is no text.
-        """
-        found = {_key_of(name): os.environ[name] for name in _variables()}
-        for key, meant in _NO_TEXT.items():
-            if key in found:
-                remedy = f"{meant} cannot come from an environment variable; give it in the program"
-                raise ConfigurationError(key, excerpt(found[key]), remedy)
-        return found
+    Raises:
+        ConfigurationError: one stands for what is no text.
+    """
+    found: dict[str, object] = {_key_of(name): os.environ[name] for name in _variables()}
+    for key, meant in _NO_TEXT.items():
+        if key in found:
+            remedy = f"{meant} cannot come from an environment variable; give it in the program"
+            raise ConfigurationError(key, excerpt(str(found[key])), remedy)
+    return found

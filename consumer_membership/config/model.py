@@ -1,14 +1,14 @@
 """The configuration of one consumer: librdkafka's keys, checked, and its exits to the rooms that use them."""
 
+# ruff: noqa: RUF009  # _key is dataclasses.field: it makes no default of its own
+
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Self
-
-from pydantic import AliasGenerator, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from dataclasses import dataclass, field, fields
+from typing import Self, TypeVar
 
 from consumer_membership.config import values
 from consumer_membership.config.checks import (
@@ -19,7 +19,7 @@ from consumer_membership.config.checks import (
     require_servers,
     servers_in,
 )
-from consumer_membership.config.environment import DottedEnvironment, naming_variables, variable_of
+from consumer_membership.config.environment import from_environment, naming_variables, variable_of
 from consumer_membership.config.group_protocol import protocol_settings
 from consumer_membership.config.keys import (
     FETCHER_DEFAULTS,
@@ -41,9 +41,12 @@ from consumer_membership.config.strategies import DEFAULT, remote_assignor
 from consumer_membership.config.tls_and_sasl import sasl_settings, tls_settings, with_shared_tokens
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.text import excerpt
 from consumer_membership.types import ConflictPolicy, GroupProtocol
+
+T = TypeVar("T")
 
 #: librdkafka's meaning of auto.commit.interval.ms=0 is "not by time"; the member's schedule takes a day for it.
 _NEVER_MS = 86_400_000
@@ -56,96 +59,94 @@ def _seconds(milliseconds: int) -> float:
     return milliseconds / 1000
 
 
-class ConsumerConfig(BaseSettings):
+def _key(read: values.Reader[T], default: T) -> T:
+    """A key of the table: how its value is read, and what it is without one."""
+    return field(default=default, metadata={"read": read})
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConsumerConfig:
     """What the caller wrote and the environment says, checked.
 
-    Field names are librdkafka's keys with underscores; the keys themselves are the aliases. `from_mapping` is the way
-    in: it raises `ConfigurationError` with key, value and remedy. Values of secret keys appear in no text. The words
-    under a key are what `docs/configuration.md` says of it; a key without any means what it means in librdkafka.
+    Field names are librdkafka's keys with underscores. `from_mapping` is the way in, and all that checks: it raises
+    `ConfigurationError` with key, value and remedy. Values of secret keys appear in no text. The words under a key are
+    what `docs/configuration.md` says of it; a key without any means what it means in librdkafka.
     """
 
-    model_config = SettingsConfigDict(
-        alias_generator=AliasGenerator(alias=lambda name: name.replace("_", ".")),
-        extra="allow",
-        frozen=True,
-        hide_input_in_errors=True,
-        validate_default=False,
-    )
-
     # ---- the member ----
-    group_id: values.Text
-    group_instance_id: values.Text | None = None
+    group_id: str = _key(values.text, "")
+    group_instance_id: str | None = _key(values.text, None)
     """a static member: `close` keeps its place and its partitions until the session ends"""
-    group_instance_id_pool: values.Pool = ()
+    group_instance_id_pool: tuple[str, ...] = _key(values.pool, ())
     """`orders-{0..7}`, names with commas, or a list: the member claims a free one of these ids"""
-    group_instance_id_conflict_policy: values.Policy | None = None
+    group_instance_id_conflict_policy: ConflictPolicy | None = _key(values.policy, None)
     """what to do where another member holds the id: `takeover`, `wait`, `fail`"""
-    group_protocol: values.Protocols = (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC)
+    group_protocol: tuple[GroupProtocol, ...] = _key(values.protocols, (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC))
     """`consumer`, `classic`, or `auto`: the first of them that broker and configuration allow"""
-    group_remote_assignor: values.Text | None = None
+    group_remote_assignor: str | None = _key(values.text, None)
     """consumer protocol: `uniform`, `range`, or one that the broker was given"""
-    partition_assignment_strategy: values.Strategies | None = None
+    partition_assignment_strategy: tuple[Assignor, ...] | None = _key(values.strategies, None)
     """classic: Kafka's four assignors by name, and your own as an object, a class or an import path"""
-    session_timeout_ms: values.SessionMs = 45_000
+    session_timeout_ms: int = _key(values.session_ms, 45_000)
     """classic; under the consumer protocol it is the broker's or the group's setting"""
-    topic_metadata_refresh_interval_ms: values.RefreshMs = 300_000
+    topic_metadata_refresh_interval_ms: int = _key(values.refresh_ms, 300_000)
     """also how often a member looks whether its topics exist, and a classic leader whether they changed; every 1 to
     30 s while one is missing
     """
-    topic_blacklist: values.Blacklist = ()
+    topic_blacklist: tuple[str, ...] = _key(values.blacklist, ())
     """topics as if they did not exist; makes `auto` classic, since brokers that match patterns cannot be told"""
-    client_rack: values.Text | None = None
-    max_poll_interval_ms: values.PositiveMs = 300_000
+    client_rack: str | None = _key(values.text, None)
+    max_poll_interval_ms: int = _key(values.positive_ms, 300_000)
     """enforced here: the member leaves, loses its partitions, and rejoins with the next poll; also the rebalance
     timeout that it states to the coordinator
     """
-    enable_auto_commit: values.Bool = True
-    auto_commit_interval_ms: values.DurationMs = 5_000
-    enable_auto_offset_store: values.Bool = True
-    heartbeat_interval_ms: values.PositiveMs | None = None
+    enable_auto_commit: bool = _key(values.boolean, True)
+    auto_commit_interval_ms: int = _key(values.duration_ms, 5_000)
+    enable_auto_offset_store: bool = _key(values.boolean, True)
+    heartbeat_interval_ms: int | None = _key(values.positive_ms, None)
     """lowers the member's cadence (Java and confluent-kafka in classic groups: 3 s), and with it the time of a
     scale-out, which takes about three heartbeats; confluent-kafka refuses it under the consumer protocol. A heartbeat
     costs the broker about 0.15 ms of CPU: 1,000 members at 1 s take a seventh of a core
     """
-    heartbeat_active_interval_ms: values.DurationMs = 250
+    heartbeat_active_interval_ms: int = _key(values.duration_ms, 250)
     """while records flow: heartbeat at least this often (consumer protocol: unless `heartbeat.interval.ms` is set), so
     that a partition which another member gives up is picked up at once; 0 switches it off
     """
-    retry_backoff_ms: values.RetryMs = 100
-    retry_backoff_max_ms: values.RetryMs = 1_000
-    crash_guardian_enable: values.Guardian = False
+    retry_backoff_ms: int = _key(values.retry_ms, 100)
+    retry_backoff_max_ms: int = _key(values.retry_ms, 1_000)
+    crash_guardian_enable: bool = _key(values.guardian, False)
     """a small process (14 MB, 21 with TLS and SASL) that leaves on behalf of members whose process was killed, while
     their host or container lives; Linux and macOS
     """
 
     # ---- where partitions start ----
-    auto_offset_reset: values.Reset = OffsetReset.LATEST
-    isolation_level: values.ReadCommitted = True
+    auto_offset_reset: OffsetReset = _key(values.reset, OffsetReset.LATEST)
+    isolation_level: bool = _key(values.read_committed, True)
 
     # ---- the connection ----
-    bootstrap_servers: values.Text | None = None
+    bootstrap_servers: str | None = _key(values.text, None)
     """without it a consumer waits, as confluent-kafka's does, and says for what"""
-    metadata_broker_list: values.Text | None = None
-    client_id: values.Text = "rdkafka"
+    metadata_broker_list: str | None = _key(values.text, None)
+    client_id: str = _key(values.text, "rdkafka")
     #: The other keys of TLS and SASL are read in `tls_and_sasl`; these are judged even where they are not used.
-    security_protocol: values.Security = SecurityProtocol.PLAINTEXT
-    enable_ssl_certificate_verification: values.Bool = True
-    ssl_endpoint_identification_algorithm: values.Identification = True
-    socket_timeout_ms: values.SocketTimeoutMs = 60_000
-    socket_connection_setup_timeout_ms: values.SetupTimeoutMs = 30_000
-    socket_keepalive_enable: values.Bool = False
-    socket_nagle_disable: values.Bool = True
-    socket_send_buffer_bytes: values.BufferBytes = 0
-    socket_receive_buffer_bytes: values.BufferBytes = 0
-    reconnect_backoff_ms: values.ReconnectMs = 100
-    reconnect_backoff_max_ms: values.ReconnectMs = 10_000
-    broker_address_family: values.Family = AddressFamily.ANY
-    receive_message_max_bytes: values.ReceiveBytes = 100_000_000
-    allow_auto_create_topics: values.Bool = False
+    security_protocol: SecurityProtocol = _key(values.security, SecurityProtocol.PLAINTEXT)
+    enable_ssl_certificate_verification: bool = _key(values.boolean, True)
+    ssl_endpoint_identification_algorithm: bool = _key(values.identification, True)
+    socket_timeout_ms: int = _key(values.socket_timeout_ms, 60_000)
+    socket_connection_setup_timeout_ms: int = _key(values.setup_timeout_ms, 30_000)
+    socket_keepalive_enable: bool = _key(values.boolean, False)
+    socket_nagle_disable: bool = _key(values.boolean, True)
+    socket_send_buffer_bytes: int = _key(values.buffer_bytes, 0)
+    socket_receive_buffer_bytes: int = _key(values.buffer_bytes, 0)
+    reconnect_backoff_ms: int = _key(values.reconnect_ms, 100)
+    reconnect_backoff_max_ms: int = _key(values.reconnect_ms, 10_000)
+    broker_address_family: AddressFamily = _key(values.family, AddressFamily.ANY)
+    receive_message_max_bytes: int = _key(values.receive_bytes, 100_000_000)
+    allow_auto_create_topics: bool = _key(values.boolean, False)
     """goes with the look whether topics exist, so a subscribed name is created where the broker allows it"""
 
     #: Everything that was given, as it was given, but for oauth_cb: what the fetcher's handle is made from.
-    given: Mapping[str, object] = Field(default_factory=dict, repr=False)
+    given: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object]) -> Self:
@@ -154,48 +155,25 @@ class ConsumerConfig(BaseSettings):
         Raises:
             ConfigurationError: with the key, its value (`***` for a secret) and the remedy.
         """
-        given = checked_keys(config)
-        with naming_variables(given):
-            try:
-                return cls(**given)  # type: ignore[arg-type]  # pydantic reads the values, whatever they are
-            except ValidationError as refused:
-                first = refused.errors(include_url=False, include_context=False)[0]
-                key = str(first["loc"][0])
-                value = shown(key, given.get(key, os.environ.get(variable_of(key))))
-                value = excerpt(value) if isinstance(value, str) else value
-                raise ConfigurationError(key, value, first["msg"].removeprefix("Value error, ")) from None
+        in_program = checked_keys(config)
+        with naming_variables(in_program):
+            # Of several wrong keys the first is refused: librdkafka's own, then those of the table in its order.
+            ours = {key: in_program[key] for key in READERS if key in in_program}
+            others = {key: value for key, value in in_program.items() if key not in ours}
+            together = checked_keys({**from_environment(), **others, **ours})
+            given = {key: value for key, value in together.items() if value is not None}
+            refuse_texts(given)
+            refuse_contradictions(given)
+            given = with_shared_tokens(given)
+            made = cls(given=given, **_read(given, in_program))  # type: ignore[arg-type]  # of each reader's own type
+            refuse_connection(given, made.security_protocol, has_guardian=made.crash_guardian_enable)
+            made.protocol_settings()
+            return made
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What the program gives, then the environment; no files."""
-        del env_settings, dotenv_settings, file_secret_settings
-        return init_settings, DottedEnvironment(settings_cls)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_what_cannot_be_honoured(cls, data: dict[str, Any]) -> dict[str, Any]:
-        given = {key: value for key, value in checked_keys(data).items() if value is not None}
-        refuse_texts(given)
-        refuse_contradictions(given)
-        shared = with_shared_tokens(given)
-        return {**shared, "given": shared}
-
-    @model_validator(mode="after")
-    def _refuse_what_no_protocol_can_do(self) -> Self:
-        refuse_connection(self.given, self.security_protocol, has_guardian=self.crash_guardian_enable)
-        self.protocol_settings()
-        return self
-
-    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+    def __repr__(self) -> str:
         """Every key that was given, secrets as `***`."""
-        return [(key, shown(key, value)) for key, value in self.given.items()]
+        keys = ", ".join(f"{key}={shown(key, value)!r}" for key, value in self.given.items())
+        return f"{type(self).__name__}({keys})"
 
     def with_servers(self) -> Self:
         """The same, for whoever asks a cluster now.
@@ -306,3 +284,25 @@ class ConsumerConfig(BaseSettings):
         """The configuration of librdkafka's handle: it fetches, and is no member of anything."""
         passed_on = {key: value for key, value in self.given.items() if key not in KEPT_FROM_THE_FETCHER}
         return {**FETCHER_DEFAULTS, **passed_on, **FETCHER_FORCED}
+
+
+#: The table of keys: each one that is read here, with its field and how its value is read.
+READERS: Mapping[str, tuple[str, values.Reader[object]]] = {
+    entry.name.replace("_", "."): (entry.name, entry.metadata["read"])
+    for entry in fields(ConsumerConfig)
+    if "read" in entry.metadata
+}
+
+
+def _read(given: Mapping[str, object], in_program: Mapping[str, object]) -> dict[str, object]:
+    """The values of the table's keys, by the names of their fields; the first one that is wrong is refused."""
+    found: dict[str, object] = {}
+    for key, (name, read) in READERS.items():
+        if key in given:
+            try:
+                found[name] = read(key, given[key])
+            except ValueError as refused:
+                value = shown(key, in_program.get(key, os.environ.get(variable_of(key))))
+                value = excerpt(value) if isinstance(value, str) else value
+                raise ConfigurationError(key, value, str(refused)) from None
+    return found

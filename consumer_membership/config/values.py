@@ -1,7 +1,8 @@
 """How the text of a configuration value is read: by librdkafka's rules, in librdkafka's words where it refuses.
 
 confluent-kafka puts every value through `str()` first, so `True`, `1` and `"TRUE"` are the same boolean and `6000.0`
-is an integer. These readers raise `ValueError`; the key's name stands in the text as librdkafka puts it.
+is an integer. These readers get the dotted key and its value and raise `ValueError`; the key's name stands in the text
+as librdkafka puts it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from typing import Annotated, TypeVar
-
-from pydantic import BeforeValidator, SkipValidation, ValidationInfo
+from typing import TypeVar
 
 from consumer_membership.config.instance_pool import parse_pool
 from consumer_membership.config.settings import AddressFamily, OffsetReset, SecurityProtocol
@@ -20,6 +19,8 @@ from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 T = TypeVar("T")
+#: Gives the value of a key, or raises ValueError.
+Reader = Callable[[str, object], T]
 
 _TRUE = frozenset({"true", "t", "1"})
 _FALSE = frozenset({"false", "f", "0"})
@@ -91,114 +92,100 @@ def _for_members(text: str) -> str:
     return pattern.member or ""
 
 
-def _key(info: ValidationInfo) -> str:
-    """The dotted name of the key that is being read."""
-    return (info.field_name or "").replace("_", ".")
-
-
-def _read_bool(value: object, info: ValidationInfo) -> bool:
+def boolean(key: str, value: object) -> bool:
+    """True or false."""
     text = str(value).strip().lower()
     if text in _TRUE:
         return True
     if text in _FALSE:
         return False
     if not text:
-        raise ValueError(f'Bool configuration property "{_key(info)}" cannot be set to empty value: true or false')
-    raise ValueError(f'Expected bool value for "{_key(info)}": true or false')
+        raise ValueError(f'Bool configuration property "{key}" cannot be set to empty value: true or false')
+    raise ValueError(f'Expected bool value for "{key}": true or false')
 
 
-def _read_guardian(value: object, info: ValidationInfo) -> bool:
-    is_wanted = _read_bool(value, info)
+def guardian(key: str, value: object) -> bool:
+    """A boolean that cannot be true on every system."""
+    is_wanted = boolean(key, value)
     if is_wanted and sys.platform == "win32":
         raise ValueError("the guardian needs Unix sockets between processes, which this system lacks; remove the key")
     return is_wanted
 
 
-def _integer(minimum: int, maximum: int) -> Callable[[object, ValidationInfo], int]:
-    def read(value: object, info: ValidationInfo) -> int:
+def _integer(minimum: int, maximum: int) -> Reader[int]:
+    def read(key: str, value: object) -> int:
         text = str(value).strip()
         match = _INTEGER.fullmatch(text)
         if match is None:
-            raise ValueError(f'Invalid value "{text}" for configuration property "{_key(info)}": expected an integer')
+            raise ValueError(f'Invalid value "{text}" for configuration property "{key}": expected an integer')
         number = int(match[1])
         if not minimum <= number <= maximum:
             raise ValueError(
-                f'Configuration property "{_key(info)}" value {number} is outside allowed range {minimum}..{maximum}'
+                f'Configuration property "{key}" value {number} is outside allowed range {minimum}..{maximum}'
             )
         return number
 
     return read
 
 
-def _choice(words: dict[str, T]) -> Callable[[object, ValidationInfo], T]:
-    def read(value: object, info: ValidationInfo) -> T:
+def _choice(words: dict[str, T]) -> Reader[T]:
+    def read(key: str, value: object) -> T:
         text = str(value).strip().lower()
         if text in words:
             return words[text]
         known = f"expected one of {', '.join(words)}"
         if not text:
-            raise ValueError(f'Configuration property "{_key(info)}" cannot be set to empty value: {known}')
-        raise ValueError(f'Invalid value "{value}" for configuration property "{_key(info)}": {known}')
+            raise ValueError(f'Configuration property "{key}" cannot be set to empty value: {known}')
+        raise ValueError(f'Invalid value "{value}" for configuration property "{key}": {known}')
 
     return read
 
 
-Bool = Annotated[bool, BeforeValidator(_read_bool)]
-#: A boolean that cannot be true on every system.
-Guardian = Annotated[bool, BeforeValidator(_read_guardian)]
-Text = Annotated[str, BeforeValidator(str)]
+def _without_key(parse: Callable[[object], T]) -> Reader[T]:
+    return lambda _key, value: parse(value)
+
+
+text = _without_key(str)
 #: max.poll.interval.ms and heartbeat.interval.ms of librdkafka: 0 is no interval.
-PositiveMs = Annotated[int, BeforeValidator(_integer(1, _DAY_MS))]
-DurationMs = Annotated[int, BeforeValidator(_integer(0, _DAY_MS))]
-SessionMs = Annotated[int, BeforeValidator(_integer(1, _HOUR_MS))]
+positive_ms = _integer(1, _DAY_MS)
+duration_ms = _integer(0, _DAY_MS)
+session_ms = _integer(1, _HOUR_MS)
 #: topic.metadata.refresh.interval.ms: -1 and 0 are "never".
-RefreshMs = Annotated[int, BeforeValidator(_integer(-1, _HOUR_MS))]
-SocketTimeoutMs = Annotated[int, BeforeValidator(_integer(10, 300_000))]
-SetupTimeoutMs = Annotated[int, BeforeValidator(_integer(1000, _MAX_INT))]
-ReconnectMs = Annotated[int, BeforeValidator(_integer(0, 3_600_000))]
-RetryMs = Annotated[int, BeforeValidator(_integer(1, 300_000))]
-BufferBytes = Annotated[int, BeforeValidator(_integer(0, 100_000_000))]
-ReceiveBytes = Annotated[int, BeforeValidator(_integer(1000, _MAX_INT))]
-Family = Annotated[AddressFamily, BeforeValidator(_choice({family.value: family for family in AddressFamily}))]
-Security = Annotated[
-    SecurityProtocol, BeforeValidator(_choice({protocol.value: protocol for protocol in SecurityProtocol}))
-]
+refresh_ms = _integer(-1, _HOUR_MS)
+socket_timeout_ms = _integer(10, 300_000)
+setup_timeout_ms = _integer(1000, _MAX_INT)
+reconnect_ms = _integer(0, 3_600_000)
+retry_ms = _integer(1, 300_000)
+buffer_bytes = _integer(0, 100_000_000)
+receive_bytes = _integer(1000, _MAX_INT)
+family = _choice({family.value: family for family in AddressFamily})
+security = _choice({protocol.value: protocol for protocol in SecurityProtocol})
 #: Whether the broker's certificate must be for its host.
-Identification = Annotated[bool, BeforeValidator(_choice({"https": True, "none": False}))]
-Reset = Annotated[
-    OffsetReset,
-    BeforeValidator(
-        _choice(
-            {
-                "smallest": OffsetReset.EARLIEST,
-                "earliest": OffsetReset.EARLIEST,
-                "beginning": OffsetReset.EARLIEST,
-                "largest": OffsetReset.LATEST,
-                "latest": OffsetReset.LATEST,
-                "end": OffsetReset.LATEST,
-                "error": OffsetReset.ERROR,
-            }
-        )
-    ),
-]
+identification = _choice({"https": True, "none": False})
+reset = _choice(
+    {
+        "smallest": OffsetReset.EARLIEST,
+        "earliest": OffsetReset.EARLIEST,
+        "beginning": OffsetReset.EARLIEST,
+        "largest": OffsetReset.LATEST,
+        "latest": OffsetReset.LATEST,
+        "end": OffsetReset.LATEST,
+        "error": OffsetReset.ERROR,
+    }
+)
 #: The group protocols that a member may speak, the preferred one first.
-Protocols = Annotated[
-    tuple[GroupProtocol, ...],
-    BeforeValidator(
-        _choice(
-            {
-                "auto": (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC),
-                "consumer": (GroupProtocol.CONSUMER,),
-                "classic": (GroupProtocol.CLASSIC,),
-            }
-        )
-    ),
-]
-Strategies = Annotated[SkipValidation[tuple[Assignor, ...]], BeforeValidator(parse_strategies)]
+protocols: Reader[tuple[GroupProtocol, ...]] = _choice(
+    {
+        "auto": (GroupProtocol.CONSUMER, GroupProtocol.CLASSIC),
+        "consumer": (GroupProtocol.CONSUMER,),
+        "classic": (GroupProtocol.CLASSIC,),
+    }
+)
+strategies: Reader[tuple[Assignor, ...]] = _without_key(parse_strategies)
 #: Ids from which static members claim a free one.
-Pool = Annotated[tuple[str, ...], BeforeValidator(parse_pool)]
+pool = _without_key(parse_pool)
 #: Patterns of topics that are not there for this consumer.
-Blacklist = Annotated[tuple[str, ...], BeforeValidator(parse_blacklist)]
-Policy = Annotated[ConflictPolicy, BeforeValidator(_choice({policy.value: policy for policy in ConflictPolicy}))]
+blacklist = _without_key(parse_blacklist)
+policy = _choice({policy.value: policy for policy in ConflictPolicy})
 #: Whether only records of committed transactions are read.
-ReadCommitted = Annotated[bool, BeforeValidator(_choice({"read_committed": True, "read_uncommitted": False}))]
+read_committed = _choice({"read_committed": True, "read_uncommitted": False})

@@ -10,6 +10,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 
@@ -57,9 +58,9 @@ def words() -> Mapping[str, str]:
 
 def defaults() -> Mapping[str, str]:
     """The default of each key as a program would write it; "" where there is none."""
-    fields = {name.replace("_", "."): field.default for name, field in ConsumerConfig.model_fields.items()}
-    del fields["given"]
-    return {key: _IN_WORDS.get(key, _shown(value)) for key, value in fields.items()} | dict(FETCHER_DEFAULTS)
+    known = {field.name.replace("_", "."): field.default for field in fields(ConsumerConfig)}
+    del known["given"]
+    return {key: _IN_WORDS.get(key, _shown(value)) for key, value in known.items()} | dict(FETCHER_DEFAULTS)
 
 
 def _shown(value: object) -> str:
