@@ -138,8 +138,12 @@ def test_nothing_heavy_is_imported(statement: str) -> None:
 
 @pytest.mark.slow
 def test_every_dataclass_is_a_light_one() -> None:
-    """One that the standard library makes costs ten times as much at the import (`light_dataclasses`)."""
-    assert sorted(printed(f"import sys\nimport {OURS}{_PRINT_DATACLASSES}")) == []
+    """One that the standard library makes costs ten times as much at the import (`light_dataclasses`).
+
+    The table of keys is made of the fields of one, whose descriptions a light class has made by the standard library.
+    """
+    described = f"{OURS}.config.model.ConsumerConfig"
+    assert sorted(printed(f"import sys\nimport {OURS}{_PRINT_DATACLASSES}")) == [described]
 
 
 @pytest.mark.slow
