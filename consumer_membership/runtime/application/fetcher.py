@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
+from math import ceil
 from time import monotonic
 from typing import TypeVar
 
@@ -37,6 +38,15 @@ _NEARLY = 0.9
 BATCH_RECORDS = 500
 #: What a batch may weigh: librdkafka bounds its queue by bytes (queued.max.messages.kbytes), and so does the batch.
 BATCH_BYTES = 1 << 20
+
+
+def whole_ms(timeout_s: float) -> float:
+    """At least this time, so that confluent-kafka, which cuts to whole milliseconds, does not cut it short.
+
+    Who is to wait for what it cuts off would ask again and again, with no time to wait. The half on top is for what
+    floating point leaves just below a whole one.
+    """
+    return (ceil(timeout_s * 1000) + 0.5) / 1000 if timeout_s > 0 else 0.0
 
 
 def key_of(wanted: Wanted) -> TopicPartition:
@@ -133,7 +143,7 @@ class Fetcher:
 
     def fetch(self, limit: int, timeout_s: float) -> list[Message]:
         """At most `limit` records from the handle itself, gathered for at most this time."""
-        batch = self.handle.consume(limit, timeout_s)
+        batch = self.handle.consume(limit, whole_ms(timeout_s))
         if self._logical and batch:
             self._note_first(batch)
         return batch
@@ -142,13 +152,23 @@ class Fetcher:
         """Fill the buffer: at once with what is there, else wait for one record; whether there is one now."""
         batch = self.fetch(self._batch, 0)
         if not batch and timeout_s > 0:
-            batch = self.fetch(1, timeout_s)
+            return self.wait(whole_ms(timeout_s))
         if batch:
             # A batch of heavy records is cut so that it stays near its weight; its ends stand for all of it.
             weight = max(len(batch[0]), len(batch[-1]), 1)
             self._batch = max(1, min(BATCH_RECORDS, BATCH_BYTES // weight))
             self.buffer.take_in(batch)
         return bool(batch)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for one record, for this time of whole milliseconds (`whole_ms`), and buffer it; whether it came."""
+        batch = self.handle.consume(1, timeout_s)
+        if not batch:
+            return False
+        if self._logical:
+            self._note_first(batch)
+        self.buffer.take_in(batch)
+        return True
 
     def _note_first(self, batch: list[Message]) -> None:
         for message in batch:
@@ -352,6 +372,11 @@ class Fetcher:
     def lost_since(self) -> float | None:
         """Since when the handle has no broker (`time.monotonic`); None: it has one, for all that is known."""
         return self._watch.lost_since
+
+    @property
+    def look_at(self) -> float:
+        """When `look_after_handle` has something to do, if nothing comes until then (`time.monotonic`)."""
+        return self._watch.look_at
 
     def look_after_handle(self, *, is_alive: bool) -> bool:
         """After a slice: make the handle anew if it has lost its brokers; whether it had. `is_alive`: a record came."""

@@ -57,19 +57,20 @@ class Reports:
     """What librdkafka reported and the user's callbacks have not been told yet."""
 
     def __init__(self) -> None:
-        self._calls: deque[Callable[[], object]] = deque()
+        #: What is to be called: a plain attribute, which an idle consumer looks at in each slice.
+        self.waiting: deque[Callable[[], object]] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._calls)
+        return bool(self.waiting)
 
     def note(self, call: Callable[[], object]) -> None:
         """Have this called after the present fetch."""
-        self._calls.append(call)
+        self.waiting.append(call)
 
     def tell(self) -> None:
         """Call what was noted; a raising callback leaves the rest for the next time."""
-        while self._calls:
-            self._calls.popleft()()
+        while self.waiting:
+            self.waiting.popleft()()
 
 
 class Handles:
@@ -164,7 +165,8 @@ class HandleWatch:
         #: Since when this very handle is given time to find one.
         self._waits_from = 0.0
         self._renewals = 0
-        self._look_at = 0.0
+        #: When the handle is asked next, if nothing comes until then.
+        self.look_at = 0.0
         self.saw_life()
 
     @property
@@ -176,17 +178,17 @@ class HandleWatch:
         """Something came from the handle."""
         self._lost_at = None
         self._renewals = 0
-        self._look_at = self._now() + SILENCE_S
+        self.look_at = self._now() + SILENCE_S
 
     def finds_it_lost(self) -> bool:
         """Nothing came from the handle: whether it is to be made anew now, of which this is the only word."""
         now = self._now()
-        if now < self._look_at:
+        if now < self.look_at:
             return False
         if self._has_broker():
             self.saw_life()
             return False
-        self._look_at = now + AGAIN_S
+        self.look_at = now + AGAIN_S
         if self._lost_at is None:
             self._lost_at = self._waits_from = now
         if now - self._waits_from < self._patience_s or not self._is_heard:

@@ -37,7 +37,7 @@ class FairLock(_thread.RLock):  # type: ignore[misc]  # final in typeshed only: 
 
     def __enter__(self) -> bool:  # type: ignore[override]  # `with` passes nothing
         """Wait for the turn; who is inside already just goes deeper."""
-        depth = self._depth
+        depth = self._depth if self._is_owned() else 0  # type: ignore[attr-defined]  # as `is_mine`, a call less
         try:
             if depth:
                 return self.acquire()
