@@ -9,6 +9,7 @@ other's, and neither side imports the other.
 | credentials | application | `set_credentials` | likewise; good for each authentication after them |
 | a question | application | `ask_committed` | likewise; answered, failed, or cancelled with the thread's end |
 | progress | application | `progress` | two growing counts that the network reads when it likes, without a lock |
+| the end of a calm | application | `rouse` | the network, which reads those seldom while `is_calm`, reads them soon |
 | orders | network | `order`, `show` | taken in their order; those of one call are seen all or none |
 | the view | network | `show` | a version each time; whoever has an order sees the view that it came with, or a later |
 | figures | network | `figures` | copied for statistics when the application asks |
@@ -179,6 +180,8 @@ class Line:
         self.snapshot: Snapshot
         #: Whether the application sent something that is worth connecting for.
         self.has_sent = False
+        #: Whether the network reads `progress` seldom, since nothing has come for a while: a plain attribute, its own.
+        self.is_calm = False
         self._thread: MemberThread
         # Re-entrant: a signal handler may interrupt its own thread in here.
         self._lock = threading.RLock()
@@ -228,6 +231,10 @@ class Line:
     def set_credentials(self, username: str, password: str) -> None:
         """Have later authentications say this."""
         self._post((CredentialsChanged(username=username, password=password),))
+
+    def rouse(self) -> None:
+        """Have the network look at `progress` soon: records come again."""
+        self._thread.ring()
 
     def take_orders(self) -> tuple[ApplicationEffect, ...]:
         """Everything that is ordered of the application, in order; the wake-up is cleared."""

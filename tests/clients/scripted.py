@@ -75,6 +75,8 @@ class ScriptedMember:
         #: What a leave orders before it is confirmed.
         self.farewell: list[ApplicationEffect] = []
         self.attempt = 0
+        #: How many times the thread was rung.
+        self.rings = 0
         self._line = line
         self._changed = threading.Condition()
         view = view_of(MemberState.UNSUBSCRIBED, group_id=self.settings.group_id, member_id=MEMBER_ID)
@@ -89,6 +91,10 @@ class ScriptedMember:
     def view(self, view: MembershipView) -> None:
         self._line.show(view)
 
+    def calm_down(self) -> None:
+        """Look at the application's progress seldom."""
+        self._line.is_calm = True
+
     # ---- the thread ----
 
     def start(self) -> None:
@@ -100,6 +106,7 @@ class ScriptedMember:
 
     def ring(self) -> None:
         with self._changed:
+            self.rings += 1
             posts = self._line.take_posts()
             self.events += [post for post in posts if not isinstance(post, CommittedAsked | CredentialsChanged)]
             self._changed.notify_all()

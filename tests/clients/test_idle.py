@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import TopicPartition as Wanted
 
 from tests.clients.application import at, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
@@ -53,3 +54,19 @@ def test_idle_poll_is_a_sign_of_life(consumers: ConsumerFactory, topic: str) -> 
     seen = {consumer.member.progress()[0] for _ in iter(polling.is_alive, False)}
     polling.outcome()
     assert len({count for count in seen if count > turns}) > 3
+
+
+@pytest.mark.parametrize("is_calm", [False, True])
+def test_record_that_ends_a_calm_is_told(
+    consumers: ConsumerFactory,
+    topic: str,
+    is_calm: bool,  # noqa: FBT001
+) -> None:
+    """The member's thread looks seldom then; so it is rung when there is something to see, and only then."""
+    consumer = idling(consumers, topic)
+    consumer.seek(Wanted(topic, 0, RECORDS - 1))
+    if is_calm:
+        consumer.member.calm_down()
+    rings = consumer.member.rings
+    assert record(consumer).offset() == RECORDS - 1
+    assert consumer.member.rings - rings == is_calm

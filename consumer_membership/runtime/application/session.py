@@ -276,6 +276,8 @@ class Session:
 
     def _look_after_handle(self, *, is_alive: bool) -> None:
         """After a slice: have a handle that has lost its brokers made anew, with what it fetches."""
+        if is_alive and self.line.is_calm:
+            self.line.rouse()
         if self._fetcher.look_after_handle(is_alive=is_alive):
             self._log.warning(
                 "librdkafka has no broker and does not find one any more (see its issue 5301); it is started anew and "

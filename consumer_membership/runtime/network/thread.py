@@ -42,6 +42,9 @@ _LOG = RoomLog("consumer_membership.network", "BROKER")
 
 #: How often the thread looks whether the application polls and is given records.
 SAMPLE_S = 0.25
+#: The same while the member waits for nothing and no record comes: this part of max.poll.interval.ms, so late may a
+#: missed poll be noticed then. Four looks a second are two thirds of what an idle member's thread does.
+CALM_SHARE, LONGEST_CALM_S = 0.01, 3.0
 #: Records within this time make a member an active one (`heartbeat.active.interval.ms`).
 ACTIVE_S = 1.0
 
@@ -129,6 +132,8 @@ class MemberLoop:
         self._coordinator_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._lease_timer: asyncio.TimerHandle | None = None
+        self._sample_timer: asyncio.TimerHandle | None = None
+        self._calm_s = max(SAMPLE_S, min(CALM_SHARE * settings.member.max_poll_interval_s, LONGEST_CALM_S))
         self._tasks: set[asyncio.Task[None]] = set()
         #: Whether the thread ends: nothing is handed to the core any more, and the loop that winds up is not stopped.
         self._is_over = False
@@ -162,7 +167,7 @@ class MemberLoop:
             _LOG.warning("bootstrap.servers is not set: this consumer waits for brokers that nobody names")
         try:
             loop.call_soon(self.take_posts)
-            loop.call_later(SAMPLE_S, self._sample)
+            self._sample_in(SAMPLE_S)
             loop.run_forever()
         except Exception as error:  # noqa: BLE001 - see `_report_fault`
             self._report_fault(error)
@@ -191,7 +196,7 @@ class MemberLoop:
         )
 
     async def _wind_up(self) -> None:
-        for timer in (self._timer, self._lease_timer):
+        for timer in (self._timer, self._lease_timer, self._sample_timer):
             if timer is not None:
                 timer.cancel()
         for task in self._tasks:
@@ -203,6 +208,7 @@ class MemberLoop:
 
     def take_posts(self) -> None:
         """Take what the application posted."""
+        self._look_soon()
         for post in self._line.take_posts():
             match post:
                 case CredentialsChanged():
@@ -221,14 +227,31 @@ class MemberLoop:
 
     def _sample(self) -> None:
         """See whether the application polled and was given records; the hot path of `poll()` then says nothing."""
-        loop = self._loop
-        loop.call_later(SAMPLE_S, self._sample)
+        self._look()
+        is_calm = self._line.view.waits_for is None and self._loop.time() - self._delivered_at >= ACTIVE_S
+        self._sample_in(self._calm_s if is_calm else SAMPLE_S)
+
+    def _look(self) -> None:
+        """Tell the core of polls and records that it has not heard of."""
+        now = self._loop.time()
         polls, records = self._line.progress()
         if records != self._seen[1]:
-            self._delivered_at = loop.time()
-        if polls != self._seen[0]:
-            self._feed(Polled(delivered=loop.time() - self._delivered_at < ACTIVE_S))
+            self._delivered_at = now
+        has_polled = polls != self._seen[0]
         self._seen = (polls, records)
+        if has_polled:
+            self._feed(Polled(delivered=now - self._delivered_at < ACTIVE_S))
+
+    def _look_soon(self) -> None:
+        """Something happened: a poll is to be noticed quickly again."""
+        if self._line.is_calm:
+            self._sample_in(SAMPLE_S)
+
+    def _sample_in(self, delay_s: float) -> None:
+        if self._sample_timer is not None:
+            self._sample_timer.cancel()
+        self._sample_timer = self._loop.call_later(delay_s, self._sample)
+        self._line.is_calm = delay_s > SAMPLE_S
 
     # ---- the core ----
 
@@ -256,6 +279,8 @@ class MemberLoop:
     def _show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
         if view.coordinator != self._line.view.coordinator:
             self._coordinator_since = monotonic()
+        if view.waits_for is not None:
+            self._look_soon()
         self._line.show(view, *orders)
 
     def _perform(self, effects: tuple[GroupEffect, ...]) -> None:
@@ -267,13 +292,21 @@ class MemberLoop:
             else:
                 self._begin(self._request(effect))
 
+    def _time_passed(self) -> None:
+        """A deadline is here: a poll that no sample has seen yet counts, it may be the one that was to come by now."""
+        self._timer = None
+        self._look()
+        self._feed(TimePassed())
+
     def _set_clock(self) -> None:
+        deadline = self._member.next_deadline()
         if self._timer is not None:
+            if self._timer.when() == deadline:
+                return
             self._timer.cancel()
             self._timer = None
-        deadline = self._member.next_deadline()
         if deadline is not None:
-            self._timer = self._loop.call_at(deadline, self._feed, TimePassed())
+            self._timer = self._loop.call_at(deadline, self._time_passed)
 
     def _watch_lease(self, now: float) -> None:
         """Have a timer at the end of the lease; where it has grown meanwhile, the timer finds that out itself."""

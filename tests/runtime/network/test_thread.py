@@ -37,6 +37,7 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.line import Line, RefusedError, ThreadSettings, UnansweredError
+from consumer_membership.runtime.network import thread as network_thread
 from consumer_membership.runtime.network import transport
 from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.runtime.network.thread import NetworkThread
@@ -550,6 +551,43 @@ def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[
     beat = one.line.view.last_heartbeat_at
     until(lambda: one.line.view.last_heartbeat_at != beat and one.owns(6), one)
     assert one.orders == ["assign 6"]
+
+
+def test_poll_that_no_sample_has_seen_counts(
+    broker: ScriptedBroker, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """max.poll.interval.ms: before it is called over, the application's progress is looked at."""
+    monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
+    one = join(max_poll_interval_s=0.5)
+    until(lambda: one.owns(6), one)
+    seen = len(broker.requests(HEARTBEAT))
+    until(lambda: len(broker.requests(HEARTBEAT)) > seen + 12, one)  # one each 0.1 s
+    assert (one.owns(6), one.problems) == (True, [])
+
+
+def test_calm_member_looks_at_the_application_seldom_until_it_is_rung(
+    join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing hangs on how soon a poll is noticed while no record comes; whoever posts, or is given one, ends that."""
+    monkeypatch.setattr(network_thread, "SAMPLE_S", 0.01)
+    one = join()
+    until(lambda: one.owns(6) and one.line.is_calm, one)
+    monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
+    one.line.rouse()
+    until(lambda: not one.line.is_calm, one)
+
+
+def test_member_that_waits_for_something_is_not_calm(
+    script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll may be what its reconciliation waits for."""
+    monkeypatch.setattr(network_thread, "SAMPLE_S", 0.01)
+    one = join()
+    until(lambda: one.owns(6) and one.line.is_calm, one)
+    monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
+    script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
+    script.forget_group("group")
+    until(lambda: one.line.view.waits_for is not None and not one.line.is_calm, one)
 
 
 def test_silent_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
