@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Wanted
 
+from consumer_membership.runtime.application.fetcher import BATCH_BYTES
 from tests.clients.application import at, record, subscribed
-from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import ScriptedConsumer, Thread
+from tests.clients.conftest import RECORDS, ConsumerFactory, filled
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+from tests.support.mock_cluster import MockCluster
 
 pytestmark = pytest.mark.slow
 
 
-def idling(consumers: ConsumerFactory, topic: str) -> ScriptedConsumer:
-    """A member that was given all but the last record of its partition, and whose slices are long."""
+def idling(consumers: ConsumerFactory, topic: str, last: int = RECORDS - 1) -> ScriptedConsumer:
+    """A member that was given the last record of its partition, and whose slices are long."""
     consumer = subscribed(consumers, topic, [])
-    consumer.member.assign({at(topic, 0)[0]: RECORDS - 1})
-    assert record(consumer).offset() == RECORDS - 1
+    consumer.member.assign({at(topic, 0)[0]: last})
+    assert record(consumer).offset() == last
     assert consumer.poll(0.3) is None
     return consumer
 
@@ -31,29 +36,20 @@ def test_poll_without_a_record_waits_in_whole_slices(consumers: ConsumerFactory,
 
 
 def test_idle_poll_performs_what_is_ordered(consumers: ConsumerFactory, topic: str) -> None:
-    """A step that comes in the middle of a long poll; the records of what it assigned come out of that very poll."""
+    """A long poll shows signs of life (max.poll.interval.ms), performs a step, and has what was assigned by it."""
     consumer = idling(consumers, topic)
     turns = consumer.member.progress()[0]
 
     def assign() -> None:
+        between = threading.Event()
         while consumer.member.progress()[0] < turns + 3:
-            pass
+            between.wait(0.001)
         consumer.member.assign({at(topic, 1)[0]: 0})
 
     ordering = Thread(assign)
     message = record(consumer)
     assert (message.partition(), message.offset()) == (1, 0)
     ordering.outcome()
-
-
-def test_idle_poll_is_a_sign_of_life(consumers: ConsumerFactory, topic: str) -> None:
-    """max.poll.interval.ms: each slice counts, so that a poll that waits for ever is no missed one."""
-    consumer = idling(consumers, topic)
-    turns = consumer.member.progress()[0]
-    polling = Thread(lambda: consumer.poll(0.5))
-    seen = {consumer.member.progress()[0] for _ in iter(polling.is_alive, False)}
-    polling.outcome()
-    assert len({count for count in seen if count > turns}) > 3
 
 
 @pytest.mark.parametrize("is_calm", [False, True])
@@ -70,3 +66,19 @@ def test_record_that_ends_a_calm_is_told(
     rings = consumer.member.rings
     assert record(consumer).offset() == RECORDS - 1
     assert consumer.member.rings - rings == is_calm
+
+
+def test_record_that_was_waited_for_says_how_heavy_a_batch_may_get(
+    consumers: ConsumerFactory, cluster: MockCluster
+) -> None:
+    """The first record of an idle partition comes alone: if it is heavy, the batch behind it is short at once."""
+    topic, record_bytes = "heavy", BATCH_BYTES // 4
+    filled(cluster, topic, 1)
+    consumer = idling(consumers, topic, last=0)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "linger.ms": 0})
+    polling = Thread(lambda: record(consumer))
+    producer.produce(topic, value=bytes(record_bytes), partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+    polling.outcome()
+    assert consumer._session is not None
+    assert consumer._session._fetcher._batch == 4

@@ -153,11 +153,7 @@ class Fetcher:
         batch = self.fetch(self._batch, 0)
         if not batch and timeout_s > 0:
             return self.wait(whole_ms(timeout_s))
-        if batch:
-            # A batch of heavy records is cut so that it stays near its weight; its ends stand for all of it.
-            weight = max(len(batch[0]), len(batch[-1]), 1)
-            self._batch = max(1, min(BATCH_RECORDS, BATCH_BYTES // weight))
-            self.buffer.take_in(batch)
+        self._take_in(batch)
         return bool(batch)
 
     def wait(self, timeout_s: float) -> bool:
@@ -167,8 +163,16 @@ class Fetcher:
             return False
         if self._logical:
             self._note_first(batch)
-        self.buffer.take_in(batch)
+        self._take_in(batch)
         return True
+
+    def _take_in(self, batch: list[Message]) -> None:
+        """Buffer a batch; where its records are heavy the next one is cut so that it stays near its weight."""
+        if batch:
+            # Its ends stand for all of it.
+            weight = max(len(batch[0]), len(batch[-1]), 1)
+            self._batch = max(1, min(BATCH_RECORDS, BATCH_BYTES // weight))
+            self.buffer.take_in(batch)
 
     def _note_first(self, batch: list[Message]) -> None:
         for message in batch:
