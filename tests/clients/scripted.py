@@ -78,7 +78,9 @@ class ScriptedMember:
         #: How many times the thread was rung.
         self.rings = 0
         self._line = line
-        self._changed = threading.Condition()
+        # Taken by itself: the condition's own `with` is Python, and Ctrl-C in there would leave it locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         view = view_of(MemberState.UNSUBSCRIBED, group_id=self.settings.group_id, member_id=MEMBER_ID)
         line.show(replace(view, instance_id=self.settings.instance_id))
 
@@ -105,7 +107,7 @@ class ScriptedMember:
         self.is_stopped = True
 
     def ring(self) -> None:
-        with self._changed:
+        with self._lock:
             self.rings += 1
             posts = self._line.take_posts()
             self.events += [post for post in posts if not isinstance(post, CommittedAsked | CredentialsChanged)]
@@ -175,7 +177,7 @@ class ScriptedMember:
 
     def of(self, kind: type[EventT]) -> list[EventT]:
         """The events of this kind so far."""
-        with self._changed:
+        with self._lock:
             return [event for event in self.events if isinstance(event, kind)]
 
     @property
@@ -185,7 +187,7 @@ class ScriptedMember:
 
     def wait_for(self, kind: type[EventT], count: int = 1) -> list[EventT]:
         """Wait until there are so many events of this kind."""
-        with self._changed:
+        with self._lock:
             arrived = self._changed.wait_for(
                 lambda: sum(isinstance(event, kind) for event in self.events) >= count, PATIENCE_S
             )
