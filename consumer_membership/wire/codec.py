@@ -10,10 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from functools import cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from consumer_membership.errors import TransportError
-from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.messages import LAYOUTS
 from consumer_membership.wire.schema import Table, has, layout_of
@@ -35,8 +34,7 @@ _HEADER = struct.Struct(">ihhih")
 _NUMBER_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """A request in one version; durations are in milliseconds."""
 
     api: Api

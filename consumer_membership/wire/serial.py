@@ -13,7 +13,6 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
-from uuid import UUID
 
 from consumer_membership.errors import InternalError
 from consumer_membership.wire.schema import Field, Layout
@@ -24,6 +23,8 @@ Read: TypeAlias = "Callable[[bytes, int], tuple[Any, int]]"
 Write: TypeAlias = "Callable[[bytearray, Any], None]"
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     _Length: TypeAlias = Callable[[bytes, int, int], tuple[int, int]]
 
 
@@ -124,13 +125,19 @@ def _number_reader(letter: str) -> Read:
     return read
 
 
-def _read_uuid(frame: bytes, offset: int) -> tuple[Any, int]:
-    """An id; None: the one of sixteen zeros, which is no topic's."""
-    end = offset + 16
-    if end > len(frame):
-        raise MalformedError(f"an id is cut off at byte {len(frame)}")
-    value = frame[offset:end]
-    return (None if value == _NO_UUID else UUID(bytes=value)), end
+def _uuid_reader() -> Read:
+    # Its module looks at the platform, 0.5 MB of a guardian, to which no id is told.
+    from uuid import UUID  # noqa: PLC0415
+
+    def read(frame: bytes, offset: int) -> tuple[Any, int]:
+        """An id; None: the one of sixteen zeros, which is no topic's."""
+        end = offset + 16
+        if end > len(frame):
+            raise MalformedError(f"an id is cut off at byte {len(frame)}")
+        value = frame[offset:end]
+        return (None if value == _NO_UUID else UUID(bytes=value)), end
+
+    return read
 
 
 def _string_reader(read_length: _Length, *, is_nullable: bool) -> Read:
@@ -198,7 +205,7 @@ def _value_reader(field: Field, *, is_flexible: bool) -> Read:
     if field.type == "bytes":
         return _bytes_reader(_compact_length if is_flexible else _int32_length, is_nullable=is_nullable)
     if field.type == "uuid":
-        return _read_uuid
+        return _uuid_reader()
     if field.type in _FORMATS:
         return _number_reader(_FORMATS[field.type])
     if field.type != "struct":

@@ -22,13 +22,11 @@ either stands nothing that is asked for here, but the topic ids of Metadata 12.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
 from consumer_membership.errors import UnsupportedProtocolError
-from consumer_membership.light_dataclasses import dataclass
 
 
 class Api(IntEnum):
@@ -154,11 +152,10 @@ def _refusal(api: Api, offered: VersionRange | None, wanted: Sequence[int]) -> s
     return f"{api.title} (api key {api.value}) is needed in version {spoken}, and the broker offers {theirs}. {remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerVersions:
+class BrokerVersions(NamedTuple):
     """What one broker said in ApiVersions: for each api key the range that it offers."""
 
-    ranges: Mapping[int, VersionRange] = field(default_factory=dict)
+    ranges: Mapping[int, VersionRange] = MappingProxyType({})
 
     def of(self, api: Api, at_least: int = 0) -> int:
         """The version in which to call `api` on this broker; none below `at_least` will do.

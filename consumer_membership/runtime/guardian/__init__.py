@@ -17,7 +17,7 @@ A dynamic one has one as soon as the coordinator gave it an id, before it joins 
 others' rebalances wait for a member that is pending (KIP-394). An id that was still on its way to a member when it died
 is nobody's to give back.
 
-    application's process                                   guardian's process (standard library only, 14 MB)
+    application's process                                   guardian's process (a few modules, 12.6 MB)
     guarded_member   a member's view -> its leave request
     owner       one guardian per process, forks  -- pipe --> leave_requests   what was said last of each member
                                                              watch     is the application's process gone?
@@ -45,8 +45,8 @@ with SIGTERM first, which the guardian outlives. A process that replaces its pro
 waits for its end. The guardian is a child of the application, as multiprocessing's resource tracker is: an application
 that waits for all its children (`os.wait()` until there are none) waits for ever.
 
-Why finished frames instead of the wire room itself: kio takes 31 MB and 0.3 s to import, more than the whole budget.
-SASL's alone are made here (`wire.leave_frames`), because each depends on what the broker has said.
+Why finished frames come through the pipe: what the member knew of its request would have to come there anyway. SASL's
+alone are made here, because each depends on what the broker has said. Answers are read by `wire.codec`.
 
 The leave is as safe as the member was: over TLS with the same verification and the same certificate, after SASL with
 the user and the password of the member's last event (`Consumer.set_sasl_credentials`). What a leave request says of TLS

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
+from consumer_membership.errors import AuthenticationError, TransportError
 from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION, Address, Frames, LeaveRequest
-from consumer_membership.wire import leave_frames
-from consumer_membership.wire.leave_frames import MalformedAnswerError
+from consumer_membership.wire.codec import Message, decode
+from consumer_membership.wire.versions import Api, VersionRange
 
 if TYPE_CHECKING:
     from consumer_membership.config.settings import SaslSettings
@@ -24,7 +25,9 @@ _CONNECT_S, _ANSWER_S = 3.0, 5.0
 #: The answers that are read take about 1 KB; a larger size is not Kafka's.
 _LONGEST_ANSWER = 1 << 20
 
-ResultT = TypeVar("ResultT")
+#: What one broker offers, and how it is asked: a frame and its number become the answer.
+Offered: TypeAlias = Mapping[int, VersionRange]
+Exchange: TypeAlias = Callable[[bytes, int], bytes]
 
 
 class NoAnswerError(Exception):
@@ -43,38 +46,51 @@ def load_for(request: LeaveRequest) -> None:
         from consumer_membership.runtime.guardian import authentication  # noqa: F401, PLC0415
 
 
-def ask(
-    request: LeaveRequest, broker: Address, api_key: int, frames: Frames, read: Callable[[bytes, int], ResultT]
-) -> ResultT:
-    """What this broker answers, read by `read` in the newest version that both sides know.
+def ask(request: LeaveRequest, broker: Address, api: Api, frames: Frames) -> Message:
+    """What this broker answers in the newest version that both sides know.
 
     Raises:
         NoAnswerError: nothing, or nothing that could be read.
-        RefusedError: it refuses the member's credentials; some lock an account that tries once more.
+        CredentialsRefusedError: it refuses the member's credentials; some lock an account that tries once more.
     """
     try:
         with _connected(request, broker) as sock:
             exchange = partial(_exchange, sock)
-            offered = leave_frames.offered_versions(exchange(request.hello, HELLO))
+            offered = _offered(decode(Api.API_VERSIONS, 0, exchange(request.hello, HELLO)))
             if request.sasl is not None:
                 _authenticate(request.sasl, request.client_id, offered, exchange)
-            version = leave_frames.newest(frames, offered.get(api_key), api_key)
-            return read(exchange(frames[version], QUESTION), version)
+            version = newest(frames, offered, api)
+            return decode(api, version, exchange(frames[version], QUESTION))
     except OSError as error:
         raise NoAnswerError(f"{shown(broker)}: {error.strerror or error}") from error
-    except (MalformedAnswerError, UnicodeError) as error:
+    except (TransportError, UnicodeError) as error:
         raise NoAnswerError(f"{shown(broker)}: {error}") from error
     except CredentialsRefusedError as error:
         raise CredentialsRefusedError(f"{shown(broker)}: {error}") from error
 
 
-def _authenticate(
-    sasl: SaslSettings,
-    client_id: str,
-    offered: Mapping[int, tuple[int, int]],
-    exchange: Callable[[bytes, int], bytes],
-) -> None:
-    from consumer_membership.errors import AuthenticationError  # noqa: PLC0415
+def newest(known: Iterable[int], offered: Offered, api: Api) -> int:
+    """The newest version that both sides know.
+
+    Raises:
+        TransportError: there is none.
+    """
+    lowest, highest = offered.get(api, (0, -1))
+    common = [version for version in known if lowest <= version <= highest]
+    if not common:
+        raise TransportError(f"it offers no version of api {api.value} that this package speaks")
+    return max(common)
+
+
+def _offered(answer: Message) -> Offered:
+    if answer.error_code != 0:
+        raise TransportError(
+            f"ApiVersions v0 was refused with error code {answer.error_code}; is the peer a Kafka broker?"
+        )
+    return {one.api_key: VersionRange(one.min_version, one.max_version) for one in answer.api_keys}
+
+
+def _authenticate(sasl: SaslSettings, client_id: str, offered: Offered, exchange: Exchange) -> None:
     from consumer_membership.runtime.guardian.authentication import authenticate  # noqa: PLC0415
 
     try:
@@ -126,10 +142,11 @@ def _exchange(sock: socket.socket, frame: bytes, number: int) -> bytes:
     sock.sendall(frame)
     size = int.from_bytes(_receive(sock, 4), "big")
     if size > _LONGEST_ANSWER:
-        raise MalformedAnswerError(f"an answer says it has {size} bytes, which is not Kafka's; is TLS wanted?")
+        raise TransportError(f"an answer says it has {size} bytes, which is not Kafka's; is TLS wanted?")
     answer = _receive(sock, size)
-    if leave_frames.correlation_id(answer) != number:
-        raise MalformedAnswerError(f"the answer has number {leave_frames.correlation_id(answer)} instead of {number}")
+    found = int.from_bytes(answer[:4], "big")
+    if found != number:
+        raise TransportError(f"the answer has number {found} instead of {number}")
     return answer
 
 

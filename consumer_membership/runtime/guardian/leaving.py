@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from consumer_membership.runtime.guardian.asking import CredentialsRefusedError, NoAnswerError, ask, shown
 from consumer_membership.runtime.guardian.leave_requests import Address, LeaveRequest
-from consumer_membership.wire import leave_frames
+from consumer_membership.wire.codec import Message
+from consumer_membership.wire.versions import Api
 
 #: How long a leave is tried: most of a session's 45 s, after which it is pointless.
 PATIENCE_S = 30.0
 _BACKOFF_S, _BACKOFF_MAX_S = 0.05, 2.0
-_FIND_COORDINATOR, _LEAVE_GROUP, _HEARTBEAT = 10, 13, 68
 
 _LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR = 14, 15, 16
 #: What says that the coordinator does not count on this member any more.
@@ -73,19 +73,29 @@ def leave(
 
 def _leave_at(request: LeaveRequest, coordinator: Address) -> Outcome:
     if request.member_epoch is None:
-        way, api_key, read = "LeaveGroup", _LEAVE_GROUP, leave_frames.leave_group
+        way, words = "LeaveGroup", None
+        code = _code_of_leave_group(ask(request, coordinator, Api.LEAVE_GROUP, request.leave))
     else:
-        way, api_key, read = f"epoch {request.member_epoch}", _HEARTBEAT, leave_frames.consumer_group_heartbeat
-    status = ask(request, coordinator, api_key, request.leave, lambda answer, _: read(answer))
+        way = f"epoch {request.member_epoch}"
+        answer = ask(request, coordinator, Api.CONSUMER_GROUP_HEARTBEAT, request.leave)
+        code, words = answer.error_code, answer.error_message
     place = f"coordinator {shown(coordinator)}"
-    if status.code == 0:
+    if code == 0:
         return Outcome(Level.INFO, f"left on its behalf ({way}) at {place}")
-    if status.code in _GONE:
-        return Outcome(Level.INFO, f"it had left or was removed before: {place} answers {_GONE[status.code]}")
-    if status.code in (_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR):
-        kind = _LoadingError if status.code == _LOADING else NoAnswerError
-        raise kind(f"{place} answers error code {status.code}")
-    return _failed(f": {place} refuses it with error code {status.code} ({status.message or 'no words'})")
+    if code in _GONE:
+        return Outcome(Level.INFO, f"it had left or was removed before: {place} answers {_GONE[code]}")
+    if code in (_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR):
+        kind = _LoadingError if code == _LOADING else NoAnswerError
+        raise kind(f"{place} answers error code {code}")
+    return _failed(f": {place} refuses it with error code {code} ({words or 'no words'})")
+
+
+def _code_of_leave_group(answer: Message) -> int:
+    """The whole request's error where there is one, else the member's."""
+    if answer.error_code == 0 and len(answer.members) != 1:
+        raise NoAnswerError("LeaveGroup did not answer for the one member that was to leave")
+    code: int = answer.error_code or answer.members[0].error_code
+    return code
 
 
 def _failed(why: str) -> Outcome:
@@ -97,11 +107,19 @@ def _find(request: LeaveRequest) -> Address:
     reasons = []
     for broker in request.bootstrap_servers:
         try:
-            found = ask(request, broker, _FIND_COORDINATOR, request.find_coordinator, leave_frames.find_coordinator)
+            found = _found(ask(request, broker, Api.FIND_COORDINATOR, request.find_coordinator))
         except NoAnswerError as error:
             reasons.append(str(error))
             continue
-        if found.status.code == 0:
+        if found.error_code == 0:
             return found.host, found.port
-        reasons.append(f"{shown(broker)} knows no coordinator: error code {found.status.code}")
+        reasons.append(f"{shown(broker)} knows no coordinator: error code {found.error_code}")
     raise NoAnswerError("; ".join(reasons) or "no broker is known")
+
+
+def _found(answer: Message) -> Message:
+    """What was said of the one group: in a list from version 4 on (KIP-699)."""
+    coordinators = getattr(answer, "coordinators", (answer,))
+    if len(coordinators) != 1:
+        raise NoAnswerError("FindCoordinator did not answer for the one group that was asked for")
+    return coordinators[0]

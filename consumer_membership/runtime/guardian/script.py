@@ -1,6 +1,6 @@
 """Starts the guardian without its package: `python -I -S script.py PARENT_PID [PIDFD]`.
 
-Importing the package would load librdkafka, kio and pydantic, which the guardian neither needs nor has room for. So the
+Importing the package would load librdkafka and all that a consumer needs, for which the guardian has no room. So the
 package stands in `sys.modules` as a bare name with a path, and its modules are found below it; likewise `config`, the
 one room of which the guardian needs modules (`config.settings`) and not the door.
 """

@@ -264,11 +264,11 @@ OF_ALL = [
     f"{OURS}.runtime.guardian.watch",
     f"{OURS}.runtime.guardian.leave_requests",
     f"{OURS}.wire",
-    f"{OURS}.wire.leave_frames",
+    *(f"{OURS}.{name}" for name in ("errors", "wire.codec", "wire.error_codes", "wire.messages")),
+    *(f"{OURS}.wire.{name}" for name in ("schema", "serial", "versions")),
 ]
 OF_TLS = [
     f"{OURS}.config.settings",
-    f"{OURS}.errors",
     f"{OURS}.light_dataclasses",
     f"{OURS}.runtime.guardian.encryption",
     f"{OURS}.runtime.network",
@@ -276,7 +276,6 @@ OF_TLS = [
 ]
 OF_SASL = [
     f"{OURS}.config.settings",
-    f"{OURS}.errors",
     f"{OURS}.light_dataclasses",
     f"{OURS}.runtime.guardian.authentication",
     f"{OURS}.runtime.network",

@@ -133,7 +133,7 @@ def test_file_that_is_gone_is_named_and_looked_for_again(secured_materials: Mate
     file = tmp_path / "ca.pem"
     request = leave_request(("127.0.0.1", 1), tls=TlsSettings(ca_location=str(file)))
     with ScriptedBroker(ACCEPTS, tls=server_context(secured_materials, tmp_path)) as broker:
-        request = replace(request, coordinator=broker.servers[0], bootstrap_servers=broker.servers)
+        request = request._replace(coordinator=broker.servers[0], bootstrap_servers=broker.servers)
         assert f"ssl.ca.location='{file}': No such file or directory" in left(request).text
 
         class Renewal(Clock):
