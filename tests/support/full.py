@@ -25,7 +25,7 @@ _OLDER = ("oldest", OLDEST, *(version for version in OTHERS if version != NEWEST
 #: By name, as `fnmatch` reads it.
 NAMED: Mapping[str, str] = MappingProxyType(
     {
-        "tests/devbroker/test_devbroker_jvm.py::test_existing_broker_is_taken_as_it_is": OLDER_BROKER,
+        "tests/devbroker/test_jvm.py::test_existing_broker_is_taken_as_it_is": OLDER_BROKER,
         "tests/integration/test_migration.py::test_group_of_many_clients_*": OLDER_BROKER,
         "tests/integration/test_refusals.py::test_broker_without_the_consumer_protocol_*": OLDER_BROKER,
         "tests/integration/test_refusals.py::test_what_needs_the_consumer_protocol_*": OLDER_BROKER,
@@ -33,7 +33,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_brokers_assignment.py::test_broker_that_does_not_know_it_*": OLDER_BROKER,
         "tests/spark/test_doctor.py::test_broker_with_the_consumer_protocol_switched_off_*": OLDER_BROKER,
         # Three nodes: test_coordinator.py stops one of them, too.
-        "tests/devbroker/test_devbroker_jvm.py::test_three_nodes_*": AT_LENGTH,
+        "tests/devbroker/test_jvm.py::test_three_nodes_*": AT_LENGTH,
         # Six clients' processes, one of them a JVM: the gate has one eager strategy and the cooperative one.
         "tests/integration/test_mixed_groups.py::*[[]roundrobin]": AT_LENGTH,
         "tests/integration/test_mixed_groups.py::*[[]sticky]": AT_LENGTH,

@@ -23,7 +23,7 @@ SPARK_SESSION = (
 LONGEST = (
     *SPARK_SESSION,
     "tests/spark/test_clusters.py",
-    "tests/devbroker/test_devbroker_jvm.py",
+    "tests/devbroker/test_jvm.py",
     "tests/integration/test_migration.py",
     "tests/spark/test_speculation.py",
     "tests/integration/test_static_members.py",
@@ -41,7 +41,7 @@ LONGEST = (
     "tests/integration/test_mixed_groups.py",
     "tests/spark/test_member.py",
     "tests/spark/sinks/test_kafka.py",
-    "tests/devbroker/test_devbroker_listeners.py",
+    "tests/devbroker/test_listeners.py",
     "tests/simulation/test_profiles.py",
     "tests/exploration/test_exploration.py",
 )

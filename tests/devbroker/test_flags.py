@@ -23,8 +23,8 @@ def collect(*flags: str) -> str:
 @pytest.mark.parametrize(
     ("flag", "marker", "module", "needs"),
     [
-        ("--no-broker", "integration", "test_devbroker_jvm.py", "KAFKA_BOOTSTRAP_SERVERS"),
-        ("--no-docker", "docker", "test_devbroker_docker.py", "Docker engine"),
+        ("--no-broker", "integration", "test_jvm.py", "KAFKA_BOOTSTRAP_SERVERS"),
+        ("--no-docker", "docker", "test_container.py", "Docker engine"),
     ],
 )
 def test_flag_leaves_tests_out_and_says_how_many(flag: str, marker: str, module: str, needs: str) -> None:
@@ -40,4 +40,4 @@ def test_flag_leaves_tests_out_and_says_how_many(flag: str, marker: str, module:
 
 def test_tests_that_need_docker_are_left_out_without_a_broker_too() -> None:
     """A container holds a real broker."""
-    assert "test_devbroker_docker.py::" not in collect("--no-broker")
+    assert "test_container.py::" not in collect("--no-broker")
