@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -24,6 +25,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parent.parent
 PARTITIONS = 4
 RECORDS = 40
+#: By example: its topic, its folder, and the lines of each run.
+SparkLines = dict[str, tuple[str, Path, list[list[str]]]]
+#: Scripts one after the other as if each had this process for itself; Java starts once for all of them.
+IN_TURN = """
+import json, runpy, sys
+for sys.argv in json.loads(sys.argv[1]):
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    print("ended", flush=True)
+"""
 
 
 def run(example: str, kafka: Broker, topic: str, *words: str) -> list[str]:
@@ -42,8 +52,15 @@ def ran(example: str, kafka: Broker, topic: str, *words: str) -> subprocess.Comp
 @contextmanager
 def started(example: str, kafka: Broker, topic: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """The example in a process that does not outlive the block."""
+    with in_process(kafka, f"examples/{example}.py", "-t", topic, "-g", topic, *words) as process:
+        yield process
+
+
+@contextmanager
+def in_process(kafka: Broker, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """This interpreter with these words, with the broker in its environment."""
     with subprocess.Popen(
-        [sys.executable, f"examples/{example}.py", "-t", topic, "-g", topic, *words],
+        [sys.executable, *words],
         cwd=ROOT,
         env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -58,20 +75,34 @@ def started(example: str, kafka: Broker, topic: str, *words: str) -> Iterator[su
 
 def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
     """What it has printed when it ends."""
-    stdout, stderr = process.communicate(timeout=200)
+    stdout, stderr = process.communicate(timeout=280)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
-def run_spark(example: str, kafka: Broker, topic: str, *words: str) -> list[str]:
-    """What an example of Spark prints; Spark itself says on stderr what it likes."""
-    asked = ran(example, kafka, topic, *words)
+@pytest.fixture(scope="module")
+def spark_lines(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> SparkLines:
+    """What each example of Spark prints in two runs; Spark itself says on stderr what it likes."""
+    folder = tmp_path_factory.mktemp("files")
+    topics = {example: filled(kafka) for example in ("spark_drain", "spark_foreach_partition_sink")}
+    words = {example: [f"examples/{example}.py", "-t", topic, "-g", topic] for example, topic in topics.items()}
+    words["spark_foreach_partition_sink"] += ["-o", str(folder)]
+    in_turn = json.dumps([words[example] for example in topics for _ in range(2)])
+    with in_process(kafka, "-c", IN_TURN, in_turn) as process:
+        asked = ended(process)
     assert asked.returncode == 0, asked.stderr
-    return asked.stdout.splitlines()
+    printed = [run.splitlines() for run in asked.stdout.split("ended\n")]
+    assert printed.pop() == []
+    return {example: (topic, folder, [printed.pop(0), printed.pop(0)]) for example, topic in topics.items()}
 
 
 @pytest.fixture
 def topic(kafka: Broker) -> str:
     """A topic with some records."""
+    return filled(kafka)
+
+
+def filled(kafka: Broker) -> str:
+    """Make such a topic."""
     name = create_topic(kafka.bootstrap_servers, unique("examples"), PARTITIONS)
     produce(kafka.bootstrap_servers, name, ((b"key", str(number).encode()) for number in range(RECORDS)))
     return name
@@ -168,17 +199,17 @@ def test_assign_co_partitioned(kafka: Broker) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_spark_drain(kafka: Broker, topic: str) -> None:
+def test_spark_drain(spark_lines: SparkLines) -> None:
     """Every record of every partition; a second run has nothing to do."""
-    lines = run_spark("spark_drain", kafka, topic)
+    topic, _, (first, second) = spark_lines["spark_drain"]
     expected = [f"{topic}[{number}]: offsets 0 to 10, 10 records" for number in range(PARTITIONS)]
-    assert lines == [*expected, f"{RECORDS} records"]
-    assert run_spark("spark_drain", kafka, topic)[-1] == "0 records"
+    assert first == [*expected, f"{RECORDS} records"]
+    assert second[-1] == "0 records"
 
 
 @pytest.mark.timeout(300)
-def test_spark_foreach_partition_sink(kafka: Broker, topic: str, tmp_path: Path) -> None:
+def test_spark_foreach_partition_sink(spark_lines: SparkLines) -> None:
     """Files that hold each record once, after a second run, too."""
-    expected = [f"{topic}[{number}]: 10 records in {tmp_path}" for number in range(PARTITIONS)]
-    for _ in range(2):
-        assert run_spark("spark_foreach_partition_sink", kafka, topic, "-o", str(tmp_path)) == expected
+    topic, folder, printed = spark_lines["spark_foreach_partition_sink"]
+    expected = [f"{topic}[{number}]: 10 records in {folder}" for number in range(PARTITIONS)]
+    assert printed == [expected, expected]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[2]
 
 
+@cache
 def collect(*flags: str) -> str:
-    """What pytest says when it collects this folder's tests."""
+    """What pytest says when it collects this folder's tests: the same for all that ask."""
     command = [sys.executable, "-m", "pytest", str(Path(__file__).parent), "--collect-only", "-q", *flags]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY).stdout
 
