@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -17,6 +18,44 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 #: The fixtures by which a test says which broker it needs.
 BROKERS = {"broker_pool", "kafka_broker", "kafka", "broker", "ground"}
+#: A shorter module may be a table or a few types, which those that read it test.
+LINES_OF_A_MODULE = 100
+#: Modules whose test has another name, because they are parts of what is tested as a whole.
+TESTED_BY: Mapping[str, str] = MappingProxyType(
+    {
+        "admin/inquiry.py": "admin/test_group_admin.py",
+        "clients/consumer.py": "clients/test_parity.py",
+        "clients/exceptions.py": "clients/test_errors.py",
+        "clients/outcomes.py": "clients/test_parity.py",
+        "config/settings.py": "clients/test_errors.py",
+        "config/strategies.py": "config/test_group_protocol.py",
+        "demo/brokers.py": "demo/test_run.py",
+        "demo/members.py": "demo/test_run.py",
+        "demo/mock.py": "demo/test_run.py",
+        "devbroker/properties.py": "devbroker/test_request.py",
+        "errors.py": "clients/test_errors.py",
+        "membership/classic/assignor.py": "membership/classic/test_protocol.py",
+        "membership/classic/assignors/checked.py": "membership/classic/test_assignors_own.py",
+        "membership/classic/assignors/holdings.py": "membership/classic/test_assignors.py",
+        "membership/classic/assignors/range.py": "membership/classic/test_assignors.py",
+        "membership/classic/assignors/returns.py": "membership/classic/test_assignors.py",
+        "membership/classic/assignors/sticky.py": "membership/classic/test_assignors.py",
+        "membership/classic/assignors/sticky_balance.py": "membership/classic/test_assignors.py",
+        "membership/classic/assignors/sticky_quotas.py": "membership/classic/test_assignors.py",
+        "membership/classic/exchanges.py": "membership/classic/test_protocol.py",
+        "membership/classic/leader.py": "membership/classic/test_protocol.py",
+        "membership/consumer/protocol.py": "membership/test_member_leaving.py",
+        "membership/effects.py": "membership/test_reconciler.py",
+        "membership/parts.py": "membership/test_member_leaving.py",
+        "membership/protocol.py": "membership/classic/test_protocol.py",
+        "runtime/application/lifetime.py": "clients/test_close.py",
+        "runtime/guardian/asking.py": "runtime/guardian/test_leaving.py",
+        "spark/context.py": "spark/test_member.py",
+        "spark/diagnosis/examination.py": "spark/test_doctor.py",
+        "spark/task.py": "spark/test_runs.py",
+        "types.py": "membership/test_reconciler.py",
+    }
+)
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -43,6 +82,19 @@ def test_no_module_imports_a_test() -> None:
     """What tests share stands in tests/support or in a module of builders: a test can be moved, renamed and read."""
     tests = {f"tests.{'.'.join(path.relative_to(TESTS).with_suffix('').parts)}" for path in TESTS.rglob("test_*.py")}
     assert {name_of(path): found for path in sorted(TESTS.rglob("*.py")) if (found := tests & set(imports(path)))} == {}
+
+
+def test_module_has_a_test_of_its_name() -> None:
+    """`membership/view.py` is tested by `membership/test_view.py` or `test_view_*.py`, or the list says where."""
+    package = ROOT / "consumer_membership"
+    without = set()
+    for path in package.rglob("*.py"):
+        folder = TESTS / path.relative_to(package).parent
+        named = [*folder.glob(f"test_{path.stem}.py"), *folder.glob(f"test_{path.stem}_*.py")]
+        if not named and path.stem.strip("_") == path.stem and path.read_text().count("\n") > LINES_OF_A_MODULE:
+            without.add(path.relative_to(package).as_posix())
+    assert without == TESTED_BY.keys()
+    assert [name for name in TESTED_BY.values() if not (TESTS / name).exists()] == []
 
 
 def test_floor_5_has_its_brokers_from_the_pool() -> None:
