@@ -34,6 +34,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_doctor.py::test_broker_with_the_consumer_protocol_switched_off_*": OLDER_BROKER,
         # Three nodes: test_coordinator.py stops one of them, too.
         "tests/devbroker/test_jvm.py::test_three_nodes_*": AT_LENGTH,
+        # Ctrl-C: test_cli_on_broker.py ends the same command by it; the gate has the other signal here.
+        "tests/devbroker/test_jvm.py::*_stops_cleanly[[]2]": AT_LENGTH,
         # Six clients' processes, one of them a JVM: the gate has one eager strategy and the cooperative one.
         "tests/integration/test_mixed_groups.py::*[[]roundrobin]": AT_LENGTH,
         "tests/integration/test_mixed_groups.py::*[[]sticky]": AT_LENGTH,
