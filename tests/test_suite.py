@@ -54,6 +54,9 @@ TESTED_BY: Mapping[str, str] = MappingProxyType(
         "spark/diagnosis/examination.py": "spark/test_doctor.py",
         "spark/task.py": "spark/test_runs.py",
         "types.py": "membership/test_reconciler.py",
+        "wire/codec.py": "wire/test_messages.py",
+        "wire/error_codes.py": "wire/test_messages.py",
+        "wire/schema.py": "wire/test_messages_of_kafka.py",
     }
 )
 
