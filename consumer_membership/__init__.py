@@ -8,6 +8,8 @@ guides: migration, configuration, static members, troubleshooting, ...
 # First, or the module would take the name of `version`, the function.
 from consumer_membership.version import __version__  # isort: skip
 
+from typing import TYPE_CHECKING
+
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -57,6 +59,10 @@ from consumer_membership.membership.classic.assignor import (
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 
+if TYPE_CHECKING:
+    from consumer_membership.config import ConsumerSettings as ConsumerSettings
+
+# `ConsumerSettings` is not among them: `import *` would import pydantic.
 __all__ = [
     "OFFSET_BEGINNING",
     "OFFSET_END",
@@ -101,3 +107,16 @@ __all__ = [
     "libversion",
     "version",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`ConsumerSettings`, which alone needs pydantic, when it is asked for (PEP 562)."""
+    if name != "ConsumerSettings":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from consumer_membership.config import ConsumerSettings  # noqa: PLC0415
+
+    return ConsumerSettings
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "ConsumerSettings"})

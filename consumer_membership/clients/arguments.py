@@ -58,6 +58,8 @@ def sort_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Co
     if len(args) > 1:
         raise TypeError("expected tuple containing single dict")
     given = args[0] if args else {}
+    if not isinstance(given, dict) and callable(as_config := getattr(given, "as_config", None)):
+        given = as_config()  # `ConsumerSettings`, whose module is not imported for others
     if not isinstance(given, dict):
         raise TypeError("expected configuration dict")
     config: dict[str, object] = {**given, **kwargs}

@@ -5,6 +5,8 @@ and the fetcher their settings. Keys that are none of this package's go to librd
 This room opens nothing and imports no Kafka client.
 """
 
+from typing import TYPE_CHECKING
+
 from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.settings import (
     AddressFamily,
@@ -20,6 +22,9 @@ from consumer_membership.config.settings import (
     Token,
 )
 
+if TYPE_CHECKING:
+    from consumer_membership.config.consumer_settings import ConsumerSettings as ConsumerSettings
+
 __all__ = [
     "AddressFamily",
     "ConnectionSettings",
@@ -34,3 +39,16 @@ __all__ = [
     "TlsSettings",
     "Token",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`ConsumerSettings`, which alone needs pydantic, when it is asked for (PEP 562)."""
+    if name != "ConsumerSettings":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from consumer_membership.config.consumer_settings import ConsumerSettings  # noqa: PLC0415
+
+    return ConsumerSettings
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "ConsumerSettings"})

@@ -115,7 +115,7 @@ class ConsumerConfig:
     retry_backoff_ms: int = _key(values.retry_ms, 100)
     retry_backoff_max_ms: int = _key(values.retry_ms, 1_000)
     crash_guardian_enable: bool = _key(values.guardian, False)
-    """a small process (14 MB, 21 with TLS and SASL) that leaves on behalf of members whose process was killed, while
+    """a small process (13 MB, 21 with TLS and SASL) that leaves on behalf of members whose process was killed, while
     their host or container lives; Linux and macOS
     """
 

@@ -1,0 +1,137 @@
+"""A consumer's configuration as an application's typed settings: where values come from, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+import consumer_membership
+from consumer_membership import Consumer, ConsumerSettings
+from consumer_membership.config import ConsumerConfig
+from consumer_membership.config.environment import PREFIX
+from consumer_membership.config.model import READERS
+from consumer_membership.errors import ConfigurationError
+
+SERVERS = "localhost:1"
+GIVEN = {"group.id": "g", "bootstrap.servers": SERVERS}
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of whoever runs the tests."""
+    import os  # noqa: PLC0415
+
+    for name in [name for name in os.environ if name.upper().startswith(PREFIX)]:
+        monkeypatch.delenv(name)
+
+
+def settings(**given: object) -> ConsumerSettings:
+    """Settings with a group."""
+    return ConsumerSettings(**{"group_id": "g", "bootstrap_servers": SERVERS, **given})
+
+
+def test_consumer_is_made_from_them() -> None:
+    """As from the dict that they stand for."""
+    consumer = Consumer(settings(client_id="c"))
+    assert consumer.membership().group_id == "g"
+    consumer.close()
+
+
+def test_values_have_types() -> None:
+    """Texts of an environment become numbers, and yes or no; what librdkafka reads stays as it was given."""
+    made = settings(session_timeout_ms="6000", enable_auto_commit="false", queued_min_messages=5)
+    assert (made.session_timeout_ms, made.enable_auto_commit, made.queued_min_messages) == (6000, False, 5)
+    assert made.as_config() == {
+        **GIVEN,
+        "session.timeout.ms": 6000,
+        "enable.auto.commit": False,
+        "queued.min.messages": 5,
+    }
+
+
+def test_every_key_of_the_table_is_a_field() -> None:
+    """One table feeds both."""
+    assert {name for name, _ in READERS.values()} <= ConsumerSettings.model_fields.keys()
+
+
+def test_program_wins_then_environment_then_file_then_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of pydantic-settings, of which Kubernetes' mounted secrets are the last."""
+    (tmp_path / ".env").write_text(f"{PREFIX}GROUP_ID=file\n{PREFIX}CLIENT_ID=file\n{PREFIX}CLIENT_RACK=file\n")
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    for name in ("group_id", "client_id", "client_rack", "sasl_password"):
+        (secrets / f"{PREFIX.lower()}{name}").write_text("mounted")
+    monkeypatch.setenv(f"{PREFIX}GROUP_ID", "variable")
+    monkeypatch.setenv(f"{PREFIX}CLIENT_ID", "variable")
+    made = ConsumerSettings(group_id="program", _env_file=tmp_path / ".env", _secrets_dir=secrets)
+    assert (made.group_id, made.client_id, made.client_rack) == ("program", "variable", "file")
+    assert made.sasl_password == SecretStr("mounted")
+    config = ConsumerConfig.from_mapping(made.as_config())
+    assert (config.group_id, config.client_id, config.client_rack) == ("program", "variable", "file")
+    assert config.given["sasl.password"] == "mounted"
+
+
+def test_secrets_are_not_shown() -> None:
+    """Neither by repr nor by str; the consumer gets them."""
+    made = settings(sasl_password="hunter2", sasl_username="bob")  # noqa: S106
+    assert "hunter2" not in repr(made) + str(made)
+    assert made.as_config()["sasl.password"] == "hunter2"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"session_timeout_ms": "soon"},
+        {"enable_auto_commit": "perhaps"},
+        {"group_protocol": "modern"},
+        {"security_protocol": "sasl"},
+        {"heartbeat_interval_ms": -1},
+    ],
+    ids=str,
+)
+def test_refusals_are_those_of_a_dict(given: dict[str, object]) -> None:
+    """The same class, key, value and remedy."""
+    with pytest.raises(ConfigurationError) as of_settings:
+        settings(**given)
+    with pytest.raises(ConfigurationError) as of_dict:
+        ConsumerConfig.from_mapping({**GIVEN, **{name.replace("_", "."): value for name, value in given.items()}})
+    assert str(of_settings.value) == str(of_dict.value)
+
+
+def test_application_has_them_among_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a field, and with a prefix of its own."""
+
+    class Own(ConsumerSettings):
+        model_config = SettingsConfigDict(env_prefix="APP_KAFKA_")
+
+    class Application(BaseSettings):
+        model_config = SettingsConfigDict(env_nested_delimiter="__")
+        name: str = "billing"
+        kafka: Own
+
+    monkeypatch.setenv("KAFKA__GROUP_ID", "nested")
+    assert Application().kafka.group_id == "nested"
+    monkeypatch.setenv("APP_KAFKA_GROUP_ID", "own")
+    assert Own().as_config() == {"group.id": "own"}
+
+
+def test_they_are_pickled() -> None:
+    """To Spark's executors, for one."""
+    made = settings(client_id="c")
+    assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - our own bytes
+
+
+def test_name_is_there_without_pydantic() -> None:
+    """`dir` knows it, and nothing is imported for that (PEP 562)."""
+    assert "ConsumerSettings" in dir(consumer_membership)
+    program = (
+        "import sys, consumer_membership as c; dir(c); print([n for n in sys.modules if n.startswith('pydantic')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
