@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 
-from consumer_membership.wire.codec import decode
+from consumer_membership.wire.codec import SIZE_BYTES, decode, write_data
+from consumer_membership.wire.messages import LAYOUTS
 from consumer_membership.wire.versions import Api
 from tests.support.proxy import Proxy
-from tests.support.scripted_broker import SIZE_BYTES, frame
+
+#: The number of the request, in front of an answer.
+NUMBER_BYTES = 4
+#: Nobody here asks for them.
+_NO_FEATURES: Mapping[str, object] = {"supported_features": (), "finalized_features": ()}
 
 
 class OlderBroker(Proxy):
@@ -33,14 +37,16 @@ class OlderBroker(Proxy):
 
     def _narrowed(self, answer: bytes) -> bytes:
         entity = decode(Api.API_VERSIONS, 3, answer)
-        offered = tuple(
-            replace(
-                one,
-                min_version=max(one.min_version, self._offers[one.api_key][0]),
-                max_version=min(one.max_version, self._offers[one.api_key][1]),
-            )
+        offered = [
+            {
+                "api_key": one.api_key,
+                "min_version": max(one.min_version, self._offers[one.api_key][0]),
+                "max_version": min(one.max_version, self._offers[one.api_key][1]),
+            }
             for one in entity.api_keys
             if one.api_key in self._offers
-        )
-        assert all(one.min_version <= one.max_version for one in offered), "the broker behind has dropped a version"
-        return frame(replace(entity, api_keys=offered), int.from_bytes(answer[:4], "big"))
+        ]
+        assert all(one["min_version"] <= one["max_version"] for one in offered), "the broker has dropped a version"
+        body = write_data(LAYOUTS[Api.API_VERSIONS][1], 3, {**vars(entity), "api_keys": offered, **_NO_FEATURES})
+        data = answer[:NUMBER_BYTES] + body
+        return len(data).to_bytes(SIZE_BYTES, "big") + data
