@@ -254,7 +254,7 @@ class Session:
 
         It is all that an idle consumer does, so that it asks as little as it can: after 50 ms in which others had the
         processor each object that is touched is far away, and most of what a slice costs. Measured, 20 slices a second:
-        0.19 % of a core instead of 0.33, of which librdkafka and the thread's wake-up are 0.14. Whatever happens sends
+        0.21 % of a core instead of 0.33, of which librdkafka and the thread's wake-up are 0.14. Whatever happens sends
         the caller through a turn of its own again, which looks at everything.
         """
         fetcher, buffer, life, line = self._fetcher, self.buffer, self.life, self.line
