@@ -41,6 +41,10 @@ _INT32 = struct.Struct(">i")
 #: The numbers of the protocol, as `struct` writes them.
 _FORMATS: Mapping[str, str] = MappingProxyType({"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q"})
 _NO_UUID = bytes(16)
+#: How many of the ids that came are kept as objects by each reader.
+_KNOWN_UUIDS = 4096
+#: Arrays of fewer numbers are read by what was made for their length: those of a topic's partitions are mostly short.
+_FEW = 8
 #: The bit of a byte of an unsigned varint that says that more follow, and how many may.
 _MORE = 0x80
 _LONGEST_VARINT = 5
@@ -74,12 +78,8 @@ def reader(layout: Layout) -> Read:
 
 def read_unsigned_varint(frame: bytes, offset: int) -> tuple[int, int]:
     """A number of at most 32 bits, seven of them in each byte."""
-    value = frame[offset]
-    offset += 1
-    if value < _MORE:  # one byte; nearly all lengths
-        return value, offset
-    value &= 0x7F
-    for shift in range(7, 7 * _LONGEST_VARINT, 7):
+    value = 0
+    for shift in range(0, 7 * _LONGEST_VARINT, 7):
         byte = frame[offset]
         offset += 1
         value |= (byte & 0x7F) << shift
@@ -95,14 +95,25 @@ def skip_tagged(frame: bytes, offset: int) -> int:
 
 def _bounded(length: int, frame: bytes, offset: int, least: int) -> int:
     if length < -1 or length * least > len(frame) - offset:
-        raise MalformedError(f"a length of {length} at byte {offset} of {len(frame)}")
+        raise _too_long(length, frame, offset)
     return length
+
+
+def _too_long(length: int, frame: bytes, offset: int) -> MalformedError:
+    return MalformedError(f"a length of {length} at byte {offset} of {len(frame)}")
 
 
 def _compact_length(frame: bytes, offset: int, least: int) -> tuple[int, int]:
     """A length as flexible versions write it: one more than it is, 0 for null (here -1)."""
-    length, offset = read_unsigned_varint(frame, offset)
-    return _bounded(length - 1, frame, offset, least), offset
+    length = frame[offset]
+    if length < _MORE:  # one byte; nearly all lengths
+        offset += 1
+    else:
+        length, offset = read_unsigned_varint(frame, offset)
+    length -= 1
+    if length * least > len(frame) - offset:
+        raise _too_long(length, frame, offset)
+    return length, offset
 
 
 def _int16_length(frame: bytes, offset: int, least: int) -> tuple[int, int]:
@@ -129,13 +140,22 @@ def _uuid_reader() -> Read:
     # Its module looks at the platform, 0.5 MB of a guardian, to which no id is told.
     from uuid import UUID  # noqa: PLC0415
 
+    # The same topics come with every heartbeat.
+    known: dict[bytes, UUID | None] = {_NO_UUID: None}
+
     def read(frame: bytes, offset: int) -> tuple[Any, int]:
         """An id; None: the one of sixteen zeros, which is no topic's."""
         end = offset + 16
-        if end > len(frame):
-            raise MalformedError(f"an id is cut off at byte {len(frame)}")
         value = frame[offset:end]
-        return (None if value == _NO_UUID else UUID(bytes=value)), end
+        try:
+            return known[value], end
+        except KeyError:
+            if end > len(frame):
+                raise MalformedError(f"an id is cut off at byte {len(frame)}") from None
+        if len(known) > _KNOWN_UUIDS:
+            known.clear()
+            known[_NO_UUID] = None
+        return known.setdefault(value, UUID(bytes=value)), end
 
     return read
 
@@ -167,19 +187,32 @@ def _array_reader(field: Field, read_item: Read, *, is_flexible: bool) -> Read:
     read_length: _Length = _compact_length if is_flexible else _int32_length
     is_nullable, letter, least = field.is_nullable, _FORMATS.get(field.type), _least(field, is_flexible=is_flexible)
 
+    few = [one.unpack_from for one in _few(letter)]
+
+    def read_numbers(frame: bytes, offset: int) -> tuple[Any, int]:
+        length, offset = read_length(frame, offset, least)
+        if 0 <= length < _FEW:
+            return few[length](frame, offset), offset + length * least
+        if length < 0:
+            return (None if is_nullable else ()), offset
+        return struct.unpack_from(f">{length}{letter}", frame, offset), offset + length * least
+
     def read(frame: bytes, offset: int) -> tuple[Any, int]:
         length, offset = read_length(frame, offset, least)
         if length < 0:
             return (None if is_nullable else ()), offset
-        if letter is not None:
-            return struct.unpack_from(f">{length}{letter}", frame, offset), offset + length * least
         items = []
         for _ in range(length):
             item, offset = read_item(frame, offset)
             items.append(item)
         return tuple(items), offset
 
-    return read
+    return read if letter is None else read_numbers
+
+
+def _few(letter: str | None) -> list[struct.Struct]:
+    """What reads and writes arrays of no such number, of one, and so on."""
+    return [] if letter is None else [struct.Struct(f">{length}{letter}") for length in range(_FEW)]
 
 
 def _least(field: Field, *, is_flexible: bool) -> int:
@@ -235,7 +268,8 @@ def _struct_reader(fields: tuple[Field, ...], *, is_flexible: bool) -> Read:
     absent = {field.name: _default(field) for field in fields if field.tag is not None}
 
     def read(frame: bytes, offset: int) -> tuple[Any, int]:
-        values: dict[str, Any] = {}
+        found = Struct(**absent) if absent else Struct()
+        values = found.__dict__
         for name, read_value in plain:
             values[name], offset = read_value(frame, offset)
         if is_flexible:
@@ -243,9 +277,7 @@ def _struct_reader(fields: tuple[Field, ...], *, is_flexible: bool) -> Read:
                 offset += 1
             else:
                 offset = _read_tagged(tagged, values, frame, offset)
-            if absent:
-                values = {**absent, **values}
-        return Struct(**values), offset
+        return found, offset
 
     return read
 
@@ -295,7 +327,10 @@ def write_unsigned_varint(out: bytearray, value: int) -> None:
 
 
 def _write_compact_length(out: bytearray, length: int) -> None:
-    write_unsigned_varint(out, length + 1)
+    if length < _MORE - 1:  # one byte; nearly all lengths
+        out.append(length + 1)
+    else:
+        write_unsigned_varint(out, length + 1)
 
 
 def _write_int16_length(out: bytearray, length: int) -> None:
@@ -365,6 +400,7 @@ def _field_writer(field: Field, *, is_flexible: bool) -> Write:
         return write_value
     write_length = _write_compact_length if is_flexible else _write_int32_length
     is_nullable, letter, name = field.is_nullable, _FORMATS.get(field.type), field.name
+    few = [one.pack for one in _few(letter)]
 
     def write(out: bytearray, values: Sequence[object] | None) -> None:
         if values is None:
@@ -373,11 +409,13 @@ def _field_writer(field: Field, *, is_flexible: bool) -> Write:
             write_length(out, -1)
             return
         write_length(out, len(values))
-        if letter is not None:
+        if letter is None:
+            for value in values:
+                write_value(out, value)
+        elif len(values) < _FEW:
+            out += few[len(values)](*values)
+        else:
             out += struct.pack(f">{len(values)}{letter}", *values)
-            return
-        for value in values:
-            write_value(out, value)
 
     return write
 

@@ -21,6 +21,7 @@ from tests.benchmarks.figures import (
     bounce,
     classic,
     classic_crash,
+    codec,
     crash,
     crash_rounds,
     guardian,
@@ -48,7 +49,7 @@ _RESULTS = Path(__file__).parent / "results"
 FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
     module.NAME: module.run
     for module in (
-        *(imports, start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
+        *(imports, codec, start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
         *(crash, bounce, crash_rounds, guardian, assignors, classic, classic_crash, secured_start),
         *(spark, spark_recovery, spark_growth),
     )

@@ -1,5 +1,7 @@
 """What is read of bytes that no broker sends, and what is written of values that no caller may give."""
 
+from uuid import UUID
+
 import pytest
 
 from consumer_membership.errors import InternalError
@@ -91,3 +93,41 @@ def test_value_that_cannot_be_written_is_our_own_mistake(values: dict[str, objec
     """The text names the message and the cause."""
     with pytest.raises(InternalError, match=rf"Tagged v1 cannot be written: .*({words})"):
         writer(layout_of(TAGGED, 1))(bytearray(), values)
+
+
+IDS = Table(
+    "Ids",
+    "0+",
+    """
+    Ids      []uuid  0+
+    Numbers  []int32 0+
+    """,
+)
+
+
+def test_ids_that_came_before_are_not_made_again() -> None:
+    """The same topics come with each heartbeat; a reader keeps some thousands, however many come."""
+    read = reader(layout_of(IDS, 0))
+
+    def some(first: int, count: int) -> tuple[UUID, ...]:
+        out = bytearray()
+        writer(layout_of(IDS, 0))(out, {"ids": tuple(UUID(int=first + n) for n in range(count)), "numbers": ()})
+        found: tuple[UUID, ...] = read(bytes(out), 0)[0].ids
+        return found
+
+    first, again = some(1, 10), some(1, 10)
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    for start in range(100, 20_000, 1_000):
+        assert some(start, 1_000) == tuple(UUID(int=start + n) for n in range(1_000))
+    later = some(1, 10)
+    assert first == later
+    assert not any(one is other for one, other in zip(first, later, strict=True))
+
+
+@pytest.mark.parametrize("length", range(20))
+def test_arrays_of_any_length_come_back(length: int) -> None:
+    """Short arrays of numbers are read and written by what was made for their length, longer ones are not."""
+    out, numbers = bytearray(), tuple(range(-1, length - 1))
+    writer(layout_of(IDS, 0))(out, {"ids": (), "numbers": numbers})
+    assert bytes(out[2:]) == b"".join(n.to_bytes(4, "big", signed=True) for n in numbers) + b"\0"
+    assert reader(layout_of(IDS, 0))(bytes(out), 0) == (Struct(ids=(), numbers=numbers), len(out))
