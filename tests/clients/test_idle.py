@@ -35,6 +35,22 @@ def test_poll_without_a_record_waits_in_whole_slices(consumers: ConsumerFactory,
     assert consumer.member.progress()[0] - turns <= timeout_s / 0.05 + 2
 
 
+@pytest.mark.parametrize(("is_calm", "slice_s"), [(False, 0.05), (True, 0.1)])
+def test_poll_of_a_calm_member_waits_in_longer_slices(
+    consumers: ConsumerFactory,
+    topic: str,
+    is_calm: bool,  # noqa: FBT001
+    slice_s: float,
+) -> None:
+    """Most of what a consumer costs to which nothing comes are its slices; ten in a second are enough for it."""
+    consumer = idling(consumers, topic)
+    if is_calm:
+        consumer.member.calm_down()
+    turns = consumer.member.progress()[0]
+    assert consumer.poll(0.6) is None
+    assert consumer.member.progress()[0] - turns <= 0.6 / slice_s + 3
+
+
 def test_idle_poll_performs_what_is_ordered(consumers: ConsumerFactory, topic: str) -> None:
     """A long poll shows signs of life (max.poll.interval.ms), performs a step, and has what was assigned by it."""
     consumer = idling(consumers, topic)

@@ -17,6 +17,8 @@ from consumer_membership.runtime.line import Line
 
 #: How long a poll may wait for a record at a time: what a step, a commit from another thread, or Ctrl-C waits for.
 SLICE_S = 0.05
+#: The same of a calm member, to which nothing comes and of which nothing is wanted.
+CALM_SLICE_S = 0.1
 #: The shortest slice, and the part of the time since the last step that a slice may take: nothing wakes librdkafka when
 #: a step comes, and one step seldom comes alone. Some twenty slices later they are long again.
 SHORTEST_SLICE_S = 0.002
