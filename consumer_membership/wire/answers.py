@@ -19,7 +19,8 @@ from consumer_membership.types import (
     TopicIdPartition,
     TopicPartition,
 )
-from consumer_membership.wire.codec import ErrorCode, Message
+from consumer_membership.wire.codec import Message
+from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.remedies import with_remedy
 from consumer_membership.wire.requests import MemberIdentity
 from consumer_membership.wire.verdicts import (

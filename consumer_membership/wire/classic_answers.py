@@ -23,8 +23,9 @@ from consumer_membership.membership.effects import CommitOffsets
 from consumer_membership.membership.events import CommitVerdict
 from consumer_membership.types import BrokerError
 from consumer_membership.wire import answers
-from consumer_membership.wire.codec import ErrorCode, MalformedError, Message
+from consumer_membership.wire.codec import MalformedError, Message
 from consumer_membership.wire.consumer_protocol import MemberAssignment, decode_assignment, decode_subscription
+from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.remedies import with_remedy
 from consumer_membership.wire.requests import PROTOCOL_TYPE, leaver
 from consumer_membership.wire.verdicts import broker_error, classic_verdict, commit_membership, group_error

@@ -13,13 +13,12 @@ from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from consumer_membership.errors import TransportError
-from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.messages import LAYOUTS
 from consumer_membership.wire.schema import Table, has, layout_of
 from consumer_membership.wire.serial import MalformedError, Read, Struct, Write, reader, skip_tagged, writer
 from consumer_membership.wire.versions import Api
 
-__all__ = ["SIZE_BYTES", "Call", "ErrorCode", "Fields", "MalformedError", "Message", "decode", "encode"]
+__all__ = ["SIZE_BYTES", "Call", "Fields", "MalformedError", "Message", "decode", "encode"]
 
 #: The four bytes in front of every message that say how many follow.
 SIZE_BYTES = 4

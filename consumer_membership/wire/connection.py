@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from consumer_membership.errors import InternalError, TransportError, UnsupportedProtocolError
 from consumer_membership.light_dataclasses import dataclass
-from consumer_membership.wire.codec import SIZE_BYTES, Call, ErrorCode, Message, decode, encode
+from consumer_membership.wire.codec import SIZE_BYTES, Call, Message, decode, encode
+from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.requests import api_versions, api_versions_v0
 from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange

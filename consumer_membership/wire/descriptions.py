@@ -11,7 +11,8 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import LEAVE_STATIC_EPOCH, BrokerError, GroupProtocol, TopicPartition
 from consumer_membership.wire import consumer_protocol
 from consumer_membership.wire.answers import left_out, of_group
-from consumer_membership.wire.codec import ErrorCode, Message
+from consumer_membership.wire.codec import Message
+from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.verdicts import broker_error, group_error
 
 #: The protocol type of a classic group whose members consume; Connect workers, for one, have another.

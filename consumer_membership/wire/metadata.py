@@ -9,7 +9,8 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire.answers import by_partition, left_out
-from consumer_membership.wire.codec import ErrorCode, Message
+from consumer_membership.wire.codec import Message
+from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.verdicts import broker_error, is_retriable
 
 _SUCCESS = ErrorCode.none.value

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.types import BrokerError
-from consumer_membership.wire.codec import ErrorCode
+from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.versions import Api
 
 _E = ErrorCode

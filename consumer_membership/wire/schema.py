@@ -17,7 +17,6 @@ import: a table of one version is read when the first message of it is written o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ from consumer_membership.errors import InternalError
 
 #: No version of the message has it.
 NEVER = "none"
-_WORD_STARTS = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class Field(NamedTuple):
@@ -79,6 +77,10 @@ def layout_of(table: Table, version: int) -> Layout:
     return Layout(f"{table.name} v{version}", has(table.flexible, version), fields)
 
 
+def _snake_case(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
 def has(versions: str, version: int) -> bool:
     """Whether the version is in the range."""
     if versions == NEVER:
@@ -119,7 +121,7 @@ def _fields(blocks: Iterator[_Block], version: int) -> Iterator[Field]:
         if said:
             raise InternalError(f"the table of {name} has {said}, which is no option of a field")
         yield Field(
-            name=_WORD_STARTS.sub("_", name).lower(),
+            name=_snake_case(name),
             type=type_name.removeprefix("[]"),
             is_array=type_name.startswith("[]"),
             is_nullable=is_nullable,

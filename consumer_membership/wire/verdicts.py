@@ -12,7 +12,7 @@ from types import MappingProxyType
 from consumer_membership.membership.classic.exchanges import ClassicVerdict
 from consumer_membership.membership.events import CommitVerdict, Verdict
 from consumer_membership.types import BrokerError
-from consumer_membership.wire.codec import ErrorCode
+from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.remedies import with_remedy
 from consumer_membership.wire.versions import Api
 

@@ -6,7 +6,6 @@ that was cut short by the application's death is no news: what was said before i
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -65,9 +64,9 @@ def _plain(request: LeaveRequest) -> dict[str, object]:
         "sasl": None
         if request.sasl is None
         else (request.sasl.mechanism.value, request.sasl.username, request.sasl.password),
-        "hello": _text(request.hello),
-        "leave": {version: _text(frame) for version, frame in request.leave.items()},
-        "find_coordinator": {version: _text(frame) for version, frame in request.find_coordinator.items()},
+        "hello": request.hello.hex(),
+        "leave": {version: frame.hex() for version, frame in request.leave.items()},
+        "find_coordinator": {version: frame.hex() for version, frame in request.find_coordinator.items()},
     }
 
 
@@ -111,7 +110,7 @@ def _read(said: Mapping[str, object]) -> LeaveRequest:
         client_id=str(said["client_id"]),
         tls=_tls(said["tls"]),
         sasl=_sasl(said["sasl"]),
-        hello=base64.b64decode(str(said["hello"])),
+        hello=bytes.fromhex(str(said["hello"])),
         leave=_frames(said["leave"]),
         find_coordinator=_frames(said["find_coordinator"]),
     )
@@ -136,13 +135,9 @@ def _sasl(said: object) -> SaslSettings | None:
 
 def _frames(said: object) -> Frames:
     frames = cast("Mapping[str, str]", said)
-    return {int(version): base64.b64decode(frame) for version, frame in frames.items()}
+    return {int(version): bytes.fromhex(frame) for version, frame in frames.items()}
 
 
 def _address(pair: object) -> Address:
     host, port = cast("Address", pair)
     return str(host), int(port)
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode()

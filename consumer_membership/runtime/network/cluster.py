@@ -24,7 +24,8 @@ from consumer_membership.runtime.network.connections import Connections, Purpose
 from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire import answers, requests
-from consumer_membership.wire.codec import Call, ErrorCode, Message
+from consumer_membership.wire.codec import Call, Message
+from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.metadata import ClusterMetadata, TopicMetadata, cluster_metadata, list_offsets
 from consumer_membership.wire.verdicts import broker_error, is_retriable
 from consumer_membership.wire.versions import BrokerVersions

@@ -20,8 +20,9 @@ from consumer_membership.types import (
     TopicPartition,
 )
 from consumer_membership.wire import answers, descriptions, requests
-from consumer_membership.wire.codec import Call, ErrorCode, Message
+from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.descriptions import GroupDescription, MemberDescription
+from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.requests import MemberIdentity
 from consumer_membership.wire.verdicts import FetchVerdict, fetch_verdict, is_retriable
 from consumer_membership.wire.versions import BrokerVersions

@@ -81,7 +81,7 @@ from consumer_membership.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from consumer_membership.wire.codec import ErrorCode
+from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.metadata import present_of, refused_of
 from consumer_membership.wire.requests import SESSION_TIMEOUT_KEY
 

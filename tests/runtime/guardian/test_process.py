@@ -264,7 +264,7 @@ OF_ALL = [
     f"{OURS}.runtime.guardian.watch",
     f"{OURS}.runtime.guardian.leave_requests",
     f"{OURS}.wire",
-    *(f"{OURS}.{name}" for name in ("errors", "wire.codec", "wire.error_codes", "wire.messages")),
+    *(f"{OURS}.{name}" for name in ("errors", "wire.codec", "wire.messages")),
     *(f"{OURS}.wire.{name}" for name in ("schema", "serial", "versions")),
 ]
 OF_TLS = [
