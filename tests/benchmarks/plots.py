@@ -181,7 +181,7 @@ def _crash(figure: Figure) -> None:
     """Every crash as a point: from the process's start, and from the constructor."""
     _, panels = plt.subplots(1, 2, figsize=(12.5, 2.6), gridspec_kw={"wspace": 0.75})
     limits = {
-        crash.FROM_START: {"median": crash.MEDIAN_S, "worst": crash.WORST_S},
+        crash.FROM_START: {"worst": crash.WORST_S},
         crash.FROM_CONSTRUCTOR: {"median": crash.CONSTRUCTOR_MEDIAN_S},
     }
     for axes, (what, bounds) in zip(panels, limits.items(), strict=True):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NAME = "bounce"
 
-FACTOR = 1.3
+FACTOR = 2.0
 _GIVE_UP_S = 30.0
 _CALM_S = (0.5, 1.5)
 

@@ -21,7 +21,7 @@ NAME = "memory"
 _RECORDS = 12_000
 _CONSUMERS = 10
 _MIB = 2**20
-_FIRST_MIB, _FURTHER_MIB = 35.0, 3.0
+_FIRST_MIB, _FURTHER_MIB = 14.0, 2.0
 _TIMEOUT_S = 90.0
 _KINDS = ("RSS", "USS")
 
@@ -49,7 +49,7 @@ def run(bench: Bench) -> Figure:
         for kind in _KINDS:
             left, right = series[ours, step, kind], series[raw, step, kind]
             more = difference(median_of(left), median_of(right))
-            bound = f"{step}, {kind}: at most raw + {limit:.0f} MB"
+            bound = f"{step}, {kind}: at most raw + {limit:.0f} MiB"
             checks.append(at_most(bound, more, limit, "MiB more than raw", [left, right]))
     return Figure(
         name=NAME,
