@@ -1,0 +1,182 @@
+# ruff: noqa: ANN401  # messages of many layouts
+"""Frames that clients of others sent and that a broker answered: the file that keeps them, and how they are read.
+
+`tests/wire/golden/frames.jsonl` is written by `tests.wire.record_golden`; its first line says how. Each other line is a
+frame without the four bytes of its size.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from consumer_membership.wire.codec import SIZE_BYTES, Call, encode, write_data
+from consumer_membership.wire.messages import LAYOUTS
+from consumer_membership.wire.schema import Table, has, layout_of
+from consumer_membership.wire.serial import Struct, reader, skip_tagged
+from consumer_membership.wire.versions import Api
+
+FILE = Path(__file__).parent / "golden" / "frames.jsonl"
+JAVA, LIBRDKAFKA = "java", "librdkafka"
+REQUEST, ANSWER = "request", "answer"
+
+#: What stands behind the last field where librdkafka asks for the Metadata of all topics in a flexible version. It
+#: leaves four bytes for their number, of which one is read: what follows is read three bytes too soon, as false, and
+#: ends three bytes behind the message, where the broker does not look (confluentinc/librdkafka issue 5049).
+LIBRDKAFKAS_RESTS = frozenset({b"\0\0\0", b"\1\0\0"})
+
+#: The version of a header with tagged fields.
+_FLEXIBLE_REQUEST = 2
+_REQUEST_HEADER = struct.Struct(">hhih")
+_ANSWER_HEADER = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenFrame:
+    """One request of a client, or what the broker answered it.
+
+    Attributes:
+        client: Whose request it is, or who was answered.
+        client_version: Its version.
+        during: What the client was doing, and which versions it was offered.
+        api: Of the request.
+        version: In which the body is written: the request's, but for the answer to an ApiVersions that the broker does
+            not know, which is written in version 0 (KIP-511).
+        direction: `REQUEST` or `ANSWER`.
+        header: The version of the header: 1 or 2 of a request, 0 or 1 of an answer; the newer ones have tagged fields.
+        data: Header and body.
+    """
+
+    client: str
+    client_version: str
+    during: str
+    api: Api
+    version: int
+    direction: str
+    header: int
+    data: bytes
+
+    @property
+    def table(self) -> Table:
+        """Ours for its body."""
+        return LAYOUTS[self.api][self.direction == ANSWER]
+
+    def as_json(self) -> str:
+        """Its line in the file."""
+        return json.dumps(
+            {
+                "client": self.client,
+                "client_version": self.client_version,
+                "during": self.during,
+                "api": self.api.title,
+                "version": self.version,
+                "direction": self.direction,
+                "header": self.header,
+                "hex": self.data.hex(),
+            }
+        )
+
+
+def header_version(api: Api, version: int, direction: str) -> int:
+    """Which header such a frame has; the answer to ApiVersions always has the oldest one (KIP-511)."""
+    if direction == REQUEST:
+        return 2 if has(LAYOUTS[api][0].flexible, version) else 1
+    return 1 if api is not Api.API_VERSIONS and has(LAYOUTS[api][1].flexible, version) else 0
+
+
+def body_of(frame: GoldenFrame) -> int:
+    """The offset behind the header."""
+    if frame.direction == ANSWER:
+        offset = _ANSWER_HEADER.size
+        return skip_tagged(frame.data, offset) if frame.header == 1 else offset
+    offset = _REQUEST_HEADER.size + max(0, _REQUEST_HEADER.unpack_from(frame.data)[3])
+    return skip_tagged(frame.data, offset) if frame.header == _FLEXIBLE_REQUEST else offset
+
+
+def sender_of(frame: GoldenFrame) -> tuple[int, int, int, str]:
+    """The header of a request: api key, version, number, and the client's id."""
+    key, version, number, length = _REQUEST_HEADER.unpack_from(frame.data)
+    return key, version, number, frame.data[_REQUEST_HEADER.size :][:length].decode()
+
+
+def message_of(frame: GoldenFrame) -> tuple[Struct, int]:
+    """The body as our reader has it, and the offset behind it.
+
+    Raises:
+        MalformedError: the reader refuses it.
+    """
+    message: Struct
+    message, end = reader(layout_of(frame.table, frame.version))(frame.data, body_of(frame))
+    return message, end
+
+
+def written_again(frame: GoldenFrame) -> bytes:
+    """What our codec writes of what it reads; `encode` writes the header too, that of an answer is as it was."""
+    message, _ = message_of(frame)
+    if frame.direction == ANSWER:
+        return frame.data[: body_of(frame)] + write_data(frame.table, frame.version, as_values(message))
+    key, version, number, client_id = sender_of(frame)
+    return encode(Call(Api(key), version, as_values(message)), number, client_id)[SIZE_BYTES:]
+
+
+def may_end_with(frame: GoldenFrame) -> frozenset[bytes]:
+    """What may stand behind the last field."""
+    is_metadata = (frame.client, frame.api, frame.direction) == (LIBRDKAFKA, Api.METADATA, REQUEST)
+    if is_metadata and frame.header == _FLEXIBLE_REQUEST and message_of(frame)[0].topics is None:
+        return LIBRDKAFKAS_RESTS
+    return frozenset({b""})
+
+
+def as_values(value: Any) -> Any:
+    """What was read as what is to be written: a mapping for each structure."""
+    if isinstance(value, Struct):
+        return {name: as_values(one) for name, one in vars(value).items()}
+    return tuple(map(as_values, value)) if isinstance(value, tuple) else value
+
+
+def facets(value: Any, path: str = "") -> Iterator[str]:
+    """What is worth a frame of its own: nulls, what is empty, lengths, numbers below 1, codes of errors, by field."""
+    if isinstance(value, Struct):
+        for name, one in vars(value).items():
+            yield from facets(one, f"{path}.{name}")
+    elif isinstance(value, tuple):
+        yield f"{path} has {min(len(value), 2)}"
+        for one in value:
+            yield from facets(one, f"{path}[]")
+    elif isinstance(value, bool) or path.endswith("error_code"):
+        yield f"{path} is {value}"
+    elif isinstance(value, int):
+        yield f"{path} is {min(value, 1)}"
+    else:
+        yield f"{path} is {'null' if value is None else 'there' if value else 'empty'}"
+
+
+def save(about: Mapping[str, str], frames: Iterable[GoldenFrame]) -> None:
+    """Write the file anew."""
+    lines = [json.dumps(about), *(one.as_json() for one in frames)]
+    FILE.write_text("".join(f"{line}\n" for line in lines))
+
+
+@cache
+def golden() -> tuple[GoldenFrame, ...]:
+    """All frames of the file."""
+    apis = {api.title: api for api in Api}
+    _, *lines = FILE.read_text().splitlines()
+    return tuple(
+        GoldenFrame(
+            client=one["client"],
+            client_version=one["client_version"],
+            during=one["during"],
+            api=apis[one["api"]],
+            version=one["version"],
+            direction=one["direction"],
+            header=one["header"],
+            data=bytes.fromhex(one["hex"]),
+        )
+        for one in map(json.loads, lines)
+    )

@@ -1,0 +1,430 @@
+"""Records the golden frames anew: `python -m tests.wire.record_golden [--only java|librdkafka]`.
+
+A real broker, a proxy in front of it that keeps what passes, and behind the proxy the Java client (`golden/
+RecordedClient.java`) and librdkafka, each in groups of both protocols. It needs Java with its compiler, and takes a
+minute or two. The broker speaks newer versions than this package, and clients take the newest that both have. So they
+come several times: to the broker as it is, and to one whose offers the proxy lowers, to what this package speaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+
+import confluent_kafka
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+
+from consumer_membership.devbroker import Broker, Way, start
+from consumer_membership.devbroker.java import classpath, java_for
+from consumer_membership.devbroker.listeners import SASL
+from consumer_membership.wire.codec import SIZE_BYTES, MalformedError, decode, write_data
+from consumer_membership.wire.messages import LAYOUTS
+from consumer_membership.wire.versions import SPOKEN, Api
+from tests.benchmarks.proxy import with_address
+from tests.support.kafka import create_topic, produce
+from tests.support.kinds import SHORT_SESSIONS
+from tests.support.proxy import Proxy
+from tests.support.secured import materials
+from tests.support.versions import NEWEST
+from tests.wire.golden_frames import (
+    ANSWER,
+    FILE,
+    JAVA,
+    LIBRDKAFKA,
+    REQUEST,
+    GoldenFrame,
+    as_values,
+    facets,
+    header_version,
+    message_of,
+    save,
+)
+
+TOPICS: Mapping[str, int] = {"golden-a": 3, "golden-b": 2}
+#: Each topic's, over its partitions in turn.
+RECORDS = 20
+#: Larger ones are left out and counted.
+MOST_BYTES = 4096
+#: No release has this version of ApiVersions: the broker refuses it in words that say which ones it has (KIP-511).
+_UNKNOWN_VERSION = 127
+_PATIENCE_S = 60.0
+_POLL_S = 0.05
+
+#: The newest version of each API that clients are offered; an API that is missing is offered as the broker has it.
+Offers = Mapping[Api, int]
+EVERYTHING: Offers = {}
+#: A step for each version that some API is spoken in, the oldest first.
+STEPS: tuple[Offers, ...] = tuple(
+    {api: versions[min(step, len(versions) - 1)] for api, versions in SPOKEN.items()}
+    for step in range(max(map(len, SPOKEN.values())))
+)
+_FIRST_CONSUMER: Offers = {**STEPS[-1], Api.CONSUMER_GROUP_HEARTBEAT: 0, Api.CONSUMER_GROUP_DESCRIBE: 0}
+
+#: What each client does, by name: what it is offered, and the settings of its members.
+_RANGE, _STICKY = "range", "cooperative-sticky"
+ROUNDS: Sequence[tuple[str, Offers, str]] = (
+    ("all versions", EVERYTHING, _STICKY),
+    ("all versions", EVERYTHING, "consumer"),
+    *((f"versions of step {number}", offers, _RANGE) for number, offers in enumerate(STEPS)),
+    (f"versions of step {len(STEPS) - 1}", STEPS[-1], "consumer"),
+)
+#: librdkafka's members do not join with them.
+JAVA_ROUNDS = (*ROUNDS, ("first versions of the consumer protocol", _FIRST_CONSUMER, "consumer"))
+_JAVA_ASSIGNORS = {
+    _RANGE: "org.apache.kafka.clients.consumer.RangeAssignor",
+    _STICKY: "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+}
+
+
+class Recording:
+    """The frames that are kept: one is, if a field of it is as in no other of its client, API, version, direction."""
+
+    def __init__(self) -> None:
+        self.frames: list[GoldenFrame] = []
+        self.left_out = 0
+        self._known: dict[tuple[str, Api, int, str], set[str]] = {}
+
+    def add(self, frame: GoldenFrame) -> None:
+        """Keep it if it tells something; what our reader refuses tells everything."""
+        if len(frame.data) > MOST_BYTES:
+            self.left_out += 1
+            return
+        known = self._known.setdefault((frame.client, frame.api, frame.version, frame.direction), set())
+        try:
+            message, end = message_of(frame)
+            shown = {f"then {frame.data[end:].hex()}", *facets(message)}
+        except MalformedError:
+            shown = {frame.data.hex()}
+        if not shown <= known:
+            known |= shown
+            self.frames.append(frame)
+
+
+class RecordingProxy(Proxy):
+    """A proxy in front of one broker of one node that keeps what passes it; a context manager.
+
+    What is kept of an answer is what the broker sent; the client reads the proxy's port and offers in it.
+    """
+
+    def __init__(self, bootstrap: str, offers: Offers, keep: Callable[[Api, int, str, bytes], None]) -> None:
+        super().__init__(bootstrap)
+        self._offers = offers
+        self._keep = keep
+        #: Of the connection at hand: by their numbers, the requests that wait for an answer, and its version.
+        self._unanswered: ContextVar[dict[int, tuple[int, int]]] = ContextVar("unanswered")
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._unanswered.set({})
+        await super()._connected(reader, writer)
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: asyncio.Event) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                data = await _frame(reader)
+                key, version = (int.from_bytes(data[at : at + 2], "big") for at in (0, 2))
+                if key in LAYOUTS:
+                    self._keep(Api(key), version, REQUEST, data)
+                answered_in = version
+                if key == Api.API_VERSIONS and version > self._offers.get(Api.API_VERSIONS, version):
+                    data = data[:2] + _UNKNOWN_VERSION.to_bytes(2, "big") + data[4:]
+                    answered_in = 0
+                self._unanswered.get()[int.from_bytes(data[4:8], "big")] = key, answered_in
+                writer.write(_sized(data))
+                await writer.drain()
+
+    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: asyncio.Event) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                data = await _frame(reader)
+                key, version = self._unanswered.get().pop(int.from_bytes(data[:4], "big"))
+                if key in LAYOUTS:
+                    self._keep(Api(key), version, ANSWER, data)
+                if key == Api.API_VERSIONS:
+                    data = self._lowered(version, data)
+                writer.write(_sized(with_address(data, self._host, self._port, self._own_port)))
+                await writer.drain()
+
+    def _lowered(self, version: int, answer: bytes) -> bytes:
+        values = as_values(decode(Api.API_VERSIONS, version, answer))
+        for one in values["api_keys"]:
+            if one["api_key"] in LAYOUTS:
+                one["max_version"] = self._offers.get(Api(one["api_key"]), one["max_version"])
+        return answer[:4] + write_data(LAYOUTS[Api.API_VERSIONS][1], version, values)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(SIZE_BYTES), "big"))
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(SIZE_BYTES, "big") + data
+
+
+# ---- librdkafka ------------------------------------------------------------------------------------------------------
+
+
+def act_librdkafka(bootstrap: str, group: str, strategy: str, topics: Mapping[str, int] = TOPICS) -> None:
+    """Two members of a group, and an admin that looks at them."""
+    topic, partitions = next(iter(topics)), sum(topics.values())
+    common: dict[str, str | int | bool] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }
+    if strategy == "consumer":
+        common |= {"group.protocol": "consumer", "group.remote.assignor": "range"}
+    else:
+        common |= {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 100}
+    first = Consumer(common | {"client.id": "rdkafka-first", "group.instance.id": "first", "client.rack": "rack-1"})
+    second = Consumer(common | {"client.id": "rdkafka-second", "isolation.level": "read_uncommitted"})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": "rdkafka-admin"})
+    try:
+        first.subscribe(list(topics))
+        _poll([first], lambda: len(first.assignment()) == partitions)
+        _offsets(first)
+        second.subscribe([f"^({pattern_of(topics)})$"])
+        _poll([first, second], lambda: _is_divided(partitions, first, second))
+        _offsets(second)
+        _look(admin, group, topic)
+        second.close()
+        _poll([first], lambda: len(first.assignment()) == partitions)
+        first.unsubscribe()
+        first.subscribe([topic])
+        _poll([first], lambda: len(first.assignment()) == topics[topic])
+    finally:
+        second.close()
+        first.close()
+    _try(admin.describe_consumer_groups([group]).values())
+
+
+def pattern_of(topics: Iterable[str]) -> str:
+    """Means just these."""
+    return "|".join(topics)
+
+
+def _is_divided(partitions: int, *members: Consumer) -> bool:
+    owned = [{(one.topic, one.partition) for one in member.assignment()} for member in members]
+    return all(owned) and len(set().union(*owned)) == partitions
+
+
+def _poll(members: Sequence[Consumer], is_done: Callable[[], bool]) -> None:
+    until = time.monotonic() + _PATIENCE_S
+    while not is_done():
+        if time.monotonic() > until:
+            raise RuntimeError("the group did not come to rest in time")
+        for member in members:
+            member.poll(_POLL_S)
+
+
+def _offsets(member: Consumer) -> None:
+    owned = sorted(member.assignment(), key=lambda one: (one.topic, one.partition))
+    topic, partition = owned[0].topic, owned[0].partition
+    member.commit(offsets=[TopicPartition(topic, partition, 3, "golden", 0)], asynchronous=False)
+    with suppress(KafkaException):  # nothing was read
+        member.commit(asynchronous=False)
+    member.committed(owned, timeout=_PATIENCE_S)
+    member.get_watermark_offsets(owned[0], timeout=_PATIENCE_S)
+    member.offsets_for_times([TopicPartition(topic, partition, 1_000_000_000_000)], timeout=_PATIENCE_S)
+    member.list_topics(timeout=_PATIENCE_S)
+
+
+def _look(admin: AdminClient, group: str, topic: str) -> None:
+    one = TopicPartition(topic, 0)
+    _try(admin.describe_consumer_groups([group]).values())
+    _try(admin.describe_consumer_groups([group, "golden-nobodys"], include_authorized_operations=True).values())
+    _try(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values())
+    some = ConsumerGroupTopicPartitions(group, [one, TopicPartition("golden-nobodys", 0)])
+    _try(admin.list_consumer_group_offsets([some]).values())
+    changed = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 7)])
+    _try(admin.alter_consumer_group_offsets([changed]).values())
+    newest, latest = {one: OffsetSpec.max_timestamp()}, {one: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+    _try(admin.list_offsets(newest).values())
+    _try(admin.list_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED).values())
+    _try([admin.describe_cluster()])
+    _try(admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values())
+
+
+def _try(futures: Iterable[Future[object]]) -> None:
+    """What the broker refuses is recorded like anything else."""
+    for one in futures:
+        try:
+            one.result(_PATIENCE_S)
+        except KafkaException as refused:
+            print(f"  {refused}")
+
+
+def login_librdkafka(bootstrap: str, mechanism: str, user: str, passwords: Sequence[str]) -> None:
+    """With each of the passwords, of which the last one is wrong."""
+    for password in passwords:
+        admin = AdminClient(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": "rdkafka-admin",
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": mechanism,
+                "sasl.username": user,
+                "sasl.password": password,
+                "log_level": 0,
+            }
+        )
+        with suppress(KafkaException):
+            admin.list_topics(timeout=_PATIENCE_S if password == passwords[0] else 3)
+
+
+# ---- the Java client -------------------------------------------------------------------------------------------------
+
+
+_TOPICS = (str(sum(TOPICS.values())), ",".join(TOPICS))
+
+
+class JavaClient:
+    """RecordedClient.java, compiled into a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        source = FILE.with_name("RecordedClient.java")
+        executable = java_for(NEWEST).executable
+        compiler = str(Path(executable).with_name("javac"))
+        subprocess.run([compiler, "-d", str(folder), "-cp", classpath(NEWEST), str(source)], check=True)
+        self._command = [executable, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        self._command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{folder}:{classpath(NEWEST)}"]
+
+    def act(self, bootstrap: str, group: str, strategy: str) -> None:
+        """Two members of a group, and an admin that looks at them."""
+        if strategy == "consumer":
+            settings = ["group.protocol=consumer", "group.remote.assignor=range"]
+        else:
+            settings = ["group.protocol=classic", f"partition.assignment.strategy={_JAVA_ASSIGNORS[strategy]}"]
+        self._run("group", bootstrap, group, *_TOPICS, *settings)
+
+    def act_by_pattern(self, bootstrap: str, group: str) -> None:
+        """Likewise, and the broker takes the second member's pattern."""
+        self._run("group", bootstrap, group, *_TOPICS, "group.protocol=consumer", f"pattern={pattern_of(TOPICS)}")
+
+    def login(self, bootstrap: str, mechanism: str, user: str, passwords: Sequence[str]) -> None:
+        """With each of the passwords, of which the last one is wrong."""
+        self._run("login", bootstrap, mechanism, user, *passwords)
+
+    def _run(self, *words: str) -> None:
+        subprocess.run([*self._command, "RecordedClient", *words], check=True, timeout=5 * _PATIENCE_S)
+
+
+# ---- the run ---------------------------------------------------------------------------------------------------------
+
+_VERSIONS = """\
+a client takes the newest version of an API that it and the broker have, and so it was where "during" says "all \
+versions"; in step N a proxy had put into the broker's ApiVersions, as the newest version of each API, the N-th one \
+(from 0) of wire.versions.SPOKEN, or the last one; and where a client asked with a newer ApiVersions than that, the \
+number of the version was made one that no broker knows, and the broker answered in version 0 as it does then"""
+
+
+class Recorder:
+    """One broker, and what clients do with it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.recording = Recording()
+
+    def record(
+        self, client: str, during: str, offers: Offers, act: Callable[[str], None], *, listener: str | None = None
+    ) -> None:
+        """Have a client act through a proxy of its own, in plain text or at a secured listener."""
+        version = NEWEST if client == JAVA else confluent_kafka.libversion()[0]
+
+        def keep(api: Api, of: int, direction: str, data: bytes) -> None:
+            self.recording.add(
+                GoldenFrame(
+                    client=client,
+                    client_version=version,
+                    during=during,
+                    api=api,
+                    version=of,
+                    direction=direction,
+                    header=header_version(api, of, direction),
+                    data=data,
+                )
+            )
+
+        bootstrap = self._broker.secured[listener] if listener else self._broker.bootstrap_servers
+        with RecordingProxy(bootstrap, offers, keep) as proxy:
+            act(proxy.address)
+
+    def record_groups(self, client: str, act: Callable[..., None]) -> None:
+        """In each round a group of this client."""
+        for number, (name, offers, strategy) in enumerate(JAVA_ROUNDS if client == JAVA else ROUNDS):
+            group = f"golden-{client}-{number}"
+            print(f"{client}: {strategy}, {name}", flush=True)
+            self.record(client, f"{strategy}, {name}", offers, partial(act, group=group, strategy=strategy))
+
+    def record_logins(self, client: str, login: Callable[..., None], password: str) -> None:
+        """PLAIN and SCRAM, each with the right and with a wrong password, in both versions."""
+        for name, offers in (("all versions", EVERYTHING), ("versions of step 0", STEPS[0])):
+            for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+                print(f"{client}: {mechanism}, {name}", flush=True)
+                act = partial(login, mechanism=mechanism, user="alice", passwords=(password, "wrong"))
+                self.record(client, f"{mechanism}, {name}", offers, act, listener=SASL)
+
+
+def about(frames: Iterable[GoldenFrame]) -> dict[str, str]:
+    """The first line of the file."""
+    versions = {one.client: one.client_version for one in frames}
+    return {
+        "what": "what clients of others sent, and a broker answered; written by tests.wire.record_golden",
+        "broker": f"Apache Kafka {NEWEST}",
+        "clients": ", ".join(f"{client} {version}" for client, version in sorted(versions.items())),
+        "versions": _VERSIONS,
+        "addresses": "answers are as the broker sent them; the client read the proxy's port in the place of its own",
+        "choice": "a frame has something that no other of its client, API, version and direction has: a field that is "
+        "null or empty, a number below 1, an error, an array of none, one or more",
+    }
+
+
+def main() -> int:
+    """Record, and write the file."""
+    parser = argparse.ArgumentParser(prog="python -m tests.wire.record_golden", description=__doc__)
+    parser.add_argument("--only", choices=[JAVA, LIBRDKAFKA], help="of this client; the file is left as it is")
+    only = parser.parse_args().only
+    properties = SHORT_SESSIONS | {"connections.max.reauth.ms": "3600000"}
+    with tempfile.TemporaryDirectory(prefix="golden-") as name:
+        made = materials(Path(name))
+        password = made.users["alice"]
+        with start(NEWEST, properties=properties, security=made.security, way=Way.JVM) as broker:
+            for topic, partitions in TOPICS.items():
+                create_topic(broker.bootstrap_servers, topic, partitions)
+                produce(broker.bootstrap_servers, topic, RECORDS)
+            recorder = Recorder(broker)
+            if only != JAVA:
+                recorder.record_groups(LIBRDKAFKA, act_librdkafka)
+                recorder.record_logins(LIBRDKAFKA, login_librdkafka, password)
+            if only != LIBRDKAFKA:
+                java = JavaClient(Path(name))
+                recorder.record_groups(JAVA, java.act)
+                act = partial(java.act_by_pattern, group="golden-java-pattern")
+                recorder.record(JAVA, "consumer with a pattern, all versions", EVERYTHING, act)
+                recorder.record_logins(JAVA, java.login, password)
+    recording = recorder.recording
+    frames = sorted(recording.frames, key=lambda one: (one.client, one.api, one.version, one.direction != REQUEST))
+    print(f"{len(frames)} frames, {sum(len(one.data) for one in frames)} bytes; {recording.left_out} were too large")
+    if only is None:
+        save(about(frames), frames)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
