@@ -184,6 +184,7 @@ class BrokerError:
 CommittedOffsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | BrokerError | None]
 
 #: Kafka's error codes that the core itself distinguishes.
+ILLEGAL_GENERATION_CODE = 22
 INCONSISTENT_PROTOCOL_CODE = 23
 UNKNOWN_MEMBER_CODE = 25
 UNSUPPORTED_VERSION_CODE = 35

@@ -147,13 +147,14 @@ class Run:
         self._is_quiet = True
         world.faults = Faults(latency_s=self.profile.faults.latency_s)
         world.nodes_down.clear()
+        # Of two processes with one instance id the seat has only the later one.
+        for process in world.living:
+            habits = process.application.habits
+            habits.callback_s, habits.raises, habits.think_s = 0.0, 0, 0.3
+            if process.application.callback is None:
+                process.application.wake()
         for seat, process in self.seats.items():
-            if process is not None and process.alive:
-                habits = process.application.habits
-                habits.callback_s, habits.raises, habits.think_s = 0.0, 0, 0.3
-                if process.application.callback is None:
-                    process.application.wake()
-            elif process is not None:
+            if process is not None and not process.alive:
                 self._start(seat, 0.1)
 
     def _bound_s(self) -> float:

@@ -36,6 +36,7 @@ from consumer_membership.text import speakable
 from consumer_membership.types import (
     FATAL_CODE,
     GROUP_FULL_CODE,
+    ILLEGAL_GENERATION_CODE,
     NO_MEMBER_ID,
     UNKNOWN_MEMBER_CODE,
     BrokerError,
@@ -530,6 +531,11 @@ class ClassicProtocol:
         now = self._parts.now
         self._backoff.reset()
         self.last_heartbeat_at = now
+        if self._was_left_out_before(event):
+            words = f"the group had a generation between {self.generation} and {event.generation} without this member"
+            return self._fence(
+                BrokerError(code=ILLEGAL_GENERATION_CODE, name="ILLEGAL_GENERATION", message=words), keeps_id=True
+            )
         self.heartbeats.gathered(now)
         self.generation, self._group_protocol = event.generation, event.group_protocol
         self.place.joined(has_new_id=has_new_id)
@@ -597,6 +603,17 @@ class ClassicProtocol:
         if event.error is not None and event.verdict is _V.REDISCOVER:
             parts.lose_coordinator(event.error.name)
         return None
+
+    def _was_left_out_before(self, event: ex.JoinAnswered) -> bool:
+        """Whether what the member still owns may have been another one's since (rules 4.4).
+
+        A dynamic member that does not come to a rebalance is removed. A static one stays, with what it said when it
+        last came: others may have been given what it owns, have read on and have committed. It may also have come, and
+        not have heard the answer: that cannot be told.
+        """
+        is_gap = NO_GENERATION != self.generation < event.generation - 1
+        is_classic = event.group_protocol is GroupProtocol.CLASSIC
+        return is_gap and is_classic and self._settings.is_static and self._parts.reconciler.may_hold
 
     # ---- the share ----
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from consumer_membership.membership import effects as ef
@@ -223,6 +225,40 @@ def test_cooperative_member_gives_up_what_its_share_lacks_and_joins_again() -> N
     scene.gather(3).share(A0, A2).settle()
     told = [set(step.offsets) for step in scene.all(ef.AssignPartitions)]
     assert (scene.state, told) == (S.STABLE, [{A0, A1}, {A2}, set()])
+
+
+def test_static_member_that_missed_a_generation_has_lost_what_it_had() -> None:
+    """The coordinator kept its place, and others were given what it owned: nothing of that is committed.
+
+    They have read on; a commit of this member, in the new generation, would take the group back.
+    """
+    scene = stable(A0, A1, instance_id="i").rebalance().gather(3)
+    assert (scene.state, scene.kinds) == (S.FENCED, ["LosePartitions"])
+    assert scene.settle().all(ef.CommitOffsets) == []
+    assert (scene.after(1.0).join.member_id, scene.join.instance_id) == ("m", "i")
+    (_, said), *_ = scene.join.protocols
+    assert (said.owned, said.generation) == (frozenset(), -1)
+    scene.gather(4).share(A0).settle()
+    assert (scene.state, scene.owned) == (S.STABLE, {A0})
+
+
+@pytest.mark.parametrize(
+    ("scene", "generation", "leader"),
+    [
+        pytest.param(lambda: stable(A0, A1, instance_id="i"), 2, "leader", id="the next generation"),
+        pytest.param(lambda: stable(A0, A1), 3, "leader", id="a dynamic member, which would have been removed"),
+        pytest.param(lambda: stable(A0, A1, instance_id="i"), 7, "", id="a consumer group's epoch"),
+        pytest.param(lambda: stable(instance_id="i"), 3, "leader", id="nothing to lose"),
+        pytest.param(
+            lambda: stable(A0, A1, assignors=(EAGER,), instance_id="i"), 3, "leader", id="an eager one gave it up"
+        ),
+    ],
+)
+def test_member_that_missed_nothing_goes_on(scene: Callable[[], ClassicScene], generation: int, leader: str) -> None:
+    """What it owns was its own all the time, or it owns nothing."""
+    found = scene().rebalance().settle().gather(generation, leader=leader)
+    assert found.state is S.SYNCING
+    assert found.all(ef.LosePartitions) == []
 
 
 def test_eager_member_gives_up_everything_before_it_joins() -> None:
