@@ -10,31 +10,9 @@ from consumer_membership.version import __version__  # isort: skip
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    OFFSET_INVALID,
-    OFFSET_STORED,
-    TIMESTAMP_CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME,
-    TIMESTAMP_NOT_AVAILABLE,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    Node,
-    Producer,
-    SerializingProducer,
-    ThrottleEvent,
-    TopicCollection,
-    TopicPartition,
-    TopicPartitionInfo,
-    Uuid,
-    libversion,
-    version,
-)
+from confluent_kafka import version
 
-from consumer_membership.clients.consumer import Consumer
+from consumer_membership.clients import names
 from consumer_membership.errors import (
     AssignmentError,
     AuthenticationError,
@@ -60,9 +38,47 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 
 if TYPE_CHECKING:
+    from confluent_kafka import (
+        OFFSET_BEGINNING,
+        OFFSET_END,
+        OFFSET_INVALID,
+        OFFSET_STORED,
+        TIMESTAMP_CREATE_TIME,
+        TIMESTAMP_LOG_APPEND_TIME,
+        TIMESTAMP_NOT_AVAILABLE,
+        AcknowledgeType,
+        ConcurrentModificationException,
+        ConsumerGroupState,
+        ConsumerGroupTopicPartitions,
+        ConsumerGroupType,
+        DeserializingConsumer,
+        DeserializingShareConsumer,
+        ElectionType,
+        IllegalStateException,
+        IsolationLevel,
+        KafkaError,
+        KafkaException,
+        Message,
+        Messages,
+        Node,
+        Producer,
+        SerializingProducer,
+        ShareConsumer,
+        ThrottleEvent,
+        TopicCollection,
+        TopicPartition,
+        TopicPartitionInfo,
+        Uuid,
+        consistent,
+        fnv1a,
+        libversion,
+        murmur2,
+    )
+
+    from consumer_membership.clients.consumer import Consumer
     from consumer_membership.config import ConsumerSettings as ConsumerSettings
 
-# `ConsumerSettings` is not among them: `import *` would import pydantic.
+# `ConsumerSettings` is not among them: `import *` would import pydantic. Nor are modules of confluent-kafka's.
 __all__ = [
     "OFFSET_BEGINNING",
     "OFFSET_END",
@@ -71,16 +87,25 @@ __all__ = [
     "TIMESTAMP_CREATE_TIME",
     "TIMESTAMP_LOG_APPEND_TIME",
     "TIMESTAMP_NOT_AVAILABLE",
+    "AcknowledgeType",
     "Assigned",
     "AssignmentError",
     "AssignmentObserver",
     "Assignor",
     "AuthenticationError",
     "CommitError",
+    "ConcurrentModificationException",
     "ConfigurationError",
     "Consumer",
+    "ConsumerGroupState",
+    "ConsumerGroupTopicPartitions",
+    "ConsumerGroupType",
+    "DeserializingConsumer",
+    "DeserializingShareConsumer",
+    "ElectionType",
     "FatalGroupError",
     "GroupError",
+    "IllegalStateException",
     "InternalError",
     "IsolationLevel",
     "KafkaError",
@@ -90,10 +115,12 @@ __all__ = [
     "MembershipError",
     "MembershipView",
     "Message",
+    "Messages",
     "Node",
     "Producer",
     "RebalanceProtocol",
     "SerializingProducer",
+    "ShareConsumer",
     "ThrottleEvent",
     "TopicCollection",
     "TopicPartition",
@@ -104,19 +131,30 @@ __all__ = [
     "UseError",
     "Uuid",
     "__version__",
+    "consistent",
+    "fnv1a",
     "libversion",
+    "murmur2",
     "version",
 ]
 
+names.install_finder()
+
 
 def __getattr__(name: str) -> object:
-    """`ConsumerSettings`, which alone needs pydantic, when it is asked for (PEP 562)."""
-    if name != "ConsumerSettings":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from consumer_membership.config import ConsumerSettings  # noqa: PLC0415
+    """What is not made before it is asked for (PEP 562).
 
-    return ConsumerSettings
+    `Consumer`, since a tracer may have patched confluent-kafka by then; confluent-kafka's names, of whichever release
+    is installed; `ConsumerSettings`, which alone needs pydantic.
+    """
+    if name == "Consumer":
+        return names.consumer_class()
+    if name == "ConsumerSettings":
+        from consumer_membership.config import ConsumerSettings  # noqa: PLC0415
+
+        return ConsumerSettings
+    return names.attribute(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "ConsumerSettings"})
+    return sorted({*globals(), *__all__, *names.public_names(), "ConsumerSettings"})

@@ -7,13 +7,19 @@
     admin.remove_members("orders", instance_ids=["orders-3"])
 
 For scripts and the command line; it works on groups of both protocols. This room asks brokers and says what they said;
-it is no member of anything and must not know how one is made (`membership`).
+it is no member of anything and must not know how one is made (`membership`). Beside it stands what confluent-kafka has
+in its own room of this name (`AdminClient`, `NewTopic`, ...), for programs that import it from here.
 """
+
+from typing import TYPE_CHECKING
 
 from consumer_membership.admin.group_admin import GroupAdmin
 from consumer_membership.admin.progress import GroupReport, PartitionProgress
 from consumer_membership.admin.removal import Removal, RemovalOutcome
 from consumer_membership.runtime.network.group_client import GroupDescription, MemberDescription, MemberIdentity
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import *  # noqa: F403
 
 __all__ = [
     "GroupAdmin",
@@ -25,3 +31,19 @@ __all__ = [
     "Removal",
     "RemovalOutcome",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """confluent-kafka's, which takes time to import, when it is asked for (PEP 562)."""
+    import confluent_kafka.admin  # noqa: PLC0415
+
+    if name.startswith("_") or not hasattr(confluent_kafka.admin, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(confluent_kafka.admin, name)
+    return found
+
+
+def __dir__() -> list[str]:
+    import confluent_kafka.admin  # noqa: PLC0415
+
+    return sorted({*globals(), *dir(confluent_kafka.admin)})

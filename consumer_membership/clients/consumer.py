@@ -11,10 +11,9 @@ import contextlib
 from collections.abc import Callable, Mapping
 from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias, overload
 
-from confluent_kafka import Consumer as Handle
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Message, TopicPartition, version
 
 from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
@@ -23,12 +22,14 @@ from consumer_membership.clients.group_metadata import check_layout, pack_group_
 from consumer_membership.clients.outcomes import PendingCommit, call_on_commit, domain_offsets, with_committed
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.environment import naming_variables
+from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.application.fetcher import key_of
 from consumer_membership.runtime.application.session import Session
 from consumer_membership.runtime.line import ThreadFactory
 from consumer_membership.runtime.network.member_thread import member_thread
 from consumer_membership.types import JOIN_EPOCH, NO_EPOCH
+from consumer_membership.version import __version__
 
 if TYPE_CHECKING:  # importing confluent_kafka.admin takes time, and its users import it themselves
     from confluent_kafka.admin._metadata import ClusterMetadata
@@ -41,8 +42,11 @@ RebalanceCallback: TypeAlias = Callable[["Consumer", list[TopicPartition]], obje
 _MOST_MESSAGES = 1_000_000
 
 
-class Consumer:
+class Consumer(LibrdkafkaConsumer):
     """A member of a consumer group that fetches; construct it as `confluent_kafka.Consumer`.
+
+    It is one, too, for `isinstance` and for classes that are made of both; nothing of the C type is used: its part is
+    never initialised, and each of its methods is replaced.
 
     Args:
         *args: one dict of librdkafka's configuration keys; environment variables `CONSUMER_MEMBERSHIP_...` fill in
@@ -54,7 +58,17 @@ class Consumer:
             (for group.id a ValueError, for callbacks a TypeError or ValueError, as in confluent-kafka).
     """
 
-    _session: Session | None = None
+    # An instance of a C type has no place for attributes of its own beside its dict, where each look-up would cost a
+    # record 20 ns more.
+    __slots__ = ("__dict__", "__weakref__", "_is_layout_checked", "_ready", "_session", "_wake_up")
+
+    _session: Session | None
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:  # noqa: ARG004
+        """Make one that is closed: a subclass may forget to call `__init__`, and confluent-kafka's words are for it."""
+        made = super().__new__(cls)
+        made._session = None
+        return made
 
     @raises_as_confluent
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -131,9 +145,9 @@ class Consumer:
     def subscribe(
         self,
         topics: list[str],
-        on_assign: RebalanceCallback = NOT_GIVEN,  # type: ignore[assignment]  # None is refused, as confluent-kafka does
-        on_revoke: RebalanceCallback = NOT_GIVEN,  # type: ignore[assignment]
-        on_lost: RebalanceCallback = NOT_GIVEN,  # type: ignore[assignment]
+        on_assign: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]  # None is refused, as there
+        on_revoke: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]
+        on_lost: RebalanceCallback | None = NOT_GIVEN,  # type: ignore[assignment]
     ) -> None:
         """Ask for these topics; elements that begin with `^` are patterns, as librdkafka reads them.
 
@@ -233,6 +247,34 @@ class Consumer:
             raise ValueError("expected either message or offsets")
         session.partitions.store(given)
 
+    @overload  # type: ignore[override]  # what it is called with there it is here, and by position
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: Literal[True] = True,  # noqa: FBT002
+    ) -> None: ...
+    @overload
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        *,
+        asynchronous: Literal[False],
+    ) -> list[TopicPartition]: ...
+    @overload
+    def commit(
+        self, message: Message | None, offsets: list[TopicPartition] | None, asynchronous: Literal[False]
+    ) -> list[TopicPartition]: ...
+    @overload
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: object = True,  # noqa: FBT002
+        **alias: object,
+    ) -> list[TopicPartition] | None: ...
+
     @raises_as_confluent
     def commit(
         self,
@@ -310,7 +352,7 @@ class Consumer:
 
         name = None if topic is None else arguments.sendable("topic", topic)
 
-        def ask(handle: Handle, seconds: float) -> ClusterMetadata:
+        def ask(handle: LibrdkafkaConsumer, seconds: float) -> ClusterMetadata:
             found: ClusterMetadata = (
                 handle.list_topics(timeout=seconds) if name is None else handle.list_topics(name, seconds)
             )
@@ -340,7 +382,7 @@ class Consumer:
     # ---- the member ----
 
     @raises_as_confluent
-    def memberid(self) -> str | None:
+    def memberid(self) -> str | None:  # type: ignore[override]  # confluent-kafka has none, either, before it joins
         """The member id: with `group.protocol=consumer` 22 characters that this client made (KIP-1082), for good.
 
         A classic member gets it from the broker when it joins, and has none (None) before and after. With
@@ -416,3 +458,18 @@ class Consumer:
             f"cannot pickle {type(self).__name__!r} object: a group member cannot be copied or sent to another "
             "process; send its configuration and make a consumer there"
         )
+
+
+def _missing(name: str) -> property:
+    def refuse(_: Consumer) -> NoReturn:
+        raise AttributeError(
+            f"confluent-kafka {version()} has Consumer.{name}, and consumer-membership {__version__} does not; take a "
+            "newer one, or do without"
+        )
+
+    return property(refuse)
+
+
+# What a later release of confluent-kafka adds: its C method would look for a handle that is not there.
+for _name in vars(LibrdkafkaConsumer).keys() - vars(Consumer).keys() - vars(object).keys():
+    setattr(Consumer, _name, _missing(_name))

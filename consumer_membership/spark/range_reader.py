@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership.errors import DrainError
+from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.spark.batches import place_of, record_batch
 from consumer_membership.spark.context import Partition
 
@@ -157,7 +158,7 @@ class _Reading:
         self._open = set(self._ranges)
         #: What librdkafka last complained of: connections, rights. It goes on by itself, so it is for the text only.
         self._complaint = ""
-        self._consumer = Consumer({**config, "error_cb": self._note_complaint})
+        self._consumer = LibrdkafkaConsumer({**config, "error_cb": self._note_complaint})
         self._consumer.assign([TopicPartition(each.topic, each.partition, each.first) for each in share])
 
     def close(self) -> None:

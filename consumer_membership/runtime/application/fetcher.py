@@ -16,9 +16,10 @@ from math import ceil
 from time import monotonic
 from typing import TypeVar
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaException, Message
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message
 from confluent_kafka import TopicPartition as Wanted
 
+from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.runtime.application.handle import HandleWatch
 from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
@@ -67,7 +68,7 @@ class Fetcher:
 
     def __init__(
         self,
-        make_handle: Callable[[], Consumer],
+        make_handle: Callable[[], LibrdkafkaConsumer],
         buffer: PrefetchBuffer,
         heard_at: Callable[[], float | None] = lambda: None,
     ) -> None:

@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
+from confluent_kafka import KafkaError, KafkaException, ThrottleEvent
 
 from consumer_membership.config.keys import guess, shown
 from consumer_membership.config.tokens import SharedTokens
 from consumer_membership.errors import AuthenticationError, ConfigurationError
+from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.light_dataclasses import dataclass
 
 #: librdkafka's words for a key that it does not know, whatever that is.
@@ -88,7 +89,7 @@ class Handles:
         self._rewrite = rewrite
         self._credentials: Mapping[str, object] = {}
 
-    def make(self) -> Consumer:
+    def make(self) -> LibrdkafkaConsumer:
         """A handle that fetches.
 
         Raises:
@@ -97,7 +98,7 @@ class Handles:
         """
         config = {**self._config(), **self._credentials}
         try:
-            return Consumer({**config, **self._noting_callbacks()})
+            return LibrdkafkaConsumer({**config, **self._noting_callbacks()})
         except KafkaException as refused:
             error = refused.args[0]
             words = error.str() if isinstance(error, KafkaError) else str(error)
@@ -120,7 +121,7 @@ class Handles:
             noting["logger"] = given.logger
         return noting
 
-    def set_credentials(self, handle: Consumer, username: str, password: str) -> None:
+    def set_credentials(self, handle: LibrdkafkaConsumer, username: str, password: str) -> None:
         """Have this handle's connections to come say this, and those of each later handle."""
         handle.set_sasl_credentials(username, password)
         self._credentials = {"sasl.username": username, "sasl.password": password}

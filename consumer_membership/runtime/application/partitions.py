@@ -14,9 +14,10 @@ from math import inf
 from time import monotonic
 from typing import TypeVar
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED
 from confluent_kafka import TopicPartition as Wanted
 
+from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.membership.events import AssignedByHand
 from consumer_membership.runtime.application.commits import GRACE_S, Commits
 from consumer_membership.runtime.application.fetcher import Fetcher, in_slices, key_of
@@ -242,7 +243,7 @@ class Partitions:
 
     # ---- asking the brokers ----
 
-    def ask(self, call: Callable[[Consumer, float], T], timeout_s: float) -> T:
+    def ask(self, call: Callable[[LibrdkafkaConsumer, float], T], timeout_s: float) -> T:
         """The answer to a request of the handle that goes to the brokers; negative: wait for ever."""
         self._life.check()
 

@@ -1,0 +1,137 @@
+"""confluent-kafka's names, taken from the release that is installed, with its consumers on this package's.
+
+A class that is made of confluent-kafka's consumer (`DeserializingConsumer`, `AvroConsumer`, a tracer's) is given here
+as the same class with this package's between the two: its methods call ours by `super()`. Everything else is the very
+object that confluent-kafka has.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType, new_class
+
+import confluent_kafka
+
+from consumer_membership.clients.consumer import Consumer
+from consumer_membership.librdkafka import LibrdkafkaConsumer
+
+_OURS, _THEIRS = "consumer_membership", "confluent_kafka"
+#: It makes consumers that are not its bases, so that there is no class to put this package's under.
+_NOT_HERE = f"{_OURS}.aio"
+
+
+#: What was made of each class that is not ours.
+_made: dict[type, type[Consumer]] = {}
+
+
+def consumer_class() -> type[Consumer]:
+    """What a program imports as `Consumer` now: with a tracer's methods where one has patched confluent-kafka's."""
+    found: object = confluent_kafka.Consumer
+    if isinstance(found, type) and issubclass(found, LibrdkafkaConsumer):
+        return on_ours(found)
+    return Consumer
+
+
+def on_ours(cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
+    """This class of confluent-kafka's consumer as one of ours; always the same for the same."""
+    if issubclass(cls, Consumer):
+        return cls
+    if cls is LibrdkafkaConsumer:
+        return Consumer
+    if cls not in _made:
+        body = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        made: type[Consumer] = new_class(cls.__name__, (cls, Consumer), exec_body=lambda names: names.update(body))
+        if hasattr(cls, "__parameters__"):  # of a generic class, which `DeserializingConsumer[str, str]` is
+            made.__parameters__ = cls.__parameters__  # type: ignore[attr-defined]
+        _made[cls] = made
+    return _made[cls]
+
+
+def attribute(name: str) -> object:
+    """What confluent-kafka's package offers under this name, on our consumer where it is one.
+
+    Raises:
+        AttributeError: It offers no such thing.
+    """
+    if name not in public_names():
+        raise AttributeError(f"module {_OURS!r} has no attribute {name!r}")
+    return _lookup(confluent_kafka, name)
+
+
+def public_names() -> set[str]:
+    """What confluent-kafka's package offers, without the modules that it happens to use."""
+    found = {name for name, value in vars(confluent_kafka).items() if name[0] != "_" and _is_theirs(value)}
+    return found | set(confluent_kafka.__all__)
+
+
+def _is_theirs(value: object) -> bool:
+    return not isinstance(value, ModuleType) or value.__name__.startswith(f"{_THEIRS}.")
+
+
+def _lookup(module: ModuleType, name: str) -> object:
+    found: object = getattr(module, name)
+    if isinstance(found, type) and issubclass(found, LibrdkafkaConsumer):
+        return on_ours(found)
+    if isinstance(found, ModuleType) and _is_theirs(found):
+        return import_module(_OURS + found.__name__.removeprefix(_THEIRS))
+    return found
+
+
+class _Namesake(ModuleType):
+    """A submodule under this package's name: whatever is asked for is looked up in confluent-kafka's."""
+
+    def __init__(self, name: str, original: ModuleType) -> None:
+        super().__init__(name, original.__doc__)
+        self.__original = original
+        if hasattr(original, "__all__"):
+            self.__all__ = original.__all__
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return _lookup(self.__original, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self.__original)})
+
+
+class _Loader:
+    """Makes namesakes."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Namesake(spec.name, import_module(_THEIRS + spec.name.removeprefix(_OURS)))
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: everything is looked up in the original."""
+
+
+class _Finder:
+    """Finds `consumer_membership.x` where this package has no x and confluent-kafka has."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - as Python calls it
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(f"{_OURS}.") or fullname == _NOT_HERE:
+            return None
+        from importlib.util import find_spec  # noqa: PLC0415 - takes longer than this module
+
+        try:
+            found = find_spec(_THEIRS + fullname.removeprefix(_OURS))
+        except ModuleNotFoundError:  # its parent is a module of ours, which confluent-kafka has not
+            return None
+        if found is None:
+            return None
+        is_package = found.submodule_search_locations is not None
+        return ModuleSpec(fullname, _Loader(), origin=found.origin, is_package=is_package)  # type: ignore[arg-type]
+
+
+def install_finder() -> None:
+    """Have submodules found; once for an interpreter, behind all other finders."""
+    if not any(isinstance(one, _Finder) for one in sys.meta_path):
+        sys.meta_path.append(_Finder())

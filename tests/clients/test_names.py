@@ -1,0 +1,314 @@
+"""What confluent-kafka exports is here too, in the release that is installed, and its consumers are made of ours."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import gc
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition, cimpl
+from confluent_kafka.serialization import StringDeserializer
+
+import consumer_membership
+from consumer_membership import Consumer
+from consumer_membership.clients import names
+from consumer_membership.clients.consumer import _missing
+from tests.support.mock_cluster import MockCluster
+
+OURS, THEIRS = "consumer_membership", "confluent_kafka"
+PACKAGE = Path(confluent_kafka.__file__).parent
+#: What has no namesake: asyncio's consumer is not a consumer with other methods, and Kafka's own system tests run the
+#: programs of `kafkatest` by file.
+WITHOUT = ("aio", "kafkatest")
+
+#: What is this package's own, and was here before.
+OWN = {"admin": frozenset({"MemberDescription"})}
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def modules() -> Iterator[str]:
+    """The public modules of confluent-kafka, without its name."""
+    for found in pkgutil.walk_packages(confluent_kafka.__path__, f"{THEIRS}."):
+        parts = found.name.split(".")[1:]
+        if parts[0] not in WITHOUT and not any(part.startswith("_") for part in parts):
+            yield ".".join(parts)
+
+
+def public(module: ModuleType) -> set[str]:
+    """The names that a program may import from it."""
+    return {name for name in dir(module) if not name.startswith("_")} - {*WITHOUT, "os"}
+
+
+def is_namesake(ours: object, theirs: object) -> bool:
+    """Whether ours stands for theirs."""
+    if isinstance(theirs, ModuleType) and theirs.__name__.startswith(THEIRS):
+        return isinstance(ours, ModuleType) and ours.__name__ == OURS + theirs.__name__.removeprefix(THEIRS)
+    if isinstance(theirs, type) and issubclass(theirs, cimpl.Consumer):
+        return isinstance(ours, type) and issubclass(ours, Consumer) and ours.__name__ == theirs.__name__
+    return ours is theirs
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_module_has_every_name(name: str) -> None:
+    """The same objects; consumers are made of ours."""
+    try:
+        theirs = importlib.import_module(f"{THEIRS}.{name}")
+    except ModuleNotFoundError as lacking:  # one of confluent-kafka's extras is not installed: no more than there
+        with pytest.raises(ModuleNotFoundError, match=re.escape(str(lacking))):
+            importlib.import_module(f"{OURS}.{name}")
+        return
+    ours = importlib.import_module(f"{OURS}.{name}")
+    found = public(theirs) - OWN.get(name, frozenset())
+    assert {one for one in found if not is_namesake(getattr(ours, one), getattr(theirs, one))} == set()
+    assert public(theirs) <= set(dir(ours))
+
+
+def test_package_has_every_name() -> None:
+    """Also `from consumer_membership import *`, but for modules."""
+    found = public(confluent_kafka)
+    assert {
+        one for one in found if not is_namesake(getattr(consumer_membership, one), getattr(confluent_kafka, one))
+    } == set()
+    assert found <= set(dir(consumer_membership))
+    lacking = set(confluent_kafka.__all__) - set(consumer_membership.__all__)
+    assert all(importlib.util.find_spec(f"{THEIRS}.{name}") for name in lacking), lacking
+
+
+def test_name_that_nobody_has_is_refused_as_python_does() -> None:
+    """Not as confluent-kafka's, whose users would look for it there."""
+    with pytest.raises(AttributeError, match="module 'consumer_membership' has no attribute 'nothing'"):
+        consumer_membership.nothing  # noqa: B018
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'consumer_membership\.nothing'"):
+        importlib.import_module("consumer_membership.nothing")
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec("from consumer_membership.error import nothing", {})  # noqa: S102
+
+
+# ---- the class -------------------------------------------------------------------------------------------------------
+
+
+def stub() -> dict[str, set[str]]:
+    """The methods of confluent-kafka's consumer with the parameters of all overloads, as its stub has them."""
+    tree = ast.parse((PACKAGE / "cimpl.pyi").read_text())
+    (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Consumer")
+    methods: dict[str, set[str]] = {}
+    for node in found.body:
+        if isinstance(node, ast.FunctionDef):
+            methods.setdefault(node.name, set()).update(one.arg for one in [*node.args.args[1:], *node.args.kwonlyargs])
+    return methods
+
+
+@pytest.mark.parametrize(("name", "parameters"), stub().items())
+def test_method_takes_what_confluents_takes(name: str, parameters: set[str]) -> None:
+    """By the same names; what else ours takes has a default. Each has a docstring."""
+    method = getattr(Consumer, name)
+    taken = inspect.signature(method).parameters
+    if name not in {"__init__", "__enter__", "__exit__"}:
+        assert parameters <= taken.keys()
+        more = [one for key, one in taken.items() if key not in parameters | {"self"}]
+        assert all(one.default is not one.empty or one.kind is one.VAR_KEYWORD for one in more)
+    assert method.__doc__ or name == "__init__"
+
+
+def test_no_method_of_the_c_type_can_be_reached() -> None:
+    """Its part of the object is never initialised."""
+    of_c = vars(cimpl.Consumer).keys() - vars(object).keys()
+    assert {name for name in of_c if getattr(Consumer, name) is getattr(cimpl.Consumer, name)} == set()
+    assert of_c <= vars(Consumer).keys()
+
+
+def test_method_of_a_later_release_is_refused_in_words() -> None:
+    """`hasattr` says no, so that a program which asks takes its other way."""
+
+    class Later(Consumer):
+        newer = _missing("newer")
+
+    with Later({"group.id": "g", "bootstrap.servers": "", "log_level": 0}) as consumer:
+        assert not hasattr(consumer, "newer")
+        with pytest.raises(
+            AttributeError, match=r"confluent-kafka .* has Consumer\.newer, and consumer-membership .* does not"
+        ):
+            consumer.newer  # noqa: B018
+
+
+class Forgetful(Consumer):
+    """As of a program that forgot `super().__init__`."""
+
+    def __init__(self) -> None:
+        self.own = 1
+
+
+@pytest.mark.parametrize("name", sorted(vars(cimpl.Consumer).keys() - vars(object).keys()))
+@pytest.mark.parametrize("given", [(), ([],), ([TopicPartition("t", 0)],), ("x",), (None, None, None)], ids=str)
+@pytest.mark.parametrize("method_of", [cimpl.Consumer, Consumer])
+def test_consumer_that_was_never_made_is_a_closed_one(method_of: Any, name: str, given: tuple[object, ...]) -> None:  # noqa: ANN401
+    """Whoever calls the C type's method by its class gets confluent-kafka's words, and never an abort."""
+    method = getattr(method_of, name)
+    if name == "__exit__" or (name in {"close", "__enter__"} and not given):
+        assert isinstance(method(Forgetful(), *(None, None, None) if name == "__exit__" else ()), Forgetful | None)
+        return
+    with pytest.raises((RuntimeError, TypeError, ValueError, AttributeError)) as caught:
+        method(Forgetful(), *given)
+    assert caught.type is not RuntimeError or "closed" in str(caught.value)
+
+
+def test_consumers_that_were_never_made_are_let_go() -> None:
+    """By the collector too, in a cycle, and a thousand of them."""
+    looping = Forgetful()
+    looping.own = looping  # type: ignore[assignment]
+    gone = weakref.ref(looping)
+    del looping
+    for _ in range(1_000):
+        Forgetful()
+        Consumer.__new__(Consumer)
+    gc.collect()
+    assert gone() is None
+    with pytest.raises(TypeError, match="cannot pickle 'Forgetful' object"):
+        copy.copy(Forgetful())
+
+
+def test_consumer_is_one_of_confluents() -> None:
+    """For `isinstance`, in whichever way a program names it."""
+    with Consumer({"group.id": "g", "bootstrap.servers": "", "log_level": 0}) as consumer:
+        assert isinstance(consumer, confluent_kafka.Consumer)
+        assert isinstance(consumer, consumer_membership.Consumer)
+
+
+# ---- classes that are made of it -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("package", [confluent_kafka, consumer_membership], ids=["theirs", "ours"])
+def test_deserializing_consumer_deserializes(package: Any, cluster: MockCluster, topic: str) -> None:  # noqa: ANN401
+    """The same records as confluent-kafka's; `close` and `with` are its own."""
+    config = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": "deserializing",
+        "log_level": 0,
+        "key.deserializer": StringDeserializer(),
+        "value.deserializer": StringDeserializer(),
+    }
+
+    class Own(package.DeserializingConsumer[str, str]):  # type: ignore[misc]
+        polls = 0
+
+        def poll(self, timeout: float = -1) -> Any:  # noqa: ANN401
+            self.polls += 1
+            return super().poll(timeout)
+
+    with Own(config) as consumer:
+        consumer.assign([TopicPartition(topic, 2, 7)])
+        found = [message.value() for message in (consumer.poll(60.0) for _ in range(3))]
+        with pytest.raises(NotImplementedError):
+            consumer.consume(1)
+    assert (found, consumer.polls) == (["7", "8", "9"], 3)
+    assert isinstance(consumer, Consumer) == (package is consumer_membership)
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        consumer.poll(0)
+
+
+def test_avro_consumer_is_made_of_ours() -> None:
+    """Deprecated, and still used."""
+    avro = importlib.import_module(f"{OURS}.avro")
+    assert issubclass(avro.AvroConsumer, Consumer)
+    assert issubclass(avro.AvroConsumer, importlib.import_module(f"{THEIRS}.avro").AvroConsumer)
+
+
+# ---- tracers ---------------------------------------------------------------------------------------------------------
+
+
+def test_tracer_sees_one_consumer(monkeypatch: pytest.MonkeyPatch, cluster: MockCluster, topic: str) -> None:
+    """A tracer puts its own class in the place of confluent-kafka's; what is imported then has its methods.
+
+    The handle that fetches is not of that class: its polls would be spans of a second consumer.
+    """
+    made, polled = [], []
+
+    class Traced(cimpl.Consumer):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+            made.append(self)
+            super().__init__(*args, **kwargs)
+
+        def poll(self, timeout: float = -1) -> Any:  # noqa: ANN401
+            polled.append(timeout)
+            return super().poll(timeout)
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", Traced)
+    traced = consumer_membership.Consumer
+    assert issubclass(traced, Traced)
+    assert issubclass(traced, Consumer)
+    assert traced is consumer_membership.Consumer
+    with traced({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "traced", "log_level": 0}) as consumer:
+        consumer.assign([TopicPartition(topic, 1, 3)])
+        message = consumer.poll(60.0)
+        assert message is not None
+        assert message.value() == b"3"
+    assert (made, polled) == ([consumer], [60.0])
+    monkeypatch.undo()
+    assert consumer_membership.Consumer is Consumer
+
+
+def test_what_is_no_class_of_theirs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A factory that somebody put there makes raw consumers: ours are ours."""
+    monkeypatch.setattr(confluent_kafka, "Consumer", lambda config: config)
+    assert names.consumer_class() is Consumer
+
+
+# ---- type checkers ---------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+from consumer_membership import Consumer, DeserializingConsumer, KafkaError, Message, TopicPartition
+from consumer_membership.admin import AdminClient, GroupAdmin
+from consumer_membership.avro import AvroConsumer
+from consumer_membership.error import ConsumeError
+from consumer_membership.schema_registry import SchemaRegistryClient
+from consumer_membership.serialization import StringDeserializer
+
+
+def use(consumer: Consumer, message: Message) -> str:
+    for partition in consumer.commit(asynchronous=False):
+        print(partition.topic)
+    for partition in consumer.commit(message=message, asynchronous=False):
+        print(partition.offset)
+    consumer.commit(offsets=[TopicPartition("t", 0, 1)])
+    consumer.subscribe(["t"], on_assign=lambda consumer, partitions: None)
+    found = consumer.poll(1.0)
+    return "" if found is None else str(found.value())
+
+
+def nothing(consumer: Consumer) -> None:
+    return consumer.commit()
+"""
+
+
+@pytest.mark.slow
+def test_program_passes_a_strict_type_checker(tmp_path: Path) -> None:
+    """The overloads of `commit` among them."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        "",
+        "--cache-dir",
+        str(tmp_path),
+        str(program),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
