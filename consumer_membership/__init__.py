@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     )
 
     from consumer_membership.clients.consumer import Consumer
+    from consumer_membership.clients.replacement import install, uninstall
     from consumer_membership.config import ConsumerSettings as ConsumerSettings
 
 # `ConsumerSettings` is not among them: `import *` would import pydantic. Nor are modules of confluent-kafka's.
@@ -133,8 +134,10 @@ __all__ = [
     "__version__",
     "consistent",
     "fnv1a",
+    "install",
     "libversion",
     "murmur2",
+    "uninstall",
     "version",
 ]
 
@@ -153,6 +156,10 @@ def __getattr__(name: str) -> object:
         from consumer_membership.config import ConsumerSettings  # noqa: PLC0415
 
         return ConsumerSettings
+    if name in {"install", "uninstall"}:
+        from consumer_membership.clients import replacement  # noqa: PLC0415
+
+        return getattr(replacement, name)
     return names.attribute(name)
 
 

@@ -158,7 +158,7 @@ def test_headings_stand_alone(path: Path) -> None:
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
     shown = all_blocks("python")
-    assert len(shown) == 7
+    assert len(shown) == 8
     used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
     of = {
         "consumer": dir(Consumer),
@@ -268,10 +268,11 @@ def test_assignor_gives_each_topic_to_one_member() -> None:
 
 def test_the_one_import_to_change_is_there() -> None:
     """What the guide begins with runs as it is."""
-    (block,) = blocks(read(DOCS / "migration.md"), "python")
+    block, installed = blocks(read(DOCS / "migration.md"), "python")
     shown: dict[str, object] = {}
     run_block(block, shown)
     assert shown["Consumer"] is Consumer
+    run_block(installed, {})
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -297,6 +298,13 @@ def test_command_lines_are_understood(path: Path, line: str, monkeypatch: pytest
     assert path in OF_USERS
     words = shlex.split(line)
     match words:
+        case ["consumer-membership", "run", *_]:
+            started: list[list[str]] = []
+            monkeypatch.setattr(
+                "consumer_membership.cli.run.os.execvpe", lambda _, program, __: started.append(program)
+            )
+            main(words[1:])
+            assert words[-1:] == started[0][-1:]
         case ["consumer-membership", *rest]:
             for name in ("run_demo", "consume", "run_foreground", "describe", "remove_members"):
                 monkeypatch.setattr(f"consumer_membership.cli.command.{name}", lambda *_, **__: 0)

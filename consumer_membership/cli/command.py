@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from consumer_membership import __version__
+from consumer_membership.cli import run
 from consumer_membership.cli.consume import ConsumeOptions, consume
 from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptions, describe, remove_members
 from consumer_membership.demo.brokers import WAYS
@@ -304,6 +305,13 @@ _COMMANDS = (
             _flag("--dry-run", "remove nobody, show who is meant"),
             _takes("--reason", "TEXT", "for the coordinator's log"),
         ),
+    ),
+    _Command(
+        "run",
+        "run a program with this package's consumer in it",
+        run.DESCRIPTION,
+        lambda options: run.run_program(options.words),
+        (("words", {"nargs": argparse.REMAINDER, "metavar": "PROGRAM", "help": "and its arguments; -m MODULE"}),),
     ),
     _Command(
         "broker",

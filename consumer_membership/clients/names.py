@@ -23,6 +23,9 @@ _OURS, _THEIRS = "consumer_membership", "confluent_kafka"
 _NOT_HERE = f"{_OURS}.aio"
 
 
+#: An attribute of the classes that `install` puts in the place of confluent-kafka's: each stands for its first base.
+STAND_IN = "_stands_in"
+
 #: What was made of each class that is not ours.
 _made: dict[type, type[Consumer]] = {}
 
@@ -30,9 +33,9 @@ _made: dict[type, type[Consumer]] = {}
 def consumer_class() -> type[Consumer]:
     """What a program imports as `Consumer` now: with a tracer's methods where one has patched confluent-kafka's."""
     found: object = confluent_kafka.Consumer
-    if isinstance(found, type) and issubclass(found, LibrdkafkaConsumer):
-        return on_ours(found)
-    return Consumer
+    if not isinstance(found, type) or not issubclass(found, LibrdkafkaConsumer):
+        return Consumer
+    return on_ours(found.__mro__[1] if STAND_IN in vars(found) else found)
 
 
 def on_ours(cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
@@ -42,12 +45,40 @@ def on_ours(cls: type[LibrdkafkaConsumer]) -> type[Consumer]:
     if cls is LibrdkafkaConsumer:
         return Consumer
     if cls not in _made:
-        body = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        body = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")} | _wrapped_anew(cls)
         made: type[Consumer] = new_class(cls.__name__, (cls, Consumer), exec_body=lambda names: names.update(body))
         if hasattr(cls, "__parameters__"):  # of a generic class, which `DeserializingConsumer[str, str]` is
             made.__parameters__ = cls.__parameters__  # type: ignore[attr-defined]
         _made[cls] = made
     return _made[cls]
+
+
+def _wrapped_anew(cls: type) -> dict[str, object]:
+    """The methods of ours in the wrappers that a tracer put around those of the C type (ddtrace's, New Relic's).
+
+    As they are they would call the C type's methods, past ours; its `__init__` would even make a second member.
+    """
+    anew: dict[str, object] = {}
+    for base in cls.__mro__:
+        if base is LibrdkafkaConsumer:
+            break
+        for name, wrapper in vars(base).items():
+            if name not in anew and _wrapped_by(wrapper) is LibrdkafkaConsumer:
+                ours = getattr(Consumer, name)
+                # wrapt, which all of them use, keeps it under this name.
+                call = getattr(wrapper, "_self_wrapper", None)
+                anew[name] = ours if call is None else type(wrapper)(ours, call)
+    return anew
+
+
+def _wrapped_by(wrapper: object) -> type | None:
+    """The C type whose method is at the bottom of these wrappers; None: there are no wrappers, or Python is below."""
+    if not hasattr(wrapper, "__wrapped__"):
+        return None
+    while hasattr(wrapper, "__wrapped__"):
+        wrapper = wrapper.__wrapped__
+    found: type | None = getattr(wrapper, "__objclass__", None)
+    return found
 
 
 def attribute(name: str) -> object:

@@ -19,6 +19,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+import wrapt
 from confluent_kafka import TopicPartition, cimpl
 from confluent_kafka.serialization import StringDeserializer
 
@@ -259,6 +260,30 @@ def test_tracer_sees_one_consumer(monkeypatch: pytest.MonkeyPatch, cluster: Mock
     assert (made, polled) == ([consumer], [60.0])
     monkeypatch.undo()
     assert consumer_membership.Consumer is Consumer
+
+
+def test_wrapper_of_the_c_types_method_is_put_around_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ddtrace and New Relic make them: they call what they found, which was confluent-kafka's method in C.
+
+    Its `__init__` would make a second member, in the part of the object that is never initialised.
+    """
+    seen = []
+
+    def wrapper(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
+        seen.append(wrapped.__name__)
+        return wrapped(*args, **kwargs)
+
+    traced = type("Consumer", (cimpl.Consumer,), {})
+    for name in ("__init__", "poll", "consume", "close"):
+        wrapt.wrap_function_wrapper(traced, name, wrapper)
+    monkeypatch.setattr(confluent_kafka, "Consumer", traced)
+    with consumer_membership.Consumer({"group.id": "g", "bootstrap.servers": "", "log_level": 0}) as consumer:
+        assert consumer.poll(0) is None
+        assert consumer.consume(1, 0) == []
+        assert consumer.membership().owned == {}
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            cimpl.Consumer.assignment(consumer)
+    assert seen[:3] == ["__init__", "poll", "consume"]
 
 
 def test_what_is_no_class_of_theirs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,124 @@
+"""`consumer-membership run`: programs that know nothing of us, started as they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys
+from confluent_kafka import Consumer
+import confluent_kafka, confluent_kafka.cimpl
+with Consumer({"group.id": "g", "bootstrap.servers": ""}) as consumer:
+    assert consumer.membership().owned == {}
+assert sys.modules["confluent_kafka"] is confluent_kafka and confluent_kafka.__spec__.loader is not None
+print(*sys.argv[1:])
+"""
+CHILD = """
+import multiprocessing, subprocess, sys
+
+def is_ours():
+    import confluent_kafka
+    return hasattr(confluent_kafka.Consumer, "membership")
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(is_ours)
+    print(subprocess.check_output([sys.executable, "-c", "import child; print(child.is_ours())"], text=True).strip())
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder with programs, one of them a module in a package."""
+    (tmp_path / "app.py").write_text(PROGRAM)
+    (tmp_path / "child.py").write_text(CHILD)
+    (tmp_path / "plain.py").write_text("import sys; print(*(name for name in sys.modules if 'membership' in name))")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "worker.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def run(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run this command in the folder."""
+    command = [sys.executable, "-m", "consumer_membership", "run", *words]
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, cwd=folder, env=kept | env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--", sys.executable, "app.py", "a", "-b", "--", "c"),
+        (sys.executable, "app.py", "a", "-b", "--", "c"),
+        ("app.py", "a", "-b", "--", "c"),
+        ("-m", "package.worker", "a", "-b", "--", "c"),
+    ],
+    ids=["after two dashes", "by itself", "a file", "a module"],
+)
+def test_program_has_our_consumer_and_its_arguments(programs: Path, words: tuple[str, ...]) -> None:
+    """Whichever way it is named."""
+    done = run(programs, *words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a -b -- c\n", "")
+
+
+@pytest.mark.slow
+def test_processes_that_it_starts_have_it_too(programs: Path) -> None:
+    """By `multiprocessing` and by themselves."""
+    done = run(programs, "child.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+@pytest.mark.slow
+def test_program_without_kafka_imports_nothing(programs: Path) -> None:
+    """It starts as ever."""
+    assert run(programs, "plain.py").stdout == "\n"
+
+
+@pytest.mark.slow
+def test_the_next_sitecustomize_runs_as_well(programs: Path) -> None:
+    """A tracer's, or the system's: Python itself would run the first of them alone."""
+    (programs / "first").mkdir()
+    (programs / "first" / "sitecustomize.py").write_text("import os; os.environ['SAID'] = 'so'")
+    (programs / "app.py").write_text(PROGRAM + "\nimport os; print(os.environ['SAID'])")
+    done = run(programs, "app.py", PYTHONPATH=str(programs / "first"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\nso\n", "")
+
+
+@pytest.mark.slow
+def test_python_without_the_package_says_so(programs: Path) -> None:
+    """And goes on with confluent-kafka's own consumer, if it has that."""
+    (programs / "consumer_membership.py").write_text("raise ImportError('no such thing here')")
+    (programs / "other.py").write_text("import confluent_kafka; print(hasattr(confluent_kafka.Consumer, 'membership'))")
+    startup = Path(__file__).parents[2] / "consumer_membership" / "cli" / "startup"
+    env = os.environ | {"PYTHONPATH": f"{programs}{os.pathsep}{startup}"}
+    done = subprocess.run(
+        [sys.executable, "other.py"], cwd=programs, env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n")
+    assert f"{sys.executable} cannot import consumer_membership (no such thing here)" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "name a program, or with -m a module"),
+        (("-x",), 2, "name a program, or with -m a module"),
+        (("-m",), 2, "name a program, or with -m a module"),
+        (("--", "no-such-program"), 127, "no-such-program: No such file or directory"),
+        (("./app.txt",), 126, "./app.txt: Permission denied"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_started_is_said(programs: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    """With a shell's codes."""
+    (programs / "app.txt").write_text("no program")
+    done = run(programs, *words)
+    assert (done.returncode, said in done.stderr) == (code, True)
+    assert "Traceback" not in done.stderr
