@@ -7,6 +7,7 @@ one. This happens before it holds anything of its group, so nothing is given up.
 |---|---|---|
 | UNSUPPORTED_VERSION, or the API is not offered | consumer | the broker is too old, or has it switched off |
 | GROUP_ID_NOT_FOUND | consumer | a classic group cannot be converted (group.consumer.migration.policy) |
+| nothing: it is not sent (`CONFLICT_CODE`) | consumer | a classic group has members, and nobody asked to convert it |
 | INCONSISTENT_GROUP_PROTOCOL | classic | a consumer group takes no classic members, or no assignor is common |
 
 Each protocol is tried once until a join succeeds; the refusal of the last one is the end.
@@ -22,6 +23,7 @@ from consumer_membership.light_dataclasses import dataclass, replace
 from consumer_membership.membership.effects import ProtocolChosen
 from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.types import (
+    CONFLICT_CODE,
     GROUP_NOT_FOUND_CODE,
     INCONSISTENT_PROTOCOL_CODE,
     UNSUPPORTED_VERSION_CODE,
@@ -34,7 +36,7 @@ _CONSUMER, _CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
 #: What a coordinator answers to a join whose protocol it does not take.
 REFUSALS: Mapping[GroupProtocol, frozenset[int]] = MappingProxyType(
     {
-        _CONSUMER: frozenset({UNSUPPORTED_VERSION_CODE, GROUP_NOT_FOUND_CODE}),
+        _CONSUMER: frozenset({UNSUPPORTED_VERSION_CODE, GROUP_NOT_FOUND_CODE, CONFLICT_CODE}),
         _CLASSIC: frozenset({INCONSISTENT_PROTOCOL_CODE}),
     }
 )
@@ -44,8 +46,9 @@ REFUSALS: Mapping[GroupProtocol, frozenset[int]] = MappingProxyType(
 class ProtocolSettings:
     """Which protocols a member may speak, the preferred one first, and what it needs to know for the classic one.
 
-    `reason` says why these, for people. `notes` holds, for each protocol, what the configuration asks for in vain
-    under it. `alternative` is what to change so that the other protocol would be tried, too; "" where it is.
+    `reason` says why these, for people. `notes` holds, for each protocol, what the configuration asks for in vain under
+    it. `alternative` is what to change so that the other protocol would be tried, too; "" where it is.
+    `spares_classic`: a classic group that has members is not converted.
     """
 
     classic: ClassicSettings
@@ -53,6 +56,7 @@ class ProtocolSettings:
     reason: str = "group.protocol=auto"
     notes: Mapping[GroupProtocol, tuple[str, ...]] = field(default_factory=dict)
     alternative: str = ""
+    spares_classic: bool = False
 
 
 class ProtocolChoice:
@@ -75,7 +79,8 @@ class ProtocolChoice:
         following = next((one for one in self.settings.protocols if one not in self._refused), None)
         if following is None:
             return None
-        self.reason = f"{self.settings.reason}; {self.protocol.value} was refused: {refusal}"
+        why = refusal.message if refusal.code == CONFLICT_CODE else f"{self.protocol.value} was refused: {refusal}"
+        self.reason = f"{self.settings.reason}; {why}"
         self.protocol, self._is_settled = following, False
         return ProtocolChosen(protocol=following, reason=self.reason)
 

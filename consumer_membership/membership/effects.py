@@ -73,10 +73,15 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendHeartbeat:
-    """Send this heartbeat to the coordinator, on the connection that all heartbeats use."""
+    """Send this heartbeat to the coordinator, on the connection that all heartbeats use.
+
+    `spares_classic`: it is a join, which would convert a classic group; where one has members it is not sent, and
+    rejected as a conflict.
+    """
 
     request_id: int
     heartbeat: Heartbeat
+    spares_classic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,7 +166,7 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRejected:
-    """A heartbeat's error answer, with what the verdict table says of it.
+    """A heartbeat's error answer, with what the verdict table says of it; or why a join was not sent (CONFLICT_CODE).
 
     `holder` is the member id that owns the instance id, where the broker's words name it (UNRELEASED).
     """

@@ -98,7 +98,8 @@ class GroupMember:
     def _speak(self) -> MemberProtocol:
         """The chosen protocol, at its beginning."""
         if self._choice.protocol is GroupProtocol.CONSUMER:
-            return ConsumerProtocol(self.parts, new_member_id=self._new_member_id)
+            spares_classic = self._choice.settings.spares_classic
+            return ConsumerProtocol(self.parts, new_member_id=self._new_member_id, spares_classic=spares_classic)
         from consumer_membership.membership.classic.protocol import ClassicProtocol  # noqa: PLC0415 - few need it
 
         return ClassicProtocol(self.parts, self._choice.settings.classic)

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer
+from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import GroupProtocol
@@ -34,12 +35,6 @@ _LOG = "consumer_membership.membership"
 def old_style(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
     """A broker that has the consumer protocol switched off."""
     return broker_pool.shared(request.param, properties=CLASSIC_ONLY)
-
-
-@pytest.fixture(params=[NEWEST, OLDEST])
-def strict(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
-    """A broker that converts no group that has members (group.consumer.migration.policy=disabled)."""
-    return broker_pool.shared(request.param, properties=SHORT_SESSIONS)
 
 
 @pytest.fixture
@@ -170,18 +165,45 @@ def test_wishes_before_the_first_poll_survive_the_fallback(old_style: Broker) ->
 # ---- groups of the other type ---------------------------------------------------------------------------------------
 
 
-def test_group_that_cannot_be_converted_is_joined_as_it_is(strict: Broker) -> None:
-    """B22: a living classic member of another client; the broker's words say why this one is classic, too."""
-    topic = create_topic(strict.bootstrap_servers, unique("topic"), 4)
+def test_living_classic_group_is_joined_as_it_is(broker: Broker, log: pytest.LogCaptureFixture) -> None:
+    """A member of another client lives in it, and nobody asked to convert it; one line says what would."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 4)
     group = unique("group")
-    with raw_member(strict, group, topic) as other, Worker(strict.bootstrap_servers, group, [topic]) as worker:
+    with raw_member(broker, group, topic) as other, Worker(broker.bootstrap_servers, group, [topic]) as worker:
         worker.wait(lambda w: other.poll(0.05) is None and len(w.owned) == 2, "its share")
         worker.settled(2)
         protocol, reason = protocol_of(worker)
         assert protocol is GroupProtocol.CLASSIC
-        assert "consumer was refused: GROUP_ID_NOT_FOUND" in reason
-        assert group in reason
+        assert reason == "group.protocol=auto; the group has 1 classic member; group.protocol=consumer converts it"
         assert worker.notes.errors == []
+        admin = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers})
+        assert admin.describe(group).group.protocol is GroupProtocol.CLASSIC
+    assert len(lines(log, f"Group protocol: classic ({reason})")) == 1
+
+
+def test_emptied_classic_group_becomes_a_consumer_group(broker: Broker) -> None:
+    """Offsets are left of it, and nobody lives in it who would notice."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
+    produce(broker.bootstrap_servers, topic, 10)
+    group = unique("group")
+    with raw_member(broker, group, topic) as other:
+        other.commit(offsets=[Partition(topic, 0, 5), Partition(topic, 1, 5)], asynchronous=False)
+    with Worker(broker.bootstrap_servers, group, [topic]) as worker:
+        worker.settled(2)
+        assert protocol_of(worker) == (GroupProtocol.CONSUMER, "group.protocol=auto")
+
+
+def test_what_needs_the_consumer_protocol_converts_no_living_group(broker: Broker) -> None:
+    """A pool works there only: with `auto` the member ends, with the ways to go on."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), 2)
+    group = unique("group")
+    with raw_member(broker, group, topic) as other:
+        with Worker(broker.bootstrap_servers, group, [topic], group_instance_id_pool="a,b") as worker:
+            worker.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the fatal error")
+            words = str(worker.notes.errors[0])
+        assert "the group has 1 classic member; group.protocol=consumer converts it" in words
+        assert "leave group.instance.id.pool=a,b out" in words
+        assert len(other.assignment()) == 2
 
 
 def test_classic_member_of_a_consumer_group_is_refused(broker_pool: RunBrokers) -> None:
@@ -228,12 +250,12 @@ def test_member_that_was_classic_goes_with_its_group(broker_pool: RunBrokers) ->
 @pytest.mark.parametrize("mode", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
 @pytest.mark.parametrize("instance_id", [None, "a"], ids=["dynamic", "static"])
 def test_member_converts_a_classic_group(broker: Broker, mode: Mapping[str, object], instance_id: str | None) -> None:
-    """B21, B22: with Kafka's own policy the first member of the new protocol takes a classic group over, and back."""
+    """B21, B22: with Kafka's own policy the first who asks for the new protocol converts a classic group, and back."""
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 4)
     group = unique("group")
     with Worker(broker.bootstrap_servers, group, [topic], **mode, group_instance_id=instance_id) as classic:
         classic.settled(4)
-        with Worker(broker.bootstrap_servers, group, [topic]) as newer:
+        with Worker(broker.bootstrap_servers, group, [topic], group_protocol="consumer") as newer:
             newer.settled(2)
             classic.settled(2)
             assert [protocol_of(worker)[0] for worker in (classic, newer)] == [
@@ -291,9 +313,9 @@ def test_user_data_keeps_a_group_classic(broker: Broker) -> None:
     with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"4\n"
-        with Worker(broker.bootstrap_servers, group, [topic]) as worker:
-            worker.settled(2)
-            protocol, reason = protocol_of(worker)
-            assert protocol is GroupProtocol.CLASSIC
-            assert "consumer was refused: GROUP_ID_NOT_FOUND" in reason
+        with Worker(broker.bootstrap_servers, group, [topic], group_protocol="consumer") as worker:
+            worker.wait(lambda w: bool(w.notes.errors) and w.state is MemberState.FATAL, "the fatal error")
+            error = worker.notes.errors[0]
+            assert (error.code(), error.fatal()) == (KafkaError.GROUP_ID_NOT_FOUND, True)
+            assert "an unsupported custom assignor is in use" in error.str()
         other.kill()

@@ -26,6 +26,7 @@ CONSUMER, CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC
 TOO_OLD = BrokerError(code=35, name="UNSUPPORTED_VERSION", message="the broker does not offer it")
 NOT_CONVERTED = BrokerError(code=69, name="GROUP_ID_NOT_FOUND", message="Group g is not a consumer group.")
 FULL = BrokerError(code=81, name="GROUP_MAX_SIZE_REACHED")
+CONFLICT = BrokerError(code=-173, name="_CONFLICT", message="the group has 2 classic members")
 INCONSISTENT = BrokerError(code=23, name="INCONSISTENT_GROUP_PROTOCOL", message="no common assignor")
 ORDERS = Subscription(topics=frozenset({"orders"}))
 OFFSETS = {TopicPartition("orders", 0): OffsetAndMetadata(offset=7)}
@@ -110,6 +111,36 @@ def test_refused_auto_member_joins_by_the_classic_protocol(error: BrokerError, v
     assert (view.protocol, view.protocol_reason, view.state) == (CLASSIC, reason, MemberState.JOINING)
     assert stage.member.coordinator == COORDINATOR
     assert stage.let_in_classic().member.view().member_epoch == 5
+
+
+def test_living_classic_group_is_spared() -> None:
+    """Its members live in it, and nobody asked to convert it: the join says so, and is not sent where they do.
+
+    Each join does, since such a group may begin while this member is out of it.
+    """
+    stage = Stage(replace(AUTO, spares_classic=True)).joining()
+    assert [order.spares_classic for order in stage.all(ef.SendHeartbeat)] == [True]
+    stage.refuse(CONFLICT)
+    reason = "group.protocol=auto; the group has 2 classic members"
+    assert stage.new(ProtocolChosen) == [ProtocolChosen(protocol=CLASSIC, reason=reason)]
+    assert stage.let_in_classic().member.view().protocol_reason == reason
+    assert not stage.all(ef.RaiseToApplication)
+
+
+def test_member_of_a_consumer_group_asks_no_more() -> None:
+    """Heartbeats of a member convert nothing; who asked for the consumer protocol asks for the conversion."""
+    stage = Stage(replace(AUTO, spares_classic=True)).joining().let_in()
+    stage.feed(ev.Subscribed(subscription=Subscription(topics=frozenset({"others"}))))
+    assert [order.spares_classic for order in stage.all(ef.SendHeartbeat)] == [True, False]
+    assert [order.spares_classic for order in Stage(CONSUMER_ONLY).joining().all(ef.SendHeartbeat)] == [False]
+
+
+def test_member_without_another_protocol_ends_at_a_living_classic_group() -> None:
+    """As a pool's with `auto`: both ways to go on are told."""
+    stage = Stage(replace(CONSUMER_ONLY, spares_classic=True, alternative="leave the pool out")).joining()
+    stage.refuse(CONFLICT)
+    (raised,) = stage.all(ef.RaiseToApplication)
+    assert raised.error.words == "the group has 2 classic members; leave the pool out"
 
 
 @pytest.mark.parametrize("remedy", ["", "upgrade"])

@@ -79,13 +79,17 @@ _Taker: TypeAlias = Callable[["ConsumerProtocol", Any], Conclusion | None]
 
 
 class ConsumerProtocol:
-    """The consumer protocol of one member. `new_member_id` makes a fresh member id (KIP-1082)."""
+    """The consumer protocol of one member. `new_member_id` makes a fresh member id (KIP-1082).
 
-    def __init__(self, parts: Parts, *, new_member_id: Callable[[], str]) -> None:
+    `spares_classic`: its joins leave classic groups that have members as they are.
+    """
+
+    def __init__(self, parts: Parts, *, new_member_id: Callable[[], str], spares_classic: bool = False) -> None:
         settings = parts.settings
         self._parts = parts
         self._settings = settings
         self._new_member_id = new_member_id
+        self._spares_classic = spares_classic
         self._machine = StateMachine("a member", VALID_TRANSITIONS)
         self.member_id = new_member_id()
         self.member_epoch = JOIN_EPOCH
@@ -333,7 +337,8 @@ class ConsumerProtocol:
                 self._transition(_S.RECONCILE, "acknowledged; the target is not reached yet")
 
     def _send(self, heartbeat: Heartbeat, request_id: int) -> None:
-        self._parts.order(SendHeartbeat(request_id=request_id, heartbeat=heartbeat))
+        spares_classic = self._spares_classic and heartbeat.member_epoch == JOIN_EPOCH
+        self._parts.order(SendHeartbeat(request_id=request_id, heartbeat=heartbeat, spares_classic=spares_classic))
 
     def next_deadline(self) -> Instant | None:
         """When the next heartbeat is due, or a pool's member looks again for a free id."""

@@ -23,8 +23,7 @@ from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.runtime.application.handle import HandleWatch
 from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
-from consumer_membership.runtime.application.session_errors import CONFLICT_CODE
-from consumer_membership.types import TRANSPORT_CODE, OffsetAndMetadata, TopicPartition
+from consumer_membership.types import CONFLICT_CODE, TRANSPORT_CODE, OffsetAndMetadata, TopicPartition
 
 _LOG = logging.getLogger("consumer_membership.fetcher")
 

@@ -7,7 +7,6 @@ from consumer_membership.errors import UseError
 #: librdkafka's own codes beside those in `types`: in confluent-kafka their names begin with an underscore.
 NO_OFFSET_CODE = -168
 STATE_CODE = -172
-CONFLICT_CODE = -173
 INVALID_ARG_CODE = -186
 UNKNOWN_PARTITION_CODE = -190
 

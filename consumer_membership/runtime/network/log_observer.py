@@ -39,7 +39,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.failures import is_told
 from consumer_membership.runtime.log_lines import RoomLog
-from consumer_membership.types import TopicPartition
+from consumer_membership.types import CONFLICT_CODE, TopicPartition
 
 #: The states whose entry an operator wants to see without asking for details.
 _NOTABLE = frozenset({MemberState.JOINING, MemberState.FENCED, MemberState.STALE, MemberState.UNSUBSCRIBED})
@@ -86,6 +86,7 @@ class LogObserver:
     def __init__(self) -> None:
         self._log = RoomLog("consumer_membership.membership", _OTHER)
         self._repeated: tuple[str, int] = ("", 0)
+        self._chosen = ""
 
     def observed(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
         """Write what this event and its effects are worth."""
@@ -104,6 +105,8 @@ class LogObserver:
             case HeartbeatRejected(verdict=Verdict.UNRELEASED):
                 # What follows says whether it was taken over, is waited for, or is the end.
                 self._log.info("[%s] %s", _who(view), event.error)
+            case HeartbeatRejected() if event.error.code == CONFLICT_CODE:
+                pass  # a join that was not sent: the choice of the other protocol says so
             case HeartbeatRejected():
                 self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.error}")
             case HeartbeatAnswered() | ex.ClassicHeartbeatAnswered():
@@ -182,11 +185,18 @@ class LogObserver:
             case Warned():
                 self._log.warning("[%s] %s", who, effect.words)
             case ProtocolChosen():
-                self._log.info("[%s] Group protocol: %s (%s)", who, effect.protocol.value, effect.reason)
-                for note in effect.notes:
-                    self._log.warning("[%s] %s", who, note)
+                self._note_choice(effect, who)
             case _:
                 self._note_order(effect, view)
+
+    def _note_choice(self, chosen: ProtocolChosen, who: str) -> None:
+        """Write it once: it is told when it is tried, and when the group has taken it."""
+        text = f"[{who}] Group protocol: {chosen.protocol.value} ({chosen.reason})"
+        if text != self._chosen:
+            self._log.info("%s", text)
+        self._chosen = text
+        for note in chosen.notes:
+            self._log.warning("[%s] %s", who, note)
 
     def _note_order(self, effect: GroupEffect, view: MembershipView) -> None:
         who = _who(view)

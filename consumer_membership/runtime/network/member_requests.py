@@ -46,12 +46,15 @@ from consumer_membership.membership.events import (
     Event,
     GroupDescribed,
     GroupDescribeFailed,
+    HeartbeatFailed,
+    HeartbeatRejected,
     SessionTimeoutLearned,
     StartOffsetsFailed,
     StartOffsetsFetched,
     TopicIdsResolved,
     TopicsLookedUp,
     TopicsNotLookedUp,
+    Verdict,
 )
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEvent
@@ -70,6 +73,7 @@ from consumer_membership.runtime.network.exchanges import (
 from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.runtime.network.leader_requests import LeaderRequests
 from consumer_membership.types import (
+    CONFLICT_CODE,
     JOIN_EPOCH,
     NO_EPOCH,
     NO_MEMBER_ID,
@@ -132,7 +136,7 @@ class MemberRequests:
         #: Who performs which order.
         self.performers: Mapping[type[NetworkOrder], Performer] = MappingProxyType(
             {
-                SendHeartbeat: self._exchange,
+                SendHeartbeat: self._heartbeat,
                 CommitOffsets: self._commit,
                 SendJoin: self._rebalancing,
                 SendSync: self._rebalancing,
@@ -167,6 +171,31 @@ class MemberRequests:
         return await exchange(
             self._cluster, member.coordinator, member.settings.group_id, order, timeout_s, is_classic=is_classic
         )
+
+    async def _heartbeat(self, order: SendHeartbeat) -> Outcome:
+        """One heartbeat; a join that would convert a living classic group unasked is not sent.
+
+        Between the question and the join such a group may begin: it is converted then.
+        """
+        member = self._member
+        if not order.spares_classic or member.coordinator is None:
+            return await self._exchange(order)
+        group_id = member.settings.group_id
+        try:
+            found = await self._group.describe_classic_group(member.coordinator, group_id, REQUEST_TIMEOUT_S)
+        except TransportError as error:
+            return HeartbeatFailed(request_id=order.request_id, reason=str(error))
+        except BrokerRefusal as refusal:
+            if refusal.retriable or refusal.rediscover:
+                return HeartbeatFailed(request_id=order.request_id, reason=str(refusal.error))
+            # There is no classic group, or nobody may know: the join is told so, too.
+            return await self._exchange(order)
+        if not found.members:
+            return await self._exchange(order)
+        count = len(found.members)
+        words = f"the group has {count} classic member{'s'[: count - 1]}; group.protocol=consumer converts it"
+        conflict = BrokerError(code=CONFLICT_CODE, name="_CONFLICT", message=words)
+        return HeartbeatRejected(request_id=order.request_id, verdict=Verdict.FATAL, error=conflict)
 
     async def _rebalancing(self, order: SendJoin | SendSync) -> Outcome:
         """One JoinGroup or SyncGroup is under way at most: the coordinator would keep a newer one waiting behind it."""

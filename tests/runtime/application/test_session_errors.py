@@ -11,6 +11,7 @@ from consumer_membership.runtime.application import session_errors
 def test_codes_are_librdkafkas() -> None:
     """Each is the number of the name without `_CODE`."""
     codes = {name: code for name, code in vars(session_errors).items() if name.endswith("_CODE")}
-    codes |= {f"{name}_CODE": getattr(types, f"{name}_CODE") for name in ("FATAL", "TIMED_OUT", "TRANSPORT")}
+    codes |= {f"{name}_CODE": getattr(types, f"{name}_CODE") for name in ("CONFLICT", "FATAL", "TIMED_OUT")}
+    codes["TRANSPORT_CODE"] = types.TRANSPORT_CODE
     assert codes == {name: getattr(KafkaError, f"_{name.removesuffix('_CODE')}") for name in codes}
     assert len(codes) == 8
