@@ -83,6 +83,8 @@ OF_OTHERS = {
     "group.initial.rebalance.delay.ms",
     "group.max.size",
     "transaction.timeout.ms",
+    "transaction.version",
+    "transactional.id",
 }
 #: Operations of Kafka's ACLs, which stand in capitals as error codes do.
 OPERATIONS = {"ALTER_CONFIGS"}
@@ -473,6 +475,7 @@ def test_methods_fields_and_parameters_exist() -> None:
     known = {
         *dir(Consumer),
         *dir(confluent_kafka.KafkaError),
+        *dir(confluent_kafka.Producer),
         *dir(spark.RunHandle),
         *dir(spark.GroupRead),
         *spark.Options.__annotations__,

@@ -25,5 +25,8 @@ CLASSIC_ONLY = {"group.coordinator.rebalance.protocols": "classic"}
 #: Groups of both protocols are full with two members.
 TWO_MEMBERS = {"group.max.size": "2", "group.consumer.max.size": "2"}
 
+#: Transactions that nobody ends are looked for five times a second instead of once in 10 s, and sessions end in time.
+TRANSACTIONS = SHORT_SESSIONS | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+
 #: As many members in each group as that, sessions that end within a test, and rules about who may do what.
 STRICT = SHORT_SESSIONS | TWO_MEMBERS | AUTHORIZER

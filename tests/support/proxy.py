@@ -3,6 +3,7 @@
 Every connection of the client comes through it, librdkafka's too, because it puts its own address in the place of the
 broker's in what the broker answers (`tests.benchmarks.proxy`). Two kinds of cut: `hold_from` pulls the cable, so that
 nothing is reset and what was sent arrives late, as TCP repeats it; `cut` is a firewall that resets every connection.
+One request alone may be late (`delay`): its client has given it up, or sent it again, and the broker gets it still.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Self
 from tests.benchmarks.proxy import with_address
 
 #: Api keys.
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, HEARTBEAT = 8, 9, 10, 68
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, END_TXN, HEARTBEAT = 8, 9, 10, 26, 68
 
 _PATIENCE_S = 30.0
 _SIZE = struct.Struct(">i")
@@ -41,6 +42,9 @@ class Proxy:
         self._passes.set()
         self._resets = False
         self._holds_from: int | None = None
+        self._delays: int | None = None
+        self._resets_late = False
+        self._late: bytes | None = None
         self._sockets: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._serve()], daemon=True)
         #: Requests that wait for the network's return, by api key.
@@ -106,6 +110,33 @@ class Proxy:
 
         self._do(end)
 
+    def delay(self, kind: int, *, resets: bool) -> None:
+        """The next request of this kind is on its way until `arrive`, whatever passes after it.
+
+        Its connection is reset for the client, or silent until the client leaves it.
+        """
+
+        def begin() -> None:
+            self._delays, self._resets_late = kind, resets
+
+        self._do(begin)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a request is on its way that `delay` has held up."""
+        return self._late is not None
+
+    def arrive(self) -> bytes:
+        """The late request gets to the broker; what it answers, behind the correlation id, and nobody else hears."""
+        self.wait(lambda: self.is_late, "a late request")
+        late, self._late = self._late, None
+        assert late is not None
+        with socket.create_connection((self._host, self._port), _PATIENCE_S) as connection:
+            connection.sendall(late)
+            with connection.makefile("rb") as answers:
+                (size,) = _SIZE.unpack(answers.read(_SIZE.size))
+                return answers.read(size)[_SIZE.size :]
+
     def _do(self, action: Callable[[], None]) -> None:
         """Have the loop do this, and return when it is done."""
         is_done = threading.Event()
@@ -151,7 +182,7 @@ class Proxy:
         self._sockets |= ends
         try:
             ways = [
-                asyncio.ensure_future(self._requests(reader, broker_writer, self._passes)),
+                asyncio.ensure_future(self._requests(reader, writer, broker_writer, self._passes)),
                 asyncio.ensure_future(self._answers(broker_reader, writer, self._passes)),
             ]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -167,12 +198,24 @@ class Proxy:
                 end.transport.abort()
 
     async def _requests(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: asyncio.Event
+        self,
+        reader: asyncio.StreamReader,
+        client: asyncio.StreamWriter,
+        writer: asyncio.StreamWriter,
+        passes: asyncio.Event,
     ) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
                 kind: int = struct.unpack_from(">h", frame, _SIZE.size)[0]
+                if kind == self._delays:
+                    self._note(lambda: self._keep(frame))  # noqa: B023 - called at once
+                    if self._resets_late:
+                        _reset(client)
+                    else:
+                        # What else the client says on it is lost.
+                        await reader.read(-1)
+                    return
                 if kind == self._holds_from:
                     passes.clear()
                 if not passes.is_set():
@@ -182,6 +225,9 @@ class Proxy:
                 writer.write(frame)
                 self._note(lambda: self.passed.update([kind]))  # noqa: B023 - called at once
                 await writer.drain()
+
+    def _keep(self, frame: bytes) -> None:
+        self._late, self._delays = frame, None
 
     async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: asyncio.Event) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):

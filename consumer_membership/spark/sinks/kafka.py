@@ -4,43 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tenacity import (
-    Retrying,
-    retry_if_exception,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_random_exponential,
-)
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark.batches import after
 from consumer_membership.spark.context import BatchFormat, SinkContext
+from consumer_membership.spark.sinks.producer import (
+    CALL_S,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Setting,
+    TransactionalProducer,
+)
 from consumer_membership.spark.sinks.resource import PerProcess
 from consumer_membership.spark.sinks.ruling import said
 
 _log = logging.getLogger("consumer_membership.spark")
 
-#: A value of librdkafka's configuration.
-Setting: TypeAlias = str | int | float | bool
-
-#: Each call of a transaction, and each repetition of it while librdkafka says that it can be repeated.
-_CALL_S, _CALLS_S = 30.0, 90.0
 #: How often a batch is begun in one call of the sink when its transaction has to be aborted.
 _ATTEMPTS = 3
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-#: While librdkafka's queue is full.
-_QUEUE_S = 0.1
-
-#: librdkafka's words: RD_KAFKA_PARTITION_UA, and no time.
-_ANY_PARTITION, _NOW = -1, 0
 
 #: Another producer has the transactional id.
 _PRODUCER_FENCED = frozenset(
@@ -85,7 +73,9 @@ class KafkaSink:
     has one, that with the number of the member behind it: the producer of a replacement ends the transaction that the
     one before has left. Beyond that, the coordinator refuses the offsets of a member that was replaced, so an attempt
     that was stopped and woke up gets a `FencedError` and its transaction is aborted. A batch must be done within
-    `transaction.timeout.ms`, after which the brokers end it.
+    `transaction.timeout.ms`, after which the brokers end it. Where a connection broke, or an answer did not come in
+    time, the next batch has a new producer (`spark/sinks/producer`). What librdkafka logs goes to the log
+    `consumer_membership.spark`.
 
     Args:
         producer_config: as `confluent_kafka.Producer` takes it; sent to the tasks.
@@ -101,7 +91,7 @@ class KafkaSink:
         _check(producer_config)
         self._config = dict(producer_config)
         self._transform = transform
-        self._producer: PerProcess[Producer] = PerProcess()
+        self._producer: PerProcess[TransactionalProducer] = PerProcess()
         #: Whether the last transaction was committed is not known.
         self._is_in_doubt = False
 
@@ -123,7 +113,7 @@ class KafkaSink:
         attempts = Retrying(
             retry=retry_if_exception_type(_AbortedError),
             stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+            wait=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
             reraise=True,
         )
         try:
@@ -152,14 +142,13 @@ class KafkaSink:
         """Release the producer."""
         producer = self._producer.taken()
         if producer is not None:
-            with suppress(KafkaException):  # of one that was fenced
-                producer.close()
+            producer.close()
 
     # ---- one transaction ----
 
     def _transact(self, batch: list[Message], context: SinkContext) -> None:
         try:
-            producer = self._producer.get(lambda: self._started(context))
+            producer = self._ready(context)
             left = self._left(batch, context) if self._is_in_doubt else batch
             self._is_in_doubt = False
             if left:
@@ -167,18 +156,24 @@ class KafkaSink:
         except KafkaException as refused:
             self._refused(refused, context)
 
-    def _fill(self, producer: Producer, batch: list[Message], context: SinkContext) -> None:
-        producer.begin_transaction()
+    def _fill(self, producer: TransactionalProducer, batch: list[Message], context: SinkContext) -> None:
+        producer.begin()
         try:
             for message in batch:
                 for record in self._transform(message):
-                    _produce(producer, record)
+                    producer.produce(
+                        record.topic,
+                        record.value,
+                        record.key,
+                        headers=record.headers,
+                        partition=record.partition,
+                        timestamp_ms=record.timestamp_ms,
+                    )
             offsets = context.offsets()
             # Right before it is used: the epoch in it moves.
-            metadata = _membership(context)
-            _insist(lambda: producer.send_offsets_to_transaction(offsets, metadata, _CALL_S))
+            producer.send_offsets(offsets, _membership(context))
             self._is_in_doubt = True
-            _insist(lambda: producer.commit_transaction(_CALL_S))
+            producer.commit()
             self._is_in_doubt = False
         except KafkaException:
             raise
@@ -229,7 +224,7 @@ class KafkaSink:
         wanted = [TopicPartition(part.topic, part.partition) for part in context.ranges]
         admin = AdminClient({key: value for key, value in self._config.items() if key != "transactional.id"})
         asked = admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(context.group, wanted)], require_stable=True, request_timeout=_CALL_S
+            [ConsumerGroupTopicPartitions(context.group, wanted)], require_stable=True, request_timeout=CALL_S
         )
         found = asked[context.group].result().topic_partitions or ()
         for partition in found:
@@ -239,13 +234,13 @@ class KafkaSink:
         left = after(batch, BatchFormat.MESSAGES, positions)
         return left if isinstance(left, list) else batch
 
-    def _abort(self, producer: Producer) -> KafkaError | None:
+    def _abort(self, producer: TransactionalProducer) -> KafkaError | None:
         """Abort; what is returned says why it failed.
 
         Then the producer goes, and the start of the next one ends what this one has left.
         """
         try:
-            _insist(lambda: producer.abort_transaction(_CALL_S))
+            producer.abort()
         except KafkaException as refused:
             _log.debug("Not aborted: %s", refused)
             # Dropped, not closed: in the middle of a transaction that would wait for the brokers without end.
@@ -260,35 +255,30 @@ class KafkaSink:
         given = self._config.get("transactional.id")
         return instance_id if given is None else f"{given}-{instance}"
 
-    def _started(self, context: SinkContext) -> Producer:
+    def _ready(self, context: SinkContext) -> TransactionalProducer:
+        """The producer for the next transaction: a new one if requests of the one before could get into that."""
+        held = self._producer.held()
+        if held is not None and held.may_have_late_requests:
+            _log.info("The producer of %s is replaced: a request of it may still be on its way", said(context))
+            self.close()
+        return self._producer.get(lambda: self._started(context))
+
+    def _started(self, context: SinkContext) -> TransactionalProducer:
         # The start of a producer fences the one of the same id that is at work, and only the owner may do that.
         if not self._is_in_doubt:
             # The question commits what is known to be committed, so it must not be asked while that is not known.
             context.verify()
         return self._made(context.instance, context.instance_id)
 
-    def _made(self, instance: int, instance_id: str) -> Producer:
-        producer = Producer(self._config | {"transactional.id": self._transactional_id(instance, instance_id)})
-        _insist(lambda: producer.init_transactions(_CALL_S))
+    def _made(self, instance: int, instance_id: str) -> TransactionalProducer:
+        mine = self._transactional_id(instance, instance_id)
+        producer = TransactionalProducer(self._config | {"transactional.id": mine})
+        producer.start()
         return producer
 
 
 class _AbortedError(Exception):
     """The transaction was aborted, and the batch can be begun again."""
-
-
-def _produce(producer: Producer, record: OutRecord) -> None:
-    partition = _ANY_PARTITION if record.partition is None else record.partition
-    timestamp = _NOW if record.timestamp_ms is None else record.timestamp_ms
-    headers = list(record.headers)
-    while True:
-        try:
-            producer.produce(record.topic, record.value, record.key, partition, headers=headers, timestamp=timestamp)
-        except BufferError:
-            # The queue is full: the acknowledgements that are waiting make room.
-            producer.poll(_QUEUE_S)
-        else:
-            return
 
 
 def _membership(context: SinkContext) -> bytes:
@@ -304,20 +294,6 @@ def _membership(context: SinkContext) -> bytes:
             f" partitions; nothing was written of {said(context)}"
         )
     return metadata
-
-
-def _insist(call: Callable[[], None]) -> None:
-    """Call, again as long as librdkafka says that it can be repeated."""
-    Retrying(
-        retry=retry_if_exception(_can_be_repeated),
-        stop=stop_after_delay(_CALLS_S),
-        wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
-        reraise=True,
-    )(call)
-
-
-def _can_be_repeated(raised: BaseException) -> bool:
-    return isinstance(raised, KafkaException) and bool(raised.args[0].retriable())
 
 
 def _check(config: Mapping[str, Setting]) -> None:

@@ -22,7 +22,7 @@ from consumer_membership.errors import FencedError, MembershipError
 from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
 from consumer_membership.spark.batches import ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
-from consumer_membership.spark.sinks import KafkaSink, OutRecord, kafka
+from consumer_membership.spark.sinks import KafkaSink, OutRecord, producer
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until
 from tests.spark.sinks.zombie import stop
@@ -168,7 +168,7 @@ def main(words: Sequence[str]) -> None:
         return copied(message, out=out)
 
     if point == "commit":
-        kafka.Producer = _StopsBeforeCommit  # type: ignore[attr-defined]  # the point of it
+        producer.Producer = _StopsBeforeCommit  # type: ignore[attr-defined]  # the point of it
     sink = KafkaSink(
         {"bootstrap.servers": servers}, _stops_inside(transform, records) if point == "inside" else transform
     )

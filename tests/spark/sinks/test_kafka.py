@@ -19,7 +19,7 @@ from consumer_membership.errors import FencedError, SinkError
 from consumer_membership.spark import OffsetRange
 from consumer_membership.spark.bounds import Bounds, Tally, tally_in
 from consumer_membership.spark.sinks import KafkaSink, OutRecord
-from consumer_membership.spark.sinks import kafka as kafka_sink
+from consumer_membership.spark.sinks import producer as producers
 from consumer_membership.types import OffsetAndMetadata
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until
@@ -28,6 +28,7 @@ from tests.spark.sinks.builders import Word, sent
 from tests.spark.sinks.kafka_task import INSTANCE_ID, Task, copied
 from tests.spark.sinks.zombie import Zombie, zombie
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.proxy import END_TXN, Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 RECORDS, PARTITIONS = 40, 2
@@ -76,6 +77,13 @@ class Ground:
             wait_until(is_at_end, "the end of the out topic")
         reader.close()
         return found
+
+    def appended(self) -> int:
+        """How much there is in the out topic, committed or not."""
+        reader = Reader({"bootstrap.servers": self.servers, "group.id": "none", "isolation.level": "read_uncommitted"})
+        ends = [reader.get_watermark_offsets(TopicPartition(self.out, number))[1] for number in range(PARTITIONS)]
+        reader.close()
+        return sum(ends)
 
     def notes(self) -> list[tuple[int, str]]:
         """The offsets of the group with their metadata, as they are."""
@@ -273,12 +281,47 @@ def test_commit_whose_answer_was_lost_is_looked_up(
     with ground.task() as task:
         records, about = task.take(RECORDS)
         with monkeypatch.context() as patch:
-            patch.setattr(kafka_sink, "Producer", Deaf)
+            patch.setattr(producers, "Producer", Deaf)
             with pytest.raises(SinkError, match="it is not known whether it was committed"):
                 sink(records, about)
         sink(records, about)
         assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
     sink.close()
+    assert ground.read() == ground.origins()
+
+
+@pytest.mark.parametrize("resets", [True, False])
+def test_late_commit_cannot_end_a_later_batch(ground: Ground, *, resets: bool) -> None:
+    """Librdkafka has sent it twice, and the first one arrives in the middle of the next batch, which fails then."""
+    batches: list[int] = []
+    is_failing = True
+
+    def transform(message: Message) -> Iterator[OutRecord]:
+        yield from copied(message, out=ground.out)
+        batches[-1] += 1
+        if is_failing and len(batches) == 2 and batches[-1] == RECORDS // 2:
+            # The transaction has begun for the brokers.
+            wait_until(lambda: ground.appended() > written, "a record of the second batch")
+            proxy.arrive()
+            raise ZeroDivisionError
+
+    with Proxy(ground.servers) as proxy, ground.task() as task:
+        sink = KafkaSink({"bootstrap.servers": proxy.address, "linger.ms": 0, "socket.timeout.ms": 1500}, transform)
+        proxy.delay(END_TXN, resets=resets)
+        batches.append(0)
+        sink(*task.take(RECORDS // 2))
+        assert proxy.is_late
+        wait_until(lambda: ground.read().total() == RECORDS // 2, "the end of the first transaction")
+        written = ground.appended()
+        records, about = task.take(RECORDS // 2)
+        batches.append(0)
+        with pytest.raises(ZeroDivisionError):
+            sink(records, about)
+        assert ground.read().total() == RECORDS // 2
+        is_failing = False
+        sink(records, about)
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
+        sink.close()
     assert ground.read() == ground.origins()
 
 

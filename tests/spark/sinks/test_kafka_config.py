@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.errors import ConfigurationError, SinkError
 from consumer_membership.spark import BatchFormat
-from consumer_membership.spark.sinks import KafkaSink, OutRecord, kafka
+from consumer_membership.spark.sinks import KafkaSink, OutRecord, producer
 from tests.spark.sinks.builders import Word, batch, context
 
 SERVERS: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -50,8 +50,8 @@ def test_password_is_not_in_its_text() -> None:
 @pytest.mark.slow
 def test_brokers_that_cannot_be_reached_are_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text names the partitions and the offsets; closing does not wait for brokers either."""
-    monkeypatch.setattr(kafka, "_CALL_S", 0.2)
-    monkeypatch.setattr(kafka, "_CALLS_S", 0.5)
+    monkeypatch.setattr(producer, "CALL_S", 0.2)
+    monkeypatch.setattr(producer, "CALLS_S", 0.5)
     sink = KafkaSink(SERVERS, lambda m: [OutRecord(topic="out", value=m.value())])
     with pytest.raises(SinkError, match=r"orders-0 offsets 0 to 1: .*; nothing was written"):
         sink(batch({0: range(2)}), context({0: range(2)}))
@@ -61,8 +61,8 @@ def test_brokers_that_cannot_be_reached_are_a_clear_error(monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_brokers_that_are_gone_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of a transaction, where librdkafka's own closing waits for them without end."""
-    monkeypatch.setattr(kafka, "_CALL_S", 0.5)
-    monkeypatch.setattr(kafka, "_CALLS_S", 1.0)
+    monkeypatch.setattr(producer, "CALL_S", 0.5)
+    monkeypatch.setattr(producer, "CALLS_S", 1.0)
     cluster = subprocess.Popen(
         [sys.executable, "-c", _CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -1,0 +1,180 @@
+"""A request that was given up, or sent again, and gets to the broker during a later transaction: what it does there."""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from consumer_membership.devbroker import Broker
+from consumer_membership.spark.sinks import producer as producers
+from consumer_membership.spark.sinks.producer import ConnectionFailures, TransactionalProducer
+from tests.integration.worker import PATIENCE_S
+from tests.runtime.guardian.processes import wait_until
+from tests.support.brokers import RunBrokers
+from tests.support.features import lower_transactions
+from tests.support.kafka import create_topic, unique
+from tests.support.kinds import TRANSACTIONS
+from tests.support.proxy import END_TXN, Proxy
+
+#: The answer to EndTxn 1: throttle time and error code.
+ANSWER = struct.Struct(">ih")
+#: Shorter than librdkafka's own: the second attempt of a request comes within a test.
+SOCKET_TIMEOUT_MS = 1500
+
+
+# ---- librdkafka's lines ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facility", "line", "is_failure"),
+    [
+        ("FAIL", "[thrd:b]: TxnCoordinator: b:9092: Disconnected (after 673ms in state UP)", True),
+        ("FAIL", "[thrd:b]: b:9092/1: Receive failed: Connection reset by peer (after 5ms in state REAUTH)", True),
+        ("REQTMOUT", "[thrd:b]: TxnCoordinator/1: Timed out EndTxnRequest in flight (after 2000ms, timeout #0)", True),
+        ("FAIL", "[thrd:b]: b:9092/1: Connect to b:9092 failed: refused (after 0ms in state CONNECT)", False),
+        ("FAIL", "[thrd:b]: b:9092/1: Failed to resolve 'b:9092' (after 0ms in state TRY_CONNECT)", False),
+        ("GETPID", "[thrd:main]: Failed to acquire transactional PID: retrying", False),
+    ],
+)
+def test_failure_is_what_may_have_left_a_request_behind(facility: str, line: str, *, is_failure: bool) -> None:
+    """A connection that carried requests, or an answer that did not come; none that was never there."""
+    failures = ConnectionFailures()
+    failures.log(logging.INFO, "%s [%s] %s", facility, "rdkafka#producer-1", line)
+    assert failures.has_failures is is_failure
+
+
+def test_lines_are_shown_as_log_level_says(caplog: pytest.LogCaptureFixture) -> None:
+    """What is heard for the failures alone is not shown."""
+    caplog.set_level(logging.DEBUG, "consumer_membership.spark")
+    failures = ConnectionFailures(logging.WARNING)
+    failures.log(logging.INFO, "%s [%s] %s", "FAIL", "p", "closed")
+    failures.log(logging.WARNING, "%s [%s] %s", "REQTMOUT", "p", "late")
+    assert caplog.messages == ["REQTMOUT [p] late"]
+
+
+# ---- on a broker -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["newest transactions", "transactions version 1"])
+def broker(request: pytest.FixtureRequest, broker_pool: RunBrokers) -> Broker:
+    """To librdkafka both are the same: it speaks as if there were no version 2 (KIP-890)."""
+    if request.param == "newest transactions":
+        return broker_pool.shared()
+    broker = broker_pool.shared(properties=TRANSACTIONS)
+    lower_transactions(broker.bootstrap_servers)
+    return broker
+
+
+@pytest.fixture
+def config() -> dict[str, str | int | float | bool]:
+    """A producer's, but for the brokers."""
+    return {"transactional.id": unique("t"), "socket.timeout.ms": SOCKET_TIMEOUT_MS, "linger.ms": 0, "log_level": 0}
+
+
+def committed(servers: str, topic: str) -> list[bytes | None]:
+    """The values that readers of committed records see."""
+    reader = Consumer({"bootstrap.servers": servers, "group.id": "none", "isolation.level": "read_committed"})
+    start = TopicPartition(topic, 0, 0)
+    # The last stable offset.
+    _, end = reader.get_watermark_offsets(start, PATIENCE_S)
+    reader.assign([start])
+    found: list[bytes | None] = []
+
+    def is_at_end() -> bool:
+        found.extend(message.value() for message in reader.consume(100, 0.1))
+        return end == 0 or reader.position([start])[0].offset >= end
+
+    wait_until(is_at_end, "the end of the topic")
+    reader.close()
+    return found
+
+
+def error_of(answer: bytes) -> int:
+    """What the broker says to EndTxn."""
+    _, code = ANSWER.unpack(answer)
+    return int(code)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize("resets", [True, False])
+def test_late_commit_ends_the_next_transaction_of_a_producer(
+    broker: Broker, config: dict[str, str | int | float | bool], *, resets: bool
+) -> None:
+    """The hole: librdkafka sends the commit again by itself and says that all is well; what is aborted is there.
+
+    Where nothing was reset, `commit_transaction` says at most that it is to be called again, as it is here.
+    """
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("out"))
+    with Proxy(servers) as proxy:
+        producer = Producer({**config, "bootstrap.servers": proxy.address})
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"committed")
+        proxy.delay(END_TXN, resets=resets)
+        said: list[tuple[int, bool]] = []
+
+        def is_committed() -> bool:
+            try:
+                producer.commit_transaction(PATIENCE_S if resets else 0.5)
+            except KafkaException as refused:
+                said.append((refused.args[0].code(), refused.args[0].retriable()))
+                return False
+            return True
+
+        wait_until(is_committed, "the commit")
+        assert set(said) == (set() if resets else {(KafkaError._TIMED_OUT, True)})
+        assert proxy.is_late
+        producer.begin_transaction()
+        producer.produce(topic, b"to be aborted")
+        producer.flush(PATIENCE_S)
+        assert error_of(proxy.arrive()) == KafkaError.NO_ERROR
+        with pytest.raises(KafkaException) as refused:
+            producer.abort_transaction(PATIENCE_S)
+        assert refused.value.args[0].code() == KafkaError.INVALID_TXN_STATE
+    assert committed(servers, topic) == [b"committed", b"to be aborted"]
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize("resets", [True, False])
+def test_producer_says_that_a_request_may_be_late_and_the_next_one_is_safe(
+    broker: Broker,
+    config: dict[str, str | int | float | bool],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    resets: bool,
+) -> None:
+    """The same program, but for the producer between the transactions: the broker refuses what is late."""
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("out"))
+    monkeypatch.setattr(producers, "CALL_S", 0.5 if not resets else PATIENCE_S)
+    with Proxy(servers) as proxy:
+        config["bootstrap.servers"] = proxy.address
+        first = TransactionalProducer(config)
+        first.start()
+        first.begin()
+        first.produce(topic, b"committed", None)
+        assert not first.may_have_late_requests
+        proxy.delay(END_TXN, resets=resets)
+        first.commit()
+        assert proxy.is_late
+        assert first.may_have_late_requests
+        first.close()
+        monkeypatch.undo()
+        second = TransactionalProducer(config)
+        second.start()
+        second.begin()
+        second.produce(topic, b"to be aborted", None)
+        assert error_of(proxy.arrive()) in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+        second.abort()
+        assert not second.may_have_late_requests
+        second.begin()
+        second.produce(topic, b"the end", None)
+        second.commit()
+        second.close()
+    assert committed(servers, topic) == [b"committed", b"the end"]
