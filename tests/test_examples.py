@@ -18,7 +18,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.demo.brokers import offsets_at_end
 from consumer_membership.devbroker import Broker
-from tests.support.kafka import create_topic, produce, unique
+from tests.support.kafka import create_topic, produce, read_committed, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -133,6 +133,26 @@ def test_manual_commit(kafka: Broker, topic: str) -> None:
     assert {int(line.split(":")[0].removeprefix("epoch ")) > 0 for line in lines if line.startswith("epoch ")} == {True}
     committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
     assert committed == end == dict.fromkeys(range(PARTITIONS), 10)
+
+
+def test_exactly_once(kafka: Broker, topic: str) -> None:
+    """Each result once for readers of committed records, the offsets at the end, and a clean end by a signal."""
+    out = create_topic(kafka.bootstrap_servers, unique("out"))
+
+    def is_everything_committed() -> bool:
+        committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
+        return committed == end
+
+    with started("exactly_once", kafka, topic, "-o", out, "--batch", "15", "--idle", "100") as process:
+        Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(
+            is_everything_committed
+        )
+        process.send_signal(signal.SIGTERM)
+        asked = ended(process)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert sum(int(line.removesuffix(" records")) for line in asked.stdout.splitlines()) == RECORDS
+    results = Counter(message.value() for message in read_committed(kafka.bootstrap_servers, out))
+    assert results == Counter(b"invoice for %d" % number for number in range(RECORDS))
 
 
 def test_rebalance_callbacks(kafka: Broker, topic: str) -> None:

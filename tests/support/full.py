@@ -39,6 +39,9 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # Six clients' processes, one of them a JVM: the gate has one eager strategy and the cooperative one.
         "tests/integration/test_mixed_groups.py::*[[]roundrobin]": AT_LENGTH,
         "tests/integration/test_mixed_groups.py::*[[]sticky]": AT_LENGTH,
+        # 20,000 records and a dozen workers that are killed: the gate has 2,000 and three.
+        "tests/integration/test_exactly_once.py::*[[]20000-*": AT_LENGTH,
+        "tests/integration/test_exactly_once.py::*_stood_still_*[[]static]": AT_LENGTH,
         # Executors in JVMs of their own: the gate has those of local-cluster.
         "tests/spark/test_clusters.py::*standalone*": AT_LENGTH,
         # Two attempts of a task at the same time: the gate has those of test_sleepers.py and test_runs.py.

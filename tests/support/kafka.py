@@ -10,7 +10,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
@@ -94,6 +94,36 @@ def produce(
     if producer.flush(_TIMEOUT_S) or refused:
         raise KafkaException(refused[0] if refused else KafkaError(KafkaError._TIMED_OUT))
     return dict(written)
+
+
+def read_committed(bootstrap_servers: str, topic: str) -> list[Message]:
+    """The records that readers of committed records get, up to those of transactions that nobody has ended."""
+    reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "none", "isolation.level": "read_committed"})
+    found: list[Message] = []
+    for number in reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions:
+        start = TopicPartition(topic, number, 0)
+        # The last stable offset.
+        _, end = reader.get_watermark_offsets(start, _TIMEOUT_S)
+        reader.assign([start])
+
+        def is_at_end(start: TopicPartition = start, end: int = end) -> bool:
+            found.extend(reader.consume(1000, _POLL_S))
+            return end == 0 or reader.position([start])[0].offset >= end
+
+        _persist(is_at_end)
+    reader.close()
+    assert [message.error() for message in found if message.error()] == []
+    return found
+
+
+def appended(bootstrap_servers: str, topic: str) -> int:
+    """How much there is in a topic, whether it is committed or not."""
+    config = {"bootstrap.servers": bootstrap_servers, "group.id": "none", "isolation.level": "read_uncommitted"}
+    reader = Consumer(config)
+    partitions = [TopicPartition(topic, number) for number in reader.list_topics(topic).topics[topic].partitions]
+    ends = [reader.get_watermark_offsets(partition, _TIMEOUT_S)[1] for partition in partitions]
+    reader.close()
+    return sum(ends)
 
 
 def _enqueue(

@@ -28,6 +28,7 @@ LONGEST = (
     "tests/spark/test_speculation.py",
     "tests/integration/test_static_members.py",
     "tests/test_examples.py",
+    "tests/integration/test_exactly_once.py",
     "tests/integration/test_security.py",
     "tests/integration/test_zombies.py",
     "tests/integration/test_guardian_secured.py",

@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import Consumer as Reader
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.group_metadata import pack_group_metadata
@@ -27,7 +26,7 @@ from tests.spark.sinks import kafka_task
 from tests.spark.sinks.builders import Word, sent
 from tests.spark.sinks.kafka_task import INSTANCE_ID, Task, copied
 from tests.spark.sinks.zombie import Zombie, zombie
-from tests.support.kafka import create_topic, produce, unique
+from tests.support.kafka import appended, create_topic, produce, read_committed, unique
 from tests.support.proxy import END_TXN, Proxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -59,31 +58,11 @@ class Ground:
 
     def read(self) -> Counter[str]:
         """Where the committed records in the out topic are from."""
-        reader = Reader({"bootstrap.servers": self.servers, "group.id": "none", "isolation.level": "read_committed"})
         found: Counter[str] = Counter()
-        for number in range(PARTITIONS):
-            partition = TopicPartition(self.out, number, 0)
-            # The last stable offset: behind it are transactions that nobody has ended.
-            _, end = reader.get_watermark_offsets(partition, PATIENCE_S)
-            reader.assign([partition])
-
-            def is_at_end(partition: TopicPartition = partition, end: int = end) -> bool:
-                for message in reader.consume(500, 0.1):
-                    assert message.error() is None
-                    (header,) = message.headers() or []
-                    found[str(header[1], "ascii")] += 1  # type: ignore[arg-type]  # a consumer gives bytes
-                return reader.position([partition])[0].offset >= end or end == 0
-
-            wait_until(is_at_end, "the end of the out topic")
-        reader.close()
+        for message in read_committed(self.servers, self.out):
+            (header,) = message.headers() or []
+            found[str(header[1], "ascii")] += 1  # type: ignore[arg-type]  # a consumer gives bytes
         return found
-
-    def appended(self) -> int:
-        """How much there is in the out topic, committed or not."""
-        reader = Reader({"bootstrap.servers": self.servers, "group.id": "none", "isolation.level": "read_uncommitted"})
-        ends = [reader.get_watermark_offsets(TopicPartition(self.out, number))[1] for number in range(PARTITIONS)]
-        reader.close()
-        return sum(ends)
 
     def notes(self) -> list[tuple[int, str]]:
         """The offsets of the group with their metadata, as they are."""
@@ -301,7 +280,7 @@ def test_late_commit_cannot_end_a_later_batch(ground: Ground, *, resets: bool) -
         batches[-1] += 1
         if is_failing and len(batches) == 2 and batches[-1] == RECORDS // 2:
             # The transaction has begun for the brokers.
-            wait_until(lambda: ground.appended() > written, "a record of the second batch")
+            wait_until(lambda: appended(ground.servers, ground.out) > written, "a record of the second batch")
             proxy.arrive()
             raise ZeroDivisionError
 
@@ -312,7 +291,7 @@ def test_late_commit_cannot_end_a_later_batch(ground: Ground, *, resets: bool) -
         sink(*task.take(RECORDS // 2))
         assert proxy.is_late
         wait_until(lambda: ground.read().total() == RECORDS // 2, "the end of the first transaction")
-        written = ground.appended()
+        written = appended(ground.servers, ground.out)
         records, about = task.take(RECORDS // 2)
         batches.append(0)
         with pytest.raises(ZeroDivisionError):

@@ -6,7 +6,7 @@ import logging
 import struct
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark.sinks import producer as producers
@@ -15,7 +15,7 @@ from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until
 from tests.support.brokers import RunBrokers
 from tests.support.features import lower_transactions
-from tests.support.kafka import create_topic, unique
+from tests.support.kafka import create_topic, read_committed, unique
 from tests.support.kinds import TRANSACTIONS
 from tests.support.proxy import END_TXN, Proxy
 
@@ -76,20 +76,7 @@ def config() -> dict[str, str | int | float | bool]:
 
 def committed(servers: str, topic: str) -> list[bytes | None]:
     """The values that readers of committed records see."""
-    reader = Consumer({"bootstrap.servers": servers, "group.id": "none", "isolation.level": "read_committed"})
-    start = TopicPartition(topic, 0, 0)
-    # The last stable offset.
-    _, end = reader.get_watermark_offsets(start, PATIENCE_S)
-    reader.assign([start])
-    found: list[bytes | None] = []
-
-    def is_at_end() -> bool:
-        found.extend(message.value() for message in reader.consume(100, 0.1))
-        return end == 0 or reader.position([start])[0].offset >= end
-
-    wait_until(is_at_end, "the end of the topic")
-    reader.close()
-    return found
+    return [message.value() for message in read_committed(servers, topic)]
 
 
 def error_of(answer: bytes) -> int:

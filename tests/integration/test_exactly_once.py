@@ -1,0 +1,228 @@
+"""`examples/exactly_once.py` in processes that are killed or stand still: each record's result once."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from consumer_membership.demo.brokers import offsets_at_end
+from consumer_membership.devbroker import Broker
+from tests.runtime.guardian.processes import wait_until
+from tests.support.brokers import RunBrokers
+from tests.support.kafka import appended, create_topic, produce, read_committed, unique
+from tests.support.kinds import TRANSACTIONS
+from tests.support.proxy import END_TXN, Proxy
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = "examples/exactly_once.py"
+PARTITIONS, WORKERS = 6, 3
+#: In one transaction.
+BATCH = 10
+PATIENCE_S = 120.0
+#: What a dynamic member that was killed leaves: its session is over by then, too.
+TRANSACTION_S = 3.0
+#: Longer than any test.
+NEVER_S = 600.0
+
+
+@dataclass(slots=True)
+class Worker:
+    """The example in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def said(self) -> list[str]:
+        """Its lines, and the warnings of the package's log."""
+        return self.log.read_text().splitlines()
+
+    @property
+    def refusals(self) -> list[str]:
+        """What it said of transactions that were not committed."""
+        return [line for line in self.said if line.startswith("not written, ")]
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it has written something and lives."""
+        return self.process.poll() is None and self.log.stat().st_size > 0
+
+
+class Crew:
+    """A group of such processes, the topic that they read, and the one that they write."""
+
+    def __init__(self, broker: Broker, folder: Path, records: int, held: ExitStack) -> None:
+        self.servers = broker.bootstrap_servers
+        self.records = 0
+        self.topic = create_topic(self.servers, unique("in"), PARTITIONS)
+        self.out = create_topic(self.servers, unique("out"), 2)
+        self.produce(records)
+        self._folder, self._held = folder, held
+        self._started = 0
+
+    def produce(self, records: int) -> None:
+        """So many more, numbered on."""
+        numbers = range(self.records, self.records + records)
+        produce(self.servers, self.topic, ((None, str(number)) for number in numbers))
+        self.records += records
+
+    def worker(
+        self,
+        instance: str | None,
+        *,
+        stops_before: str | None = None,
+        transaction_s: float = TRANSACTION_S,
+        servers: str | None = None,
+    ) -> Worker:
+        """One more, which ends with the test at the latest."""
+        self._started += 1
+        log = self._folder / f"worker-{self._started}"
+        via = [] if stops_before is None else ["-m", "tests.support.stopping", stops_before]
+        words = [
+            "-b",
+            servers or self.servers,
+            "-g",
+            self.topic,
+            "-t",
+            self.topic,
+            "-o",
+            self.out,
+            "--batch",
+            str(BATCH),
+        ]
+        words += ["--idle", str(NEVER_S), "--transaction-timeout", str(transaction_s)]
+        words += [] if instance is None else ["-i", instance]
+        with log.open("wb") as lines:
+            process = self._held.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-u", *via, EXAMPLE, *words],
+                    cwd=ROOT,
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                    stdout=lines,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+        self._held.callback(process.kill)
+        return Worker(process, log)
+
+    def wait_for(self, appended_records: int) -> None:
+        """Until there is so much in the out topic, committed or not."""
+        wait_until(lambda: appended(self.servers, self.out) >= appended_records, "the crew", PATIENCE_S)
+
+    def wait_for_the_end(self) -> None:
+        """Until the group has committed everything."""
+
+        def is_at_end() -> bool:
+            committed, end = offsets_at_end(self.servers, group=self.topic, topic=self.topic, partitions=PARTITIONS)
+            return committed == end
+
+        wait_until(is_at_end, "everything committed", PATIENCE_S)
+
+    def results(self) -> Counter[bytes | None]:
+        """What readers of committed records see, and how often."""
+        return Counter(message.value() for message in read_committed(self.servers, self.out))
+
+    def expected(self) -> Counter[bytes | None]:
+        """Each record's result, once."""
+        return Counter(b"invoice for %d" % number for number in range(self.records))
+
+
+@pytest.fixture
+def broker(broker_pool: RunBrokers) -> Broker:
+    """One that looks for transactions that nobody ends, and ends sessions, within a test."""
+    return broker_pool.shared(properties=TRANSACTIONS)
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    """What ends with the test."""
+    with ExitStack() as held:
+        yield held
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("membership", ["static", "dynamic"])
+@pytest.mark.parametrize(("records", "kills"), [(2000, 3), (20_000, 12)])
+def test_workers_killed_at_random_write_each_result_once(
+    broker: Broker, tmp_path: Path, held: ExitStack, records: int, kills: int, membership: str
+) -> None:
+    """Whatever a worker was doing: with an instance id its successor goes on, else the others do."""
+    seed = random.randrange(2**32)  # noqa: S311 - which worker is killed when
+    print(f"seed {seed}")
+    chance = random.Random(seed)  # noqa: S311 - likewise
+    crew = Crew(broker, tmp_path, records, held)
+    instances = [f"worker-{number}" if membership == "static" else None for number in range(WORKERS)]
+    workers = [crew.worker(instance) for instance in instances]
+    for threshold in sorted(chance.sample(range(1, records), kills)):
+        crew.wait_for(threshold)
+        wait_until(lambda: any(worker.is_at_work for worker in workers), "a worker at work", PATIENCE_S)
+        place = chance.choice([number for number, worker in enumerate(workers) if worker.is_at_work])
+        workers[place].process.kill()
+        workers[place].process.wait()
+        workers[place] = crew.worker(instances[place])
+    crew.wait_for_the_end()
+    for worker in workers:
+        worker.process.send_signal(signal.SIGTERM)
+    assert [worker.process.wait(PATIENCE_S) for worker in workers] == [0] * WORKERS, [one.said for one in workers]
+    written = appended(crew.servers, crew.out)
+    print(f"{records} records, {kills} workers killed, {written} offsets in the out topic")
+    assert crew.results() == crew.expected()
+
+
+@pytest.mark.parametrize("membership", ["static", "dynamic"])
+def test_worker_that_stood_still_cannot_finish_what_it_began(
+    broker: Broker, tmp_path: Path, held: ExitStack, membership: str
+) -> None:
+    """Its transaction is open and its transactional id its own; the coordinator refuses its offsets (KIP-447)."""
+    crew = Crew(broker, tmp_path, 500, held)
+    instances = ["one", "other"] if membership == "static" else [None, None]
+    zombie = crew.worker(instances[0], stops_before="send_offsets_to_transaction", transaction_s=NEVER_S)
+    _, status = os.waitpid(zombie.process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), zombie.said
+    other = crew.worker(instances[1])
+    crew.wait_for_the_end()
+    assert crew.results() != crew.expected()
+    zombie.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: bool(zombie.refusals), "the refusal", PATIENCE_S)
+    # It is a member again, and works.
+    crew.produce(100)
+    crew.wait_for_the_end()
+    for worker in (zombie, other):
+        worker.process.send_signal(signal.SIGTERM)
+    assert [worker.process.wait(PATIENCE_S) for worker in (zombie, other)] == [0, 0], zombie.said
+    (refusal,) = zombie.refusals
+    print(refusal)
+    assert re.fullmatch(rf"not written, {BATCH} records: .*(generation|member).*", refusal, re.IGNORECASE)
+    assert crew.results() == crew.expected()
+
+
+def test_late_commit_cannot_end_a_later_transaction(broker: Broker, tmp_path: Path, held: ExitStack) -> None:
+    """Librdkafka has sent it again by itself; with the producer of then it would be taken for the later one's."""
+    crew = Crew(broker, tmp_path, BATCH, held)
+    proxy = held.enter_context(Proxy(crew.servers))
+    proxy.delay(END_TXN, resets=True)
+    worker = crew.worker(None, servers=proxy.address)
+    proxy.wait(lambda: proxy.is_late, "a commit")
+    crew.wait_for_the_end()
+    crew.produce(BATCH)
+    crew.wait_for_the_end()
+    answer = proxy.arrive()
+    assert int.from_bytes(answer[-2:], "big") in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(PATIENCE_S) == 0, worker.said
+    assert worker.refusals == []
+    assert crew.results() == crew.expected()
