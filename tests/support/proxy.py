@@ -20,7 +20,7 @@ from typing import Self
 from tests.benchmarks.proxy import with_address
 
 #: Api keys.
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, END_TXN, HEARTBEAT = 8, 9, 10, 26, 68
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, END_TXN, TXN_OFFSET_COMMIT, HEARTBEAT = 8, 9, 10, 26, 28, 68
 
 _PATIENCE_S = 30.0
 _SIZE = struct.Struct(">i")

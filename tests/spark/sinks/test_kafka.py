@@ -18,7 +18,7 @@ from consumer_membership.errors import FencedError, SinkError
 from consumer_membership.spark import OffsetRange
 from consumer_membership.spark.bounds import Bounds, Tally, tally_in
 from consumer_membership.spark.sinks import KafkaSink, OutRecord
-from consumer_membership.spark.sinks import producer as producers
+from consumer_membership.spark.sinks import producer as kafka_producer
 from consumer_membership.types import OffsetAndMetadata
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until
@@ -81,12 +81,15 @@ def ground(kafka: Broker) -> Ground:
 
 
 def test_records_and_offsets_are_one_transaction(ground: Ground) -> None:
-    """What a transform yields is written, and the group's offsets are behind it, batch for batch."""
+    """What a transform yields is written, and the group's offsets are behind it, batch for batch, by one producer."""
     sink = ground.sink()
     assert sink.commits_offsets
+    producers = []
     with ground.task() as task:
         for _ in range(2):
             sink(*task.take(RECORDS // 2))
+            producers.append(sink._producer.held())
+        assert producers[0] is producers[1]
         assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
     sink.close()
     assert ground.notes() == [(RECORDS // PARTITIONS, "")] * PARTITIONS
@@ -260,7 +263,7 @@ def test_commit_whose_answer_was_lost_is_looked_up(
     with ground.task() as task:
         records, about = task.take(RECORDS)
         with monkeypatch.context() as patch:
-            patch.setattr(producers, "Producer", Deaf)
+            patch.setattr(kafka_producer, "Producer", Deaf)
             with pytest.raises(SinkError, match="it is not known whether it was committed"):
                 sink(records, about)
         sink(records, about)

@@ -6,8 +6,10 @@ import logging
 import struct
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark.sinks import producer as producers
 from consumer_membership.spark.sinks.producer import ConnectionFailures, TransactionalProducer
@@ -17,7 +19,7 @@ from tests.support.brokers import RunBrokers
 from tests.support.features import lower_transactions
 from tests.support.kafka import create_topic, read_committed, unique
 from tests.support.kinds import TRANSACTIONS
-from tests.support.proxy import END_TXN, Proxy
+from tests.support.proxy import END_TXN, TXN_OFFSET_COMMIT, Proxy
 
 #: The answer to EndTxn 1: throttle time and error code.
 ANSWER = struct.Struct(">ih")
@@ -165,3 +167,43 @@ def test_producer_says_that_a_request_may_be_late_and_the_next_one_is_safe(
         second.commit()
         second.close()
     assert committed(servers, topic) == [b"committed", b"the end"]
+
+
+def group_offset(servers: str, group: str, topic: str) -> int:
+    """What the group has committed of partition 0, once no transaction is open on it."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
+    (found,) = admin.list_consumer_group_offsets([asked], require_stable=True)[group].result().topic_partitions
+    return int(found.offset)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_late_offsets_take_a_later_transaction_back_unless_the_producer_is_a_new_one(
+    broker: Broker, config: dict[str, str | int | float | bool], *, is_replaced: bool
+) -> None:
+    """The records of the later transaction would be read again, and their results stand there."""
+    servers, group = broker.bootstrap_servers, unique("g")
+    topic = create_topic(servers, unique("t"))
+    membership = pack_group_metadata(group, -1, "", None)
+    with Proxy(servers) as proxy:
+        config["bootstrap.servers"] = proxy.address
+        producer = TransactionalProducer(config)
+        producer.start()
+        producer.begin()
+        proxy.delay(TXN_OFFSET_COMMIT, resets=True)
+        producer.send_offsets([TopicPartition(topic, 0, 1)], membership)
+        producer.commit()
+        assert proxy.is_late
+        assert producer.may_have_late_requests
+        if is_replaced:
+            producer.close()
+            producer = TransactionalProducer(config)
+            producer.start()
+        producer.begin()
+        producer.send_offsets([TopicPartition(topic, 0, 2)], membership)
+        proxy.arrive()
+        producer.commit()
+        producer.close()
+    assert group_offset(servers, group, topic) == (2 if is_replaced else 1)
