@@ -210,6 +210,24 @@ def test_worker_that_stood_still_cannot_finish_what_it_began(
     assert crew.results() == crew.expected()
 
 
+def test_worker_whose_transaction_the_brokers_have_ended_ends(broker: Broker, tmp_path: Path, held: ExitStack) -> None:
+    """Its offsets are there already, so nobody else goes on before its time is over, and then it cannot commit."""
+    crew = Crew(broker, tmp_path, 100, held)
+    zombie = crew.worker(None, stops_before="commit_transaction")
+    _, status = os.waitpid(zombie.process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), zombie.said
+    other = crew.worker(None)
+    crew.wait_for_the_end()
+    zombie.process.send_signal(signal.SIGCONT)
+    assert zombie.process.wait(PATIENCE_S) == 1, zombie.said
+    assert len(zombie.refusals) == 1
+    print(zombie.said[-1])
+    other.process.send_signal(signal.SIGTERM)
+    assert other.process.wait(PATIENCE_S) == 0, other.said
+    assert other.refusals == []
+    assert crew.results() == crew.expected()
+
+
 def test_late_commit_cannot_end_a_later_transaction(broker: Broker, tmp_path: Path, held: ExitStack) -> None:
     """Librdkafka has sent it again by itself; with the producer of then it would be taken for the later one's."""
     crew = Crew(broker, tmp_path, BATCH, held)
