@@ -307,6 +307,8 @@ def _check(config: Mapping[str, Setting]) -> None:
         raise ConfigurationError(
             "transactional.id", "", "must be the beginning of an id; remove the key to have each member's own"
         )
+    if not str(config.get("log_level", 0)).isdecimal():
+        raise ConfigurationError("log_level", config["log_level"], "must be a number from 0 to 7")
     for key in config:
-        if key == "group.id" or key.endswith("_cb"):
+        if key in ("group.id", "logger") or key.endswith("_cb"):
             raise ConfigurationError(key, config[key], "the sink's producer has no use for it; remove the key")

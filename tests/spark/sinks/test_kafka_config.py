@@ -26,6 +26,8 @@ SERVERS: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:
         (SERVERS | {"transactional.id": ""}, "transactional.id"),
         (SERVERS | {"group.id": "g"}, "group.id"),
         (SERVERS | {"error_cb": "print"}, "error_cb"),
+        (SERVERS | {"logger": "mine"}, "logger"),
+        (SERVERS | {"log_level": "loud"}, "log_level"),
     ],
 )
 def test_keys_that_cannot_work_are_named(config: dict[str, str | int | float | bool], key: str) -> None:
