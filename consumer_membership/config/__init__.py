@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.settings import (
     AddressFamily,
+    ByDuration,
     ConnectionSettings,
     LogSettings,
     OffsetReset,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AddressFamily",
+    "ByDuration",
     "ConnectionSettings",
     "ConsumerConfig",
     "LogSettings",

@@ -29,7 +29,9 @@ from consumer_membership.config.keys import (
     shown,
 )
 from consumer_membership.config.settings import (
+    DEFAULT_RESET,
     AddressFamily,
+    ByDuration,
     ConnectionSettings,
     LogSettings,
     OffsetReset,
@@ -120,7 +122,10 @@ class ConsumerConfig:
     """
 
     # ---- where partitions start ----
-    auto_offset_reset: OffsetReset = _key(values.reset, OffsetReset.LATEST)
+    auto_offset_reset: OffsetReset | ByDuration = _key(values.reset, DEFAULT_RESET)
+    """where a partition starts that has no committed offset, or one that is not in the log any more: librdkafka's
+    words, and Java's `by_duration:P1D` (KIP-1106): at the first record that is not older, at the end if there is none
+    """
     isolation_level: bool = _key(values.read_committed, True)
 
     # ---- the connection ----
@@ -283,6 +288,9 @@ class ConsumerConfig:
     def fetcher_config(self) -> dict[str, object]:
         """The configuration of librdkafka's handle: it fetches, and is no member of anything."""
         passed_on = {key: value for key, value in self.given.items() if key not in KEPT_FROM_THE_FETCHER}
+        if isinstance(self.auto_offset_reset, ByDuration):
+            # librdkafka does not have it: it says where it would reset, and the fetcher looks up where to.
+            passed_on["auto.offset.reset"] = OffsetReset.ERROR.value
         return {**FETCHER_DEFAULTS, **passed_on, **FETCHER_FORCED}
 
 

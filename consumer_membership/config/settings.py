@@ -27,6 +27,21 @@ class OffsetReset(Enum):
     ERROR = "error"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByDuration:
+    """Start at the first record that is not older than this at that moment (KIP-1106); at the end if there is none."""
+
+    milliseconds: int
+
+    def moment_ms(self, now_s: float) -> int:
+        """The timestamp to look for, in ms since 1970; a longer time than since then means the first record."""
+        return max(0, int(now_s * 1000) - self.milliseconds)
+
+
+#: librdkafka's default.
+DEFAULT_RESET: OffsetReset | ByDuration = OffsetReset.LATEST
+
+
 class SecurityProtocol(Enum):
     """Whether connections are encrypted and authenticated, by the words of `security.protocol`."""
 
@@ -156,7 +171,7 @@ class LogSettings:
 class StartSettings:
     """Where partitions start: what to do without a committed offset, and which offsets count as the end."""
 
-    reset: OffsetReset = OffsetReset.LATEST
+    reset: OffsetReset | ByDuration = OffsetReset.LATEST
     read_committed: bool = True
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from consumer_membership.config.instance_pool import parse_pool
-from consumer_membership.config.settings import AddressFamily, OffsetReset, SecurityProtocol
+from consumer_membership.config.settings import AddressFamily, ByDuration, OffsetReset, SecurityProtocol
 from consumer_membership.config.strategies import parse_strategies
 from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.types import ConflictPolicy, GroupProtocol
@@ -29,6 +29,14 @@ _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
 #: librdkafka reads integers by `strtol` and lets a fraction pass; other trailing text is a mistake in a number.
 _INTEGER = re.compile(r"([+-]?\d+)(\.\d*)?")
+#: What Java's `Duration.parse` takes: weeks, months and years have no length of their own there.
+_DURATION = re.compile(
+    r"(?P<sign>[+-]?)P(?:(?P<days>[+-]?[0-9]{1,18})D)?"
+    r"(?:T(?P<time>(?:(?P<hours>[+-]?[0-9]{1,18})H)?(?:(?P<minutes>[+-]?[0-9]{1,18})M)?"
+    r"(?:(?P<seconds>[+-]?[0-9]{1,18})(?:[.,](?P<fraction>[0-9]{0,9}))?S)?))?",
+    re.IGNORECASE,
+)
+_SECONDS_OF = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 #: The port that librdkafka takes where none is given.
 DEFAULT_PORT = 9092
 _HIGHEST_PORT = 65535
@@ -90,6 +98,25 @@ def _for_members(text: str) -> str:
         words = f'Failed to parse pattern "{text}": {refused}; write POSIX extended regular expressions'
         raise ValueError(words) from refused
     return pattern.member or ""
+
+
+def parse_duration(text: str) -> int:
+    """The whole milliseconds of an ISO-8601 duration, as Java's `Duration.parse` reads it: a day has 24 hours.
+
+    Raises:
+        ValueError: it is none, or negative.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None or match["time"] == "" or not (match["days"] or match["time"]):
+        raise ValueError(f"{text!r} is no duration" if text else "the duration is missing")
+    nanoseconds = 10**9 * sum(int(match[name] or 0) * seconds for name, seconds in _SECONDS_OF.items())
+    fraction = int((match["fraction"] or "").ljust(9, "0"))
+    nanoseconds += -fraction if (match["seconds"] or "").startswith("-") else fraction
+    if match["sign"] == "-":
+        nanoseconds = -nanoseconds
+    if nanoseconds < 0:
+        raise ValueError("a negative duration would be in the future")
+    return nanoseconds // 10**6
 
 
 def boolean(key: str, value: object) -> bool:
@@ -162,7 +189,7 @@ family = _choice({family.value: family for family in AddressFamily})
 security = _choice({protocol.value: protocol for protocol in SecurityProtocol})
 #: Whether the broker's certificate must be for its host.
 identification = _choice({"https": True, "none": False})
-reset = _choice(
+_reset_by_word = _choice(
     {
         "smallest": OffsetReset.EARLIEST,
         "earliest": OffsetReset.EARLIEST,
@@ -173,6 +200,23 @@ reset = _choice(
         "error": OffsetReset.ERROR,
     }
 )
+
+
+def reset(key: str, value: object) -> OffsetReset | ByDuration:
+    """What librdkafka has words for, and Java's `by_duration:<ISO-8601 duration>` (KIP-1106)."""
+    text = str(value).strip()
+    word, _, duration = text.partition(":")
+    if word.lower() != "by_duration":
+        return _reset_by_word(key, value)
+    try:
+        return ByDuration(milliseconds=parse_duration(duration))
+    except ValueError as refused:
+        raise ValueError(
+            f'Invalid value "{text}" for configuration property "{key}": {refused}; give an ISO-8601 duration of days, '
+            "hours, minutes and seconds, such as by_duration:P1D, by_duration:PT36H or by_duration:P2DT12H30M"
+        ) from refused
+
+
 #: The group protocols that a member may speak, the preferred one first.
 protocols: Reader[tuple[GroupProtocol, ...]] = _choice(
     {

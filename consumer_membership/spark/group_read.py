@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from consumer_membership.config import ConsumerConfig, OffsetReset
+from consumer_membership.config import ByDuration, ConsumerConfig, OffsetReset
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.arguments import (
     check_columns,
@@ -108,6 +108,9 @@ def read_group(
     wanted_columns = check_columns(columns, COLUMNS)
     given = {"auto.offset.reset": "earliest", **config}
     reset = ConsumerConfig.from_mapping({**given, "group.id": group}).with_servers().auto_offset_reset
+    if isinstance(reset, ByDuration):
+        remedy = "a read knows the ends of a log and not its times; give earliest, latest or error, or use a Consumer"
+        raise ConfigurationError("auto.offset.reset", given["auto.offset.reset"], remedy)
     member = ReaderMember(given, list(named), group, f"{pipeline or group}-reader")
     try:
         owned = member.join(timeout_s)

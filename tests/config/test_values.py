@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from consumer_membership.config import OffsetReset, SecurityProtocol
+from consumer_membership.config import ByDuration, OffsetReset, SecurityProtocol
 from consumer_membership.config.values import parse_endpoints
-from tests.config.builders import accepted
+from tests.config.builders import accepted, refused
 
 
 @pytest.mark.parametrize(("given", "meant"), [(True, True), ("TRUE", True), (1, True), ("t", True), ("0", False)])
@@ -30,6 +30,45 @@ def test_booleans_are_read_as_librdkafka_reads_them(given: object, meant: object
 def test_offset_reset_knows_all_words_of_librdkafka(given: str, meant: OffsetReset) -> None:
     """Old and new words mean the same three things."""
     assert accepted(auto_offset_reset=given).start_settings().reset is meant
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("P1D", 86_400_000),
+        ("PT36H", 129_600_000),
+        ("P2DT3H4M5.678S", 183_845_678),
+        ("pt20.345s", 20_345),
+        ("PT15M", 900_000),
+        ("PT0S", 0),
+        ("PT1,5S", 1_500),
+        ("P1DT-6H", 64_800_000),
+        ("-PT-1M", 60_000),
+        ("PT1M-0.5S", 59_500),
+        ("P999999999999D", 999_999_999_999 * 86_400_000),
+    ],
+)
+def test_durations_are_read_as_java_reads_them(text: str, milliseconds: int) -> None:
+    """Days have 24 hours, signs and cases of letters do not matter; the examples of `Duration.parse` among them."""
+    config = accepted(auto_offset_reset=f"by_duration:{text}")
+    assert config.start_settings().reset == ByDuration(milliseconds=milliseconds)
+    assert config.fetcher_config()["auto.offset.reset"] == "error"
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", ":1D", ":P", ":PT", ":P1DT", ":P1M", ":P1W", ":P1Y", ":P0.5D", ":-PT1S", ":P-1D"]
+)
+def test_wrong_duration_names_key_value_and_remedy(text: str) -> None:
+    """What Java refuses: weeks, months and years, fractions of days, and what is in the future."""
+    said = str(refused(auto_offset_reset=f"by_duration{text}"))
+    assert f"auto.offset.reset='by_duration{text}'" in said
+    assert "such as by_duration:P1D" in said
+
+
+@pytest.mark.parametrize(("milliseconds", "moment_ms"), [(0, 5_000), (1_500, 3_500), (6_000, 0)])
+def test_moment_is_now_minus_the_duration(milliseconds: int, moment_ms: int) -> None:
+    """And never before 1970: -1 and -2 are the ends of a log to a broker."""
+    assert ByDuration(milliseconds=milliseconds).moment_ms(5.0004) == moment_ms
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,13 @@ from typing import TypeVar
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message
 from confluent_kafka import TopicPartition as Wanted
 
+from consumer_membership.config import ByDuration
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.runtime.application.handle import HandleWatch
 from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
+from consumer_membership.runtime.application.resets import DurationResets
+from consumer_membership.runtime.application.session_errors import STATE_CODE
 from consumer_membership.types import CONFLICT_CODE, TRANSPORT_CODE, OffsetAndMetadata, TopicPartition
 
 _LOG = logging.getLogger("consumer_membership.fetcher")
@@ -62,7 +65,8 @@ def wanted(partitions: Iterable[TopicPartition]) -> list[Wanted]:
 class Fetcher:
     """The handle, the partitions that it fetches, and the buffer that it fills.
 
-    `heard_at` says when the member's last heartbeat was answered (None: there is no member).
+    `heard_at` says when the member's last heartbeat was answered (None: there is no member). `reset` is where
+    partitions start that have no position, or one that is gone; None: librdkafka knows.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Fetcher:
         make_handle: Callable[[], LibrdkafkaConsumer],
         buffer: PrefetchBuffer,
         heard_at: Callable[[], float | None] = lambda: None,
+        reset: ByDuration | None = None,
     ) -> None:
         #: Lets one application thread at a time to the handle, for one poll slice at most.
         self.lock = FairLock()
@@ -100,6 +105,7 @@ class Fetcher:
         #: Positions of resumed partitions of which no record came since.
         self._nudged: dict[TopicPartition, OffsetAndMetadata] = {}
         self._batch = BATCH_RECORDS
+        self._resets = None if reset is None else DurationResets(reset, self._reset)
         self._warm: set[str] = set()
 
     def warm(self, topics: Collection[str]) -> None:
@@ -144,6 +150,8 @@ class Fetcher:
     def fetch(self, limit: int, timeout_s: float) -> list[Message]:
         """At most `limit` records from the handle itself, gathered for at most this time."""
         batch = self.handle.consume(limit, whole_ms(timeout_s))
+        if self._resets is not None:
+            batch = self._resets.take_out(self.handle, batch)
         if self._logical and batch:
             self._note_first(batch)
         return batch
@@ -159,6 +167,8 @@ class Fetcher:
     def wait(self, timeout_s: float) -> bool:
         """Wait for one record, for this time of whole milliseconds (`whole_ms`), and buffer it; whether it came."""
         batch = self.handle.consume(1, timeout_s)
+        if self._resets is not None:
+            batch = self._resets.take_out(self.handle, batch)
         if not batch:
             return False
         if self._logical:
@@ -272,10 +282,33 @@ class Fetcher:
                 self.asked_at[partition] = monotonic()
 
     def _set_start(self, partition: TopicPartition, offset: int) -> None:
+        if self._resets is not None:
+            self._resets.forget(partition)
         self._starts.pop(partition, None)
         self._nudged.pop(partition, None)
         self._logical.pop(partition, None)
         (self._starts if offset >= 0 else self._logical)[partition] = offset
+
+    def _reset(self, start: Wanted) -> None:
+        """Send a partition that has no position to this one.
+
+        What was fetched before is handed out, and stays what may be committed until a record follows it.
+        """
+        partition = key_of(start)
+        (position,) = self.handle.position([start])
+        try:
+            self.handle.seek(start)
+        except KafkaException as refused:
+            if refused.args[0].code() != STATE_CODE:
+                raise
+            # librdkafka has not begun with a partition of which nothing is committed; a pause outlives this there.
+            self.handle.incremental_unassign([start])
+            self.handle.incremental_assign([start])
+        self._set_start(partition, start.offset)
+        if position.offset >= 0:
+            epoch: int | None = position.leader_epoch
+            self._nudged[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
+            self._starts.pop(partition, None)
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
         self.buffer.drop(partitions)
@@ -289,6 +322,8 @@ class Fetcher:
         for partition in partitions:
             for memory in (self._shown, self._starts, self._logical, self._before_seek, self._nudged):
                 memory.pop(partition, None)
+            if self._resets is not None:
+                self._resets.forget(partition)
 
     # ---- holding back ----
 

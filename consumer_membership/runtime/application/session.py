@@ -15,7 +15,7 @@ from time import monotonic
 
 from confluent_kafka import Message
 
-from consumer_membership.config import ConsumerConfig
+from consumer_membership.config import ByDuration, ConsumerConfig
 from consumer_membership.errors import CommitError
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.effects import CommitCompleted
@@ -90,7 +90,8 @@ class Session:
             ),
         )
         self.line.connect(thread)
-        self._fetcher = Fetcher(self._handles.make, self.buffer, self._heard_at)
+        by_duration = start.reset if isinstance(start.reset, ByDuration) else None
+        self._fetcher = Fetcher(self._handles.make, self.buffer, self._heard_at, by_duration)
         self._handle_lock = self._fetcher.lock
         self.life = Lifetime(self._fetcher, self.line.wake_up, registry)
         self._place = place_of(self._settings, connection)

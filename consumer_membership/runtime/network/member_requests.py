@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from time import monotonic
+from time import monotonic, time
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from consumer_membership.config import OffsetReset, StartSettings
+from consumer_membership.config import ByDuration, OffsetReset, StartSettings
 from consumer_membership.errors import AuthenticationError, InternalError, TransportError, UnsupportedProtocolError
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,
@@ -102,6 +102,8 @@ SYNC_TIMEOUT_S = 30.0
 LIST_OFFSETS_TIMEOUT_S = 3.0
 #: Where a partition without committed offset starts, as ListOffsets wants it.
 _LATEST, _EARLIEST = -1, -2
+#: What ListOffsets answers where no record is as young as the timestamp.
+_NO_RECORD = -1
 #: librdkafka's OFFSET_INVALID: with auto.offset.reset=error it reports the partition to the application itself.
 _NO_OFFSET = -1001
 #: librdkafka's number for a broker that lacks a feature.
@@ -404,17 +406,32 @@ class MemberRequests:
             return {}
         if self._start.reset is OffsetReset.ERROR:
             return dict.fromkeys(partitions, _NO_OFFSET)
-        moment = _LATEST if self._start.reset is OffsetReset.LATEST else _EARLIEST
-        wanted = dict.fromkeys(partitions, moment)
+        reset = self._start.reset
+        if isinstance(reset, ByDuration):
+            # Without an answer the handle is left to say that it has no start, and the fetcher looks for it then.
+            moment, otherwise = reset.moment_ms(time()), _NO_OFFSET
+        else:
+            moment = otherwise = _LATEST if reset is OffsetReset.LATEST else _EARLIEST
+        found = dict.fromkeys(partitions, otherwise)
         try:
-            found = await self._cluster.list_offsets(
-                wanted, read_committed=self._start.read_committed, timeout_s=LIST_OFFSETS_TIMEOUT_S
-            )
+            if isinstance(reset, ByDuration):
+                # The ends first: a record that comes between the two answers is young enough, and is not passed over.
+                found |= await self._offsets_at(partitions, _LATEST)
+            young = await self._offsets_at(partitions, moment)
+            found |= {partition: offset for partition, offset in young.items() if offset != _NO_RECORD}
         except (TransportError, BrokerRefusal) as error:
             # One partition without a leader must not hold up the others: librdkafka waits for it by itself.
             _LOG.info("ListOffsets failed, the partitions start at logical offsets: %s", error)
-            return wanted
-        return dict(found)
+            return dict.fromkeys(partitions, otherwise)
+        return found
+
+    async def _offsets_at(self, partitions: frozenset[TopicPartition], moment: int) -> Mapping[TopicPartition, int]:
+        """The offset at this moment of each; nothing is asked for no partitions."""
+        return await self._cluster.list_offsets(
+            dict.fromkeys(partitions, moment),
+            read_committed=self._start.read_committed,
+            timeout_s=LIST_OFFSETS_TIMEOUT_S,
+        )
 
 
 def _no_start(effect: FetchCommitted, reason: object) -> StartOffsetsFailed:

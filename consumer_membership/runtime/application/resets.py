@@ -1,0 +1,101 @@
+"""`auto.offset.reset=by_duration` (KIP-1106) for what librdkafka's handle fetches, which does not have it.
+
+The handle has `auto.offset.reset=error`: where it has no position, or one that is not in the log any more, it says so
+among the records and waits to be told one. Here that report is taken out, the offset of the moment is asked for and
+the handle is sent there. It may be at the start, when no offset is committed of a partition that was assigned by hand,
+or in the middle, when retention was quicker than the consumer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic, time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import OFFSET_END, KafkaException
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership.config import ByDuration
+from consumer_membership.types import TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+_LOG = logging.getLogger("consumer_membership.fetcher")
+
+#: librdkafka's `_AUTO_OFFSET_RESET`.
+_NO_POSITION = -140
+#: How long one question may hold up a poll, and how soon a question that failed is asked again.
+ANSWER_S = 1.0
+AGAIN_S = 0.5
+
+
+class DurationResets:
+    """The partitions of one handle that wait for a start; used under the handle's lock.
+
+    `move` is called with each partition that gets one, and the offset.
+    """
+
+    def __init__(self, reset: ByDuration, move: Callable[[Wanted], None]) -> None:
+        self._reset = reset
+        self._move = move
+        self._waiting: set[TopicPartition] = set()
+        self._ask_at = 0.0
+        self._told = ""
+
+    def forget(self, partition: TopicPartition) -> None:
+        """This partition is given up, or was sent elsewhere: it waits for no start any more."""
+        self._waiting.discard(partition)
+
+    def take_out(self, handle: Consumer, batch: list[Message]) -> list[Message]:
+        """The same batch without reports of a missing position; each of those is answered, or later."""
+        records = []
+        for message in batch:
+            partition = _of_reset(message)
+            if partition is None:
+                records.append(message)
+            else:
+                self._waiting.add(partition)
+        if self._waiting and monotonic() >= self._ask_at:
+            self._answer(handle)
+        return records
+
+    def _answer(self, handle: Consumer) -> None:
+        moment = self._reset.moment_ms(time())
+        places = sorted(self._waiting)
+        try:
+            # The ends first: a record that comes between the two answers is young enough, and is not passed over.
+            ends = handle.offsets_for_times([Wanted(*place, OFFSET_END) for place in places], ANSWER_S)
+            found = handle.offsets_for_times([Wanted(*place, moment) for place in places], ANSWER_S)
+        except KafkaException as refused:
+            self._put_off(str(refused.args[0]))
+            return
+        for end, young in zip(ends, found, strict=True):
+            error = end.error or young.error
+            if error is not None:
+                self._put_off(f"{end.topic} [{end.partition}]: {error}")
+                continue
+            start = young if young.offset >= 0 else end
+            try:
+                self._move(start)
+            except KafkaException as refused:
+                self._put_off(f"{start.topic} [{start.partition}]: {refused.args[0]}")
+                continue
+            _LOG.info("Resetting offset for partition %s-%d to position %d", start.topic, start.partition, start.offset)
+            self._waiting.discard(TopicPartition(start.topic, start.partition))
+            self._told = ""
+
+    def _put_off(self, why: str) -> None:
+        self._ask_at = monotonic() + AGAIN_S
+        _LOG.log(logging.DEBUG if why == self._told else logging.WARNING, "No start by auto.offset.reset yet: %s", why)
+        self._told = why
+
+
+def _of_reset(message: Message) -> TopicPartition | None:
+    """The partition of which this message says that it has no position; None: it says something else."""
+    error = message.error()
+    topic, number = message.topic(), message.partition()
+    if error is None or error.code() != _NO_POSITION or topic is None or number is None:
+        return None
+    return TopicPartition(topic, number)
