@@ -146,6 +146,9 @@ class ConsumerConfig:
     reconnect_backoff_ms: int = _key(values.reconnect_ms, 100)
     reconnect_backoff_max_ms: int = _key(values.reconnect_ms, 10_000)
     broker_address_family: AddressFamily = _key(values.family, AddressFamily.ANY)
+    connections_max_idle_ms: int = _key(values.idle_ms, 0)
+    metadata_recovery_strategy: bool = _key(values.rebootstraps, True)
+    client_dns_lookup: bool = _key(values.canonical, False)
     receive_message_max_bytes: int = _key(values.receive_bytes, 100_000_000)
     allow_auto_create_topics: bool = _key(values.boolean, False)
     """goes with the look whether topics exist, so a subscribed name is created where the broker allows it"""
@@ -256,6 +259,9 @@ class ConsumerConfig:
             send_buffer_bytes=self.socket_send_buffer_bytes,
             receive_buffer_bytes=self.socket_receive_buffer_bytes,
             address_family=self.broker_address_family,
+            max_idle_s=_seconds(self.connections_max_idle_ms),
+            rebootstraps=self.metadata_recovery_strategy,
+            has_canonical_bootstrap=self.client_dns_lookup,
             receive_message_max_bytes=self.receive_message_max_bytes,
             allow_auto_create_topics=self.allow_auto_create_topics,
             crash_guardian=self.crash_guardian_enable,

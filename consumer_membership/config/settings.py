@@ -142,6 +142,12 @@ class ConnectionSettings:
     send_buffer_bytes: int = 0
     receive_buffer_bytes: int = 0
     address_family: AddressFamily = AddressFamily.ANY
+    #: After so long without a request or an answer a connection is closed; 0: never.
+    max_idle_s: float = 0.0
+    #: Whether bootstrap servers are asked again when no known broker can be reached.
+    rebootstraps: bool = True
+    #: Whether each address of a bootstrap server is reached by the name that it has itself.
+    has_canonical_bootstrap: bool = False
     receive_message_max_bytes: int = 100_000_000
     allow_auto_create_topics: bool = False
     #: Whether another process is to leave the group for the members of this one once it died.

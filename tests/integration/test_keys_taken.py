@@ -91,3 +91,38 @@ def test_poll_interval_below_the_session_is_taken_by_the_broker(kafka: Broker) -
         assert message is not None
         assert (message.error(), message.value()) == (None, b"0")
         assert consumer.generation() >= 1
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("client.dns.lookup", "resolve_canonical_bootstrap_servers_only"),
+        ("metadata.recovery.strategy", "none"),
+        ("connections.max.idle.ms", "200"),
+    ],
+)
+def test_keys_of_connections_let_a_member_read_and_commit(kafka: Broker, protocol: str, key: str, value: str) -> None:
+    """With connections that are closed between two heartbeats, too: the same record, the same answer to a commit."""
+    topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
+    produce(kafka.bootstrap_servers, topic, 1)
+    answers = []
+    for kind in (confluent_kafka.Consumer, Consumer):
+        consumer: AnyConsumer = kind(
+            {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "group.id": unique("group"),
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+                key: value,
+            }
+        )
+        with closing(consumer):
+            consumer.subscribe([topic])
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None
+            # Nothing comes meanwhile, and no connection is used but for heartbeats and fetches.
+            assert consumer.poll(1.0) is None
+            (committed,) = consumer.commit(asynchronous=False)
+            answers.append((message.error(), message.value(), committed.offset, committed.error))
+    assert answers == [(None, b"0", 1, None)] * 2

@@ -32,6 +32,8 @@ _IN_WORDS: Mapping[str, str] = {
     "partition.assignment.strategy": ",".join(assignor.name for assignor in DEFAULT),
     "isolation.level": "read_committed",
     "ssl.endpoint.identification.algorithm": "https",
+    "metadata.recovery.strategy": "rebootstrap",
+    "client.dns.lookup": "use_all_dns_ips",
 }
 #: Keys that the model leaves to librdkafka, and what is to be said of them.
 _BESIDE_THE_MODEL: Mapping[str, str] = {

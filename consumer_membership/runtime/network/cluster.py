@@ -21,7 +21,7 @@ from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.line import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.connections import Connections, Purpose
-from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection
+from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection, canonical
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 from consumer_membership.wire import answers, requests
 from consumer_membership.wire.codec import Call, Message
@@ -325,28 +325,47 @@ class Cluster:
         found = cluster_metadata(message)
         if isinstance(found, BrokerError):
             # REBOOTSTRAP_REQUIRED (KIP-1102): what is known of the cluster, this connection too, is of no use any more.
-            self._brokers = {}
+            if self._settings.rebootstraps:
+                self._brokers = {}
             self._connections.drop(connection, TransportError(f"{connection.peer}: {found}"))
             raise BrokerRefusal(found, retriable=True)
         self._brokers = found.brokers or self._brokers
         return found
 
     async def _any(self) -> BrokerConnection:
-        """A connection to any broker: one that stands, else to a known broker, else to a bootstrap server."""
+        """A connection to any broker: one that stands, else to a known broker, else to a bootstrap server.
+
+        With metadata.recovery.strategy=none only as long as no broker is known (KIP-899).
+        """
         standing = self._connections.any_open(Purpose.CLUSTER)
         if standing is not None:
             return standing
         if not self._brokers and not self._bootstrap:
             raise TransportError(NO_SERVERS)
         known = random.sample(list(self._brokers.values()), len(self._brokers))
-        bootstrap = random.sample(self._bootstrap, len(self._bootstrap))
+        bootstrap = () if known and not self._settings.rebootstraps else await self._bootstrap_servers()
+        others = random.sample(bootstrap, len(bootstrap))
         try:
-            broker, connection = await self._connections.first_of(Purpose.CLUSTER, (*known, *bootstrap))
+            broker, connection = await self._connections.first_of(Purpose.CLUSTER, (*known, *others))
         except TransportError as error:
             raise type(error)(f"No broker can be reached: {error}") from error
         if broker.node_id == _UNKNOWN_NODE:
             self._learn_brokers_soon()
         return connection
+
+    async def _bootstrap_servers(self) -> tuple[BrokerAddress, ...]:
+        """The bootstrap servers as they are given, or by the names of their addresses (client.dns.lookup)."""
+        if not self._settings.has_canonical_bootstrap:
+            return self._bootstrap
+        found: dict[BrokerAddress, None] = {}
+        for server in self._bootstrap:
+            try:
+                names = await canonical(server.host, server.port, self._settings.address_family)
+            except TransportError as error:
+                logger.debug("%s:%d is taken as it is given: %s", server.host, server.port, error)
+                names = (server.host,)  # connecting says what is the matter
+            found |= dict.fromkeys(BrokerAddress(node_id=_UNKNOWN_NODE, host=name, port=server.port) for name in names)
+        return tuple(found)
 
     def _learn_brokers_soon(self) -> None:
         """Ask who else there is, behind the question that the connection was made for."""

@@ -235,7 +235,20 @@ class Connections:
         backoff.retry_at = 0.0
         self._open[key] = connection
         connection.on_closed = partial(self._closed, connection, key.purpose, broker)
+        self._close_when_idle(connection)
         return connection
+
+    def _close_when_idle(self, connection: BrokerConnection) -> None:
+        """Look now, and whenever its time might be over, whether connections.max.idle.ms is over for it."""
+        limit_s = self._settings.max_idle_s
+        if not limit_s or not connection.is_open:
+            return
+        left_s = limit_s - connection.idle_s
+        if left_s > 0:
+            asyncio.get_running_loop().call_later(left_s, self._close_when_idle, connection)
+        else:
+            words = f"{connection.peer}: not used for {limit_s:g} s (connections.max.idle.ms)"
+            self.drop(connection, TransportError(words))
 
     def _note_silence(self, backoff: _Backoff, words: str) -> None:
         """Say it once, and remember it until the broker is reached: it may stay so for as long as an attempt takes."""

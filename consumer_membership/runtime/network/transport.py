@@ -98,6 +98,12 @@ class BrokerConnection(asyncio.Protocol):
         self._error: TransportError | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self._used_at = asyncio.get_running_loop().time()
+
+    @property
+    def idle_s(self) -> float:
+        """For how long nothing was asked and nothing came; 0 while an answer is waited for."""
+        return 0.0 if self._waiting else asyncio.get_running_loop().time() - self._used_at
 
     @property
     def versions(self) -> BrokerVersions:
@@ -135,6 +141,7 @@ class BrokerConnection(asyncio.Protocol):
         waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = waiter
         self._transport.write(data)
+        self._used_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(timeout_s):
                 return await waiter
@@ -169,6 +176,7 @@ class BrokerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes (called by asyncio)."""
         self.has_heard = True
+        self._used_at = asyncio.get_running_loop().time()
         for event in self._protocol.receive(data):
             self._take(event)
 
@@ -410,6 +418,23 @@ async def resolve(host: str, port: int, family: AddressFamily) -> tuple[Address,
     except OSError:
         found = await _look_up(host, port, wanted)
     return tuple(dict.fromkeys(Address(kind, sockaddr) for kind, _, _, _, sockaddr in found))
+
+
+async def canonical(host: str, port: int, family: AddressFamily) -> tuple[str, ...]:
+    """The name that each address of this host has itself, or the address where it has none, as librdkafka has it.
+
+    Raises:
+        TransportError: the host has no address.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        names = [
+            (await loop.getnameinfo(address.sockaddr, socket.NI_NUMERICSERV))[0]
+            for address in await resolve(host, port, family)
+        ]
+    except OSError as error:
+        raise TransportError(f"the addresses of {host!r} have no names ({error}); check this machine's DNS") from error
+    return tuple(dict.fromkeys(names))
 
 
 async def _look_up(host: str, port: int, family: socket.AddressFamily) -> list[tuple[Any, Any, Any, Any, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -125,6 +126,35 @@ def test_client_bootstraps_again_when_all_known_brokers_are_gone() -> None:
     with ScriptedBroker() as broker, unused_port() as port:
         broker.advertised = {1: ("127.0.0.1", port)}
         assert with_client(broker.servers, act) == (node(broker),)
+
+
+def test_without_rebootstrapping_no_server_is_asked_once_brokers_are_known() -> None:
+    """metadata.recovery.strategy=none: the same cluster that moved is not found, and the known broker is named."""
+
+    async def act(client: Cluster) -> None:
+        await client.brokers()
+        await asyncio.to_thread(broker.disconnect, 1)
+        broker.advertised.clear()
+        with pytest.raises(TransportError, match=f"127.0.0.1:{port}: connection refused"):
+            await client.find_coordinator("g")
+
+    with ScriptedBroker() as broker, unused_port() as port:
+        broker.advertised = {1: ("127.0.0.1", port)}
+        with_client(replace(settings(*broker.servers), rebootstraps=False), act)
+        assert broker.requests(FIND) == []
+
+
+def test_bootstrap_servers_are_reached_by_the_names_of_their_addresses() -> None:
+    """client.dns.lookup=resolve_canonical_bootstrap_servers_only, as in librdkafka: what the resolver calls them."""
+
+    async def act(client: Cluster) -> set[str]:
+        await client.find_coordinator("g")
+        return {of_one.host for of_one in client.traffic()}
+
+    with ScriptedBroker() as broker:
+        (server,) = broker.servers
+        name, _ = socket.getnameinfo(server, socket.NI_NUMERICSERV)
+        assert with_client(replace(settings(server), has_canonical_bootstrap=True), act) == {name}
 
 
 def test_rebootstrap_required_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:

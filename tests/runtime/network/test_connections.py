@@ -15,7 +15,8 @@ from consumer_membership.runtime.network import connections, transport
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.connections import Connections, Purpose
 from consumer_membership.types import BrokerAddress
-from tests.runtime.clients import PATIENCE_S, node, settings
+from consumer_membership.wire import requests
+from tests.runtime.clients import METADATA, PATIENCE_S, node, settings
 from tests.support.ports import listening, unused_port
 from tests.support.scripted_broker import Answer, Gate, Later, Received, ScriptedBroker
 
@@ -46,6 +47,40 @@ def with_connections(
 def somewhere(port: int) -> BrokerAddress:
     """A broker that is said to be at this port."""
     return BrokerAddress(node_id=9, host="127.0.0.1", port=port)
+
+
+def test_idle_connection_is_closed_and_made_anew() -> None:
+    """connections.max.idle.ms: as if it had never been, and nobody hears of a loss."""
+
+    async def act(pool: Connections) -> list[bool]:
+        first = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        await first._ended.wait()
+        second = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        return [first.is_open, second is first, second.is_open]
+
+    with ScriptedBroker() as broker:
+        assert with_connections(act, replace(settings(), max_idle_s=0.05)) == [False, False, True]
+
+
+def test_connection_that_waits_for_an_answer_is_not_idle() -> None:
+    """However long that takes: a broker may keep a rebalance's answer back for minutes."""
+
+    async def act(pool: Connections) -> float:
+        connection = await pool.get(Purpose.GROUP, node(broker), PATIENCE_S)
+        asked = asyncio.create_task(connection.request(requests.metadata_of_names(connection.versions, ()), PATIENCE_S))
+        await asyncio.to_thread(broker.wait_for, METADATA)
+        pool._close_when_idle(connection)
+        idle_s = connection.idle_s
+        gate.open()
+        await asked
+        return idle_s
+
+    def metadata_later(request: Received) -> Answer:
+        return Later(broker.own_answer(request), gate) if request.api_key == METADATA else None
+
+    gate = Gate()
+    with ScriptedBroker(metadata_later) as broker:
+        assert with_connections(act, replace(settings(), max_idle_s=0.05)) == 0.0
 
 
 def test_purposes_have_connections_of_their_own() -> None:
