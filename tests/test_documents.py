@@ -39,7 +39,7 @@ from tests import __main__ as everything
 from tests.benchmarks import __main__ as benchmarks
 from tests.exploration import __main__ as exploration
 from tests.simulation import __main__ as simulation
-from tests.support import configuration_table
+from tests.support import configuration_table, librdkafka_keys
 from tests.support.documents import (
     DOCS,
     MAP,
@@ -384,7 +384,8 @@ def test_tables_of_keys_are_the_generated_ones() -> None:
 
 def test_keys_and_defaults_are_those_of_the_configuration() -> None:
     """What the tables show as a default is what a configuration without the key has."""
-    rows = dict(re.findall(r"^\| `([a-z._]+)` \| (.*?) \|", read(configuration_table.DOCUMENT), re.MULTILINE))
+    with_defaults, _, _ = read(configuration_table.DOCUMENT).partition("## Every key of librdkafka")
+    rows = dict(re.findall(r"^\| `([a-z._]+)` \| (.*?) \|", with_defaults, re.MULTILINE))
     known = {field.name.replace("_", "."): field.default for field in fields(ConsumerConfig)}
     assert rows.keys() <= set(KEYS)
     assert known.keys() - {"given"} <= rows.keys()
@@ -424,7 +425,7 @@ def test_keys_exist() -> None:
     """Also those with a value; settings of brokers and of Spark are others' to know."""
     found = {(path, words.partition("=")[0]) for path, words in named(r"[a-z]+(\.[a-z]+)+(=\S+)?")}
     assert len(found) > 80
-    known = {*KEYS, *OF_OTHERS, "default.topic.config", "docker-compose.yml"}
+    known = {*KEYS, *librdkafka_keys.keys(), *OF_OTHERS, "default.topic.config", "docker-compose.yml"}
     wrong = [(name_of(path), key) for path, key in found if key not in known and not _is_foreign(key)]
     assert wrong == []
 
@@ -482,6 +483,7 @@ def test_methods_fields_and_parameters_exist() -> None:
         *spark.__all__,
         *MembershipView.__dataclass_fields__,
         *KEYS,
+        *librdkafka_keys.keys(),
         *(name for call in (spark.drain, spark.run, spark.FencedError) for name in inspect.signature(call).parameters),
     }
     missing = [

@@ -104,8 +104,13 @@ def _text_of(key: str, value: object) -> str:
         raise ArgumentTypeError(key, f"<{type(value).__name__}>", remedy) from error
 
 
-def _refusal_of(key: str) -> str | None:
-    """Why this version cannot honour the key, whatever its value; None if it can."""
+def _refusal_of(key: str, value: str) -> str | None:
+    """Why this version cannot honour the key, or this value of it; None if it can."""
+    if key == "offset.store.method" and value.strip().lower() in {"none", "file"}:
+        return (
+            "offsets are committed to the group, never to a file; remove the key, and set enable.auto.commit=false "
+            "where nothing is to be committed by itself"
+        )
     if key.startswith("test.mock."):
         return (
             "the mock cluster would live inside the fetching handle, where the member cannot reach it; start it with a "
@@ -126,7 +131,7 @@ def refuse_contradictions(given: Mapping[str, object]) -> None:
     for the rest.
     """
     for key, value in given.items():
-        remedy = _refusal_of(key)
+        remedy = _refusal_of(key, str(value))
         if remedy is not None:
             raise ConfigurationError(key, shown(key, value), remedy)
     _refuse_group(given)

@@ -42,7 +42,8 @@ topic.metadata.refresh.sparse
 _OWN = """
 crash.guardian.enable group.instance.id.conflict.policy group.instance.id.pool heartbeat.active.interval.ms
 """
-KEYS = tuple(f"{_LIBRDKAFKA} {_OWN}".split())
+OF_LIBRDKAFKA = tuple(_LIBRDKAFKA.split())
+KEYS = (*OF_LIBRDKAFKA, *_OWN.split())
 
 _SECRET_WORDS = ("password", "secret", "passphrase", "key.pem", "private.key", "sasl.oauthbearer.config", "jaas")
 #: A callback may hold secrets (`functools.partial`), and who gives the token itself gives a secret.

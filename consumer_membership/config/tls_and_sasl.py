@@ -69,7 +69,7 @@ _MECHANISM_KEYS = ("sasl.mechanism", "sasl.mechanisms")
 _KERBEROS_MECHANISM = "GSSAPI"
 _KNOWN_MECHANISMS = frozenset(mechanism.value for mechanism in SaslMechanism)
 _MECHANISMS = ", ".join(mechanism.value for mechanism in SaslMechanism)
-_HONOURED_BY_SASL = frozenset({*_MECHANISM_KEYS, "sasl.username", "sasl.password", "sasl.oauthbearer.config"})
+HONOURED_BY_SASL = frozenset({*_MECHANISM_KEYS, "sasl.username", "sasl.password", "sasl.oauthbearer.config"})
 _KERBEROS = "sasl.kerberos."
 _NO_KERBEROS = (
     "GSSAPI (Kerberos), which is also librdkafka's default, is not spoken by the membership's own connections; set "
@@ -195,7 +195,7 @@ def _unhonoured_by_sasl(given: Mapping[str, object]) -> Iterator[Refusal]:
 
 def _remedy_of_sasl_key(key: str, value: str, mechanism: str) -> str | None:
     """Why the key cannot be honoured with this mechanism; None if it can, or if the mechanism has no use for it."""
-    if key in _HONOURED_BY_SASL or value in _ASKS_NOTHING.get(key, ()):
+    if key in HONOURED_BY_SASL or value in _ASKS_NOTHING.get(key, ()):
         return None
     if key.startswith(_KERBEROS):
         return _NO_KERBEROS if mechanism == _KERBEROS_MECHANISM else None

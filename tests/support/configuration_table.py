@@ -19,6 +19,7 @@ from consumer_membership.config.group_protocol import CLASSIC_HEARTBEAT_MS
 from consumer_membership.config.keys import FETCHER_DEFAULTS
 from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
+from tests.support import librdkafka_keys
 
 DOCUMENT = Path(consumer_membership.__file__).parent / "docs" / "configuration.md"
 #: What the model has as None, or as Python's own value, in the words that a program would give.
@@ -87,6 +88,7 @@ def other_keys() -> Iterator[str]:
 TABLES = {
     "own keys": ("| key | default | what it does |", "|---|---|---|", own_keys),
     "other keys": ("| key | default |", "|---|---|", other_keys),
+    "librdkafka's keys": ("| key | honoured by | what is to be known |", "|---|---|---|", librdkafka_keys.rows),
 }
 
 
