@@ -30,6 +30,8 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.api_versions.v0.response import ApiVersion as ApiVersionV0
 from kio.schema.api_versions.v0.response import ApiVersionsResponse as ApiVersionsResponseV0
 from kio.schema.api_versions.v3.response import ApiVersion
+from kio.schema.describe_groups.v5 import response as describe_groups_v5
+from kio.schema.describe_groups.v6 import response as describe_groups_v6
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4.response import Coordinator
 from kio.schema.metadata.v12 import response as metadata_v12
@@ -346,6 +348,8 @@ class ScriptedBroker:
                 return self._metadata(request)
             case 10:
                 return self._find_coordinator(request)
+            case 15:
+                return _no_groups(request)
             case _:
                 raise AssertionError(f"the script has no answer to {request}")
 
@@ -416,6 +420,25 @@ def _bound(port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", port))
     return bound
+
+
+def _no_groups(request: Received) -> Answer:
+    """No classic group is there: a member with group.protocol=auto asks before it joins."""
+    module: Any = {5: describe_groups_v5, 6: describe_groups_v6}[request.version]
+    more = {"error_message": None} if request.version == 6 else {}
+    groups = tuple(
+        module.DescribedGroup(
+            error_code=ErrorCode.group_id_not_found,
+            group_id=group_id,
+            group_state="Dead",
+            protocol_type="",
+            protocol_data="",
+            members=(),
+            **more,
+        )
+        for group_id in request.entity.groups
+    )
+    return request.response(throttle_time=ZERO, groups=groups)
 
 
 def _topic(module: Any, name: str, topic: Topic) -> Any:

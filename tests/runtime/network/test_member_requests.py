@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias, get_args
 
 import pytest
+from kio.schema.describe_groups.v6 import response as describe_groups_v6
+from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.events import (
+    CoordinatorFound,
+    HeartbeatAnswered,
+    HeartbeatFailed,
+    HeartbeatRejected,
+)
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.runtime.network import exchanges
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
-from consumer_membership.types import GroupProtocol
+from consumer_membership.types import CONFLICT_CODE, GroupProtocol
+from consumer_membership.wire.versions import Api
+from tests.runtime.clients import answers, beat, node, with_client
+from tests.support.protocols import AUTO
+from tests.support.scripted_broker import DISCONNECT, ZERO, Answer, Received, ScriptedBroker
+from tests.wire.frames import heartbeat_answer
+
+Outcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
 
 
 @pytest.fixture
@@ -36,3 +53,81 @@ def test_every_order_of_the_network_has_its_performer(requests: MemberRequests) 
 def test_every_exchange_with_the_coordinator_is_in_the_table() -> None:
     """Likewise."""
     assert exchanges._EXCHANGES.keys() == set(get_args(exchanges.Order))
+
+
+# ---- classic groups that are left as they are ------------------------------------------------------------------------
+
+
+def group(code: ErrorCode = ErrorCode.none, members: int = 0) -> Callable[[Received], Answer]:
+    """DescribeGroups' answer of version 6."""
+
+    def answer(request: Received) -> Answer:
+        one = describe_groups_v6.DescribedGroupMember(
+            member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b""
+        )
+        found = describe_groups_v6.DescribedGroup(
+            error_code=code,
+            error_message=None,
+            group_id="g",
+            group_state="Stable" if members else "Empty",
+            protocol_type="consumer",
+            protocol_data="range",
+            members=(one,) * members,
+        )
+        return request.response(throttle_time=ZERO, groups=(found,))
+
+    return answer
+
+
+def joined(described: Callable[[Received], Answer] | Answer, *, spares_classic: bool = True) -> tuple[Outcome, int]:
+    """What becomes of a join, and how often it was sent."""
+    script = answers(classic=described, heartbeat=heartbeat_answer(epoch=1))
+    member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
+    order = replace(beat(epoch=0), spares_classic=spares_classic)
+
+    async def act(cluster: Cluster) -> Outcome:
+        member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
+        start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
+        outcome = await MemberRequests(cluster, member, start, lambda _: None).answer_to(order)
+        assert isinstance(outcome, HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed)
+        return outcome
+
+    with ScriptedBroker(script) as broker:
+        return with_client(broker.servers, act), len(broker.requests(Api.CONSUMER_GROUP_HEARTBEAT))
+
+
+def test_join_that_would_convert_a_living_group_is_not_sent() -> None:
+    """Nobody asked to convert it; the words say who would."""
+    outcome, sent = joined(group(members=2))
+    assert isinstance(outcome, HeartbeatRejected)
+    assert outcome.error.message == "the group has 2 classic members; group.protocol=consumer converts it"
+    assert (outcome.error.code, sent) == (CONFLICT_CODE, 0)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [group(), group(ErrorCode.group_id_not_found), group(ErrorCode.group_authorization_failed)],
+    ids=["only offsets are left", "there is none", "nobody may know"],
+)
+def test_other_groups_are_joined(described: Callable[[Received], Answer]) -> None:
+    """The join is told what a describer is not: that it may not."""
+    outcome, sent = joined(described)
+    assert isinstance(outcome, HeartbeatAnswered)
+    assert sent == 1
+
+
+@pytest.mark.parametrize(
+    "described", [group(ErrorCode.not_coordinator), group(ErrorCode.coordinator_load_in_progress), DISCONNECT], ids=str
+)
+def test_join_waits_until_it_is_known(described: Callable[[Received], Answer] | Answer) -> None:
+    """As where a heartbeat is not answered: the coordinator is looked up, and the join tried again."""
+    outcome, sent = joined(described)
+    assert isinstance(outcome, HeartbeatFailed)
+    assert sent == 0
+
+
+def test_who_asked_for_the_consumer_protocol_asks_nothing() -> None:
+    """And converts the group."""
+    outcome, sent = joined(group(members=2), spares_classic=False)
+    assert isinstance(outcome, HeartbeatAnswered)
+    assert sent == 1
