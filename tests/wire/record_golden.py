@@ -133,7 +133,9 @@ class RecordingProxy(Proxy):
         self._unanswered.set({})
         await super()._connected(reader, writer)
 
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: asyncio.Event) -> None:
+    async def _requests(
+        self, reader: asyncio.StreamReader, _: asyncio.StreamWriter, writer: asyncio.StreamWriter, __: asyncio.Event
+    ) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 data = await _frame(reader)
