@@ -6,6 +6,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from inspect import iscoroutinefunction
 from math import isnan
 from typing import TypeGuard, TypeVar
 
@@ -37,6 +38,9 @@ _LONGEST_METADATA = LONGEST_STRING - 1
 
 #: confluent-kafka's words for a callback that cannot be called.
 _EXPECTED = "expected {} property as a callable function"
+
+#: confluent-kafka calls it, and never awaits what comes of it.
+_NOT_AWAITED = "this one is a coroutine function, which nobody would await; give a plain function"
 
 T = TypeVar("T")
 ConsumerT = TypeVar("ConsumerT")
@@ -87,7 +91,14 @@ def _callback(
     given = config.pop(key)
     if not callable(given):
         raise refusal(key, given, f"{words}; leave it out for none")
+    if _is_coroutine_function(given):
+        raise refusal(key, given, f"{words}: {_NOT_AWAITED}")
     return given
+
+
+def _is_coroutine_function(given: object) -> bool:
+    """Whether calling it runs nothing, but makes a coroutine; an object's `__call__` may be one, too."""
+    return iscoroutinefunction(given) or iscoroutinefunction(getattr(given, "__call__", None))  # noqa: B004
 
 
 def _logger(config: dict[str, object]) -> logging.Logger | None:
@@ -263,6 +274,8 @@ def _listener_callback(given: object, name: str) -> Callable[..., object] | None
         return None
     if not callable(given):
         raise TypeError(f"{name} expects a callable")
+    if _is_coroutine_function(given):
+        raise TypeError(f"{name} expects a callable: {_NOT_AWAITED}")
     return given
 
 

@@ -5,6 +5,7 @@ confluent-kafka 2.16 aborts or crashes on some of these texts, so a process of i
 
 from __future__ import annotations
 
+import functools
 import inspect
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership import ConfigurationError, Consumer, MembershipError, UseError
 from consumer_membership.clients.exceptions import InvalidArgumentError
+from tests.clients.conftest import ConsumerFactory
 from tests.clients.scripted import PATIENCE_S
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "enable.auto.offset.store": False}
@@ -334,3 +336,30 @@ def test_empty_instance_id_of_the_environment_is_named(monkeypatch: pytest.Monke
     words = str(refused({}))
     assert "it must not be empty" in words
     assert "environment variable CONSUMER_MEMBERSHIP_GROUP_INSTANCE_ID; change it, or unset it" in words
+
+
+async def _coroutine(*_: object) -> None:
+    """As of a program that is half on its way to asyncio."""
+
+
+class _Awaited:
+    async def __call__(self, *_: object) -> None:
+        """Likewise."""
+
+
+#: What each key is refused with.
+REFUSALS = {"on_commit": KafkaException, "error_cb": TypeError, "stats_cb": TypeError, "throttle_cb": ValueError}
+
+
+@pytest.mark.parametrize(
+    "callback", [_coroutine, functools.partial(_coroutine, 1), _Awaited()], ids=["function", "partial", "object"]
+)
+def test_coroutine_functions_are_no_callbacks(consumers: ConsumerFactory, callback: object) -> None:
+    """confluent-kafka calls them and awaits nothing: they never run, and a warning at exit is all that is seen."""
+    consumer = consumers()
+    for name in ("on_assign", "on_revoke", "on_lost"):
+        with pytest.raises(TypeError, match=f"^{name} expects a callable: this one is a coroutine function"):
+            consumer.subscribe(["t"], **{name: callback})
+    for name, kind in REFUSALS.items():
+        with pytest.raises(kind, match="a coroutine function, which nobody would await; give a plain function"):
+            consumers(**{name: callback})
