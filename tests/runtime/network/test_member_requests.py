@@ -117,7 +117,9 @@ def test_other_groups_are_joined(described: Callable[[Received], Answer]) -> Non
 
 
 @pytest.mark.parametrize(
-    "described", [group(ErrorCode.not_coordinator), group(ErrorCode.coordinator_load_in_progress), DISCONNECT], ids=str
+    "described",
+    [group(ErrorCode.not_coordinator), group(ErrorCode.coordinator_load_in_progress), DISCONNECT],
+    ids=["not the coordinator", "loading", "gone"],
 )
 def test_join_waits_until_it_is_known(described: Callable[[Received], Answer] | Answer) -> None:
     """As where a heartbeat is not answered: the coordinator is looked up, and the join tried again."""
