@@ -72,9 +72,18 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribed:
-    """The application asked for topics; the member joins at its next poll (a rebalance never starts outside poll)."""
+    """The application asked for topics; the member joins at its next poll (a rebalance never starts outside poll).
+
+    `is_eager`: its callbacks are told as under the eager protocol: everything is revoked, and the whole is assigned.
+    """
 
     subscription: Subscription
+    is_eager: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedIncrementally:
+    """A rebalance callback assigned, or gave up, by differences: that is what it is told from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +296,7 @@ Event: TypeAlias = (
     | PositionsReported
     | CommitRequested
     | AssignedByHand
+    | AssignedIncrementally
     | LeaveRequested
     | CoordinatorFound
     | CoordinatorLookupFailed

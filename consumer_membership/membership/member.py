@@ -246,6 +246,10 @@ class GroupMember:
     def _on_subscribed(self, event: ev.Subscribed) -> None:
         self._has_news |= event.subscription != self.parts.subscription
         self.parts.subscribe(event.subscription)
+        self.parts.tell_whole(is_eager=event.is_eager)
+
+    def _on_assigned_incrementally(self, _: ev.AssignedIncrementally) -> None:
+        self.parts.tell_whole(is_eager=False)
 
     def _on_polled(self, _: ev.Polled) -> None:
         """A rebalance never starts outside poll: this is where a member that is out of its group joins."""
@@ -388,6 +392,7 @@ class GroupMember:
     _TAKERS: ClassVar[Mapping[type[GroupEvent], _Taker]] = MappingProxyType(
         {
             ev.Subscribed: _on_subscribed,
+            ev.AssignedIncrementally: _on_assigned_incrementally,
             ev.Polled: _on_polled,
             ev.StepFinished: _on_step_finished,
             ev.PositionsReported: _on_positions_reported,
@@ -552,7 +557,7 @@ class GroupMember:
         revoking, ownership = self.parts.reconciler.revoking, self.parts.ownership
         if revoking is None:
             return frozenset(ownership.named_owned)
-        return ownership.named(revoking & ownership.owned.keys()) if revoking else frozenset()
+        return ownership.named(revoking & ownership.owned.keys() - ownership.withheld) if revoking else frozenset()
 
     def _waits(self, shown: ProtocolView) -> tuple[str | None, Instant | None]:
         """What the member waits for, in words, and since when."""

@@ -28,12 +28,16 @@ class Ownership:
         "statement",
         "target",
         "target_number",
+        "withheld",
     )
 
     def __init__(self) -> None:
         self.names: dict[UUID, str] = {}
         #: Each owned partition with the member epoch at which it was taken.
         self.owned: dict[TopicIdPartition, int] = {}
+        #: What the application does not have although it is owned, because its callbacks are told as under the eager
+        #: protocol: the next assignment gives it back.
+        self.withheld: Assignment = frozenset()
         self.target: Assignment | None = None
         self.target_number = 0
         self.reached = 0
@@ -121,11 +125,17 @@ class Ownership:
         """These are not owned any more."""
         for partition in tuple(partitions):
             self.owned.pop(partition, None)
+        self.withheld &= self.owned.keys()
         self._changed()
+
+    def withhold(self, partitions: Assignment) -> None:
+        """The application gave these up, which stay owned, until it has them again."""
+        self.withheld |= partitions & self.owned.keys()
 
     def add(self, partitions: Iterable[TopicIdPartition], member_epoch: int) -> None:
         """These are owned from now on, taken at this epoch."""
         self.owned.update(dict.fromkeys(partitions, member_epoch))
+        self.withheld = self.withheld.difference(partitions)
         self._changed()
 
     def finish(self, added: Assignment, member_epoch: int, target_number: int) -> None:
@@ -150,6 +160,7 @@ class Ownership:
     def forget(self) -> None:
         """The membership is over."""
         self.owned.clear()
+        self.withheld = frozenset()
         self.names.clear()
         self.target = None
         self.reached = self.target_number

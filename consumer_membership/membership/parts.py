@@ -78,6 +78,8 @@ class Parts:
         self.jitter = jitter
         self.now: Instant = 0.0
         self.subscription = Subscription()
+        #: Whether the application's callbacks are told as under the eager protocol.
+        self.is_eager = False
         self.coordinator = Coordinator()
         self.ownership = Ownership()
         self.commits = PendingCommits(settings, jitter)
@@ -148,14 +150,18 @@ class Parts:
 
     # ---- what is subscribed and held ----
 
+    def tell_whole(self, *, is_eager: bool) -> None:
+        """Whether callbacks are told as under the eager protocol from now on."""
+        self.is_eager = is_eager
+
     def subscribe(self, subscription: Subscription) -> None:
         """Take this in the place of what was subscribed."""
         self.subscription = subscription
         self.watch.subscribe(subscription, self.now)
 
-    def begin_reconciliation(self, identity: CommitIdentity) -> None:
-        """Begin an attempt towards the target."""
-        self.order(*self.reconciler.begin(identity, self.now))
+    def begin_reconciliation(self, identity: CommitIdentity, *, gives_up_all: bool = False) -> None:
+        """Begin an attempt towards the target; `gives_up_all`: the protocol itself is eager."""
+        self.order(*self.reconciler.begin(identity, self.now, is_eager=self.is_eager and not gives_up_all))
 
     def note_holdings(self) -> None:
         """The assignment was taken over: the automatic commit's interval begins where something is held."""

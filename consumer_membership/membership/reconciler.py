@@ -71,8 +71,10 @@ class Reconciler:
         self.attempt = 0
         self.phase = Phase.IDLE
         self.since: Instant | None = None
-        #: What the attempt revokes; None: everything, because the member leaves.
+        #: What the attempt has the application give up; None: everything, because the member leaves.
         self.revoking: Assignment | None = frozenset()
+        #: What of it the member owns no more then; the rest is given back by the same attempt.
+        self._surplus: Assignment = frozenset()
         self._adding: Assignment = frozenset()
         #: What a leaving member held.
         self._given_up: Assignment = frozenset()
@@ -113,12 +115,25 @@ class Reconciler:
 
     # ---- beginning and ending ----
 
-    def begin(self, identity: CommitIdentity, now: Instant) -> list[Effect]:
-        """Begin an attempt towards the target as far as it is resolved."""
+    def begin(self, identity: CommitIdentity, now: Instant, *, is_eager: bool = False) -> list[Effect]:
+        """Begin an attempt towards the target as far as it is resolved.
+
+        `is_eager`: if it changes anything, the application gives up everything and is assigned the whole, from what is
+        committed by then. The member owns what stays all the while, so that nobody else notices.
+        """
         ownership = self._ownership
         self.attempt += 1
-        self.revoking = ownership.surplus()
-        self._adding = ownership.missing()
+        surplus, missing = ownership.surplus(), ownership.missing()
+        kept = frozenset(ownership.owned.keys() - surplus)
+        given_back = ownership.withheld & kept
+        if is_eager and (surplus or missing):
+            given_back = kept
+            ownership.tell_next(is_first=True)
+        # An attempt that did not get to its end may have had the application give up some of it already.
+        self._disown(surplus & ownership.withheld)
+        self._surplus = surplus & ownership.owned.keys()
+        self.revoking = self._surplus | (given_back - ownership.withheld)
+        self._adding = missing | given_back
         self._offsets = {}
         self._epoch = identity.member_epoch
         self._target_number = ownership.target_number
@@ -157,7 +172,7 @@ class Reconciler:
         """The membership is over, and so is everything that was under way in it."""
         self.attempt += 1
         self._ownership.forget()
-        self.revoking = self._adding = self._given_up = frozenset()
+        self.revoking = self._surplus = self._adding = self._given_up = frozenset()
         self._offsets = {}
         self._commit_id = None
         self._has_paused = False
@@ -228,7 +243,7 @@ class Reconciler:
     def _finish(self) -> None:
         if self.revoking is not None:
             self._ownership.finish(self._adding, self._epoch, self._target_number)
-        self.revoking = self._adding = frozenset()
+        self.revoking = self._surplus = self._adding = frozenset()
         self._offsets = {}
 
     def _names_of_revoking(self) -> frozenset[TopicPartition] | None:
@@ -256,15 +271,27 @@ class Reconciler:
             return []
         is_leaving = self.revoking is None
         if event.failed and not is_leaving:
-            self.revoking = self._adding = frozenset()
+            self.revoking = self._surplus = self._adding = frozenset()
             self._enter(Phase.AWAIT_POLL, now)
             return []
         if event.step is Step.REVOKE:
             # A raising callback does not stop a leave: what it had is given up all the same, and committed until then.
-            self._ownership.drop(self._ownership.owned if self.revoking is None else self.revoking)
-            self._commits.revoked(self._ownership.named(self.revoking or ()))
+            self._take_away()
             self._has_paused = False
         return self._move_on(event.offsets, identity, now)
+
+    def _take_away(self) -> None:
+        """The application gave up what it was to."""
+        if self.revoking is None:
+            self._ownership.drop(self._ownership.owned)
+            return
+        self._disown(self._surplus)
+        self._ownership.withhold(self.revoking)
+
+    def _disown(self, partitions: Assignment) -> None:
+        """These are not owned any more, and may soon be others'."""
+        self._commits.revoked(self._ownership.named(partitions))
+        self._ownership.drop(partitions)
 
     def commit_over(self, commit_id: int, identity: CommitIdentity, now: Instant) -> list[Effect]:
         """A commit is over, well or not; if the attempt waits for it, it goes on."""

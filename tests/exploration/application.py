@@ -28,10 +28,14 @@ Partitions = frozenset[TopicPartition]
 
 @dataclass(slots=True)
 class Application:
-    """What an application holds, and what waits for it. `commits`: whether consumed positions are reported."""
+    """What an application holds, and what waits for it. `commits`: whether consumed positions are reported.
+
+    `is_eager`: its callbacks are told as under the eager protocol.
+    """
 
     name: str
     commits: bool
+    is_eager: bool = False
     held: set[TopicPartition] = field(default_factory=set)
     frozen: set[TopicPartition] = field(default_factory=set)
     mailbox: list[ApplicationEffect] = field(default_factory=list)

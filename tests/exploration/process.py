@@ -409,7 +409,7 @@ class Process:
     def subscribe(self) -> None:
         """The application subscribes, and polls."""
         self.application.is_subscribed = True
-        self.feed(Subscribed(subscription=SUBSCRIPTION))
+        self.feed(Subscribed(subscription=SUBSCRIPTION, is_eager=self.application.is_eager))
         self.feed(Polled())
 
     # ---- the clock ----

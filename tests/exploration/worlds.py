@@ -88,6 +88,8 @@ class World:
     is_settled: bool = True
     opening: tuple[str, ...] = ()
     auto_commit: bool = False
+    #: Whether callbacks are told as under the eager protocol.
+    is_eager: bool = False
     #: Whether the application's posts and the answers to OffsetFetch take their time.
     is_slow: bool = False
     #: Whether a request that was given up may arrive after a later one; who then settles is chance (`fairness`).
@@ -132,7 +134,7 @@ class World:
             settings=settings,
             member=make_member(settings, protocols, new_member_id=MemberIds(name), jitter=half),
             carrier=carrier,
-            application=Application(name, self.auto_commit),
+            application=Application(name, self.auto_commit, self.is_eager),
             watch=Watch(),
             partitions=self.partitions,
             may_end_with=self.may_end_with,

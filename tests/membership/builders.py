@@ -188,8 +188,8 @@ class Scene:
 
     # ---- the application ----
 
-    def subscribe(self, *topics: str, pattern: str | None = None) -> Scene:
-        return self.feed(ev.Subscribed(subscription=to_a_broker(*topics, pattern=pattern)))
+    def subscribe(self, *topics: str, pattern: str | None = None, is_eager: bool = False) -> Scene:
+        return self.feed(ev.Subscribed(subscription=to_a_broker(*topics, pattern=pattern), is_eager=is_eager))
 
     def poll(self, *, delivered: bool = False) -> Scene:
         return self.feed(ev.Polled(delivered=delivered))

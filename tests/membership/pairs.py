@@ -68,6 +68,7 @@ PLAUSIBLE: Mapping[type[ev.Event], Callable[[Scene], ev.Event]] = {
     ev.PositionsReported: lambda _: ev.PositionsReported(commit_id=-1, offsets=at(3, A0)),
     ev.CommitRequested: lambda _: ev.CommitRequested(commit_id=1, offsets=at(3, A0), timeout_s=10.0),
     ev.AssignedByHand: lambda _: ev.AssignedByHand(holds=True),
+    ev.AssignedIncrementally: lambda _: ev.AssignedIncrementally(),
     ev.LeaveRequested: lambda _: ev.LeaveRequested(),
     ev.CoordinatorFound: lambda _: ev.CoordinatorFound(coordinator=COORDINATOR),
     ev.CoordinatorLookupFailed: lambda _: ev.CoordinatorLookupFailed(error=NOT_ALLOWED),

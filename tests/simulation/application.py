@@ -26,6 +26,7 @@ from consumer_membership.membership.effects import (
     StepEffect,
 )
 from consumer_membership.membership.events import (
+    AssignedIncrementally,
     CommitRequested,
     LeaveRequested,
     Polled,
@@ -59,6 +60,9 @@ class Habits:
     #: Commits after every so many polls by itself; 0: never.
     commits_every: int = 0
     commit_timeout_s: float = 5.0
+    #: Whether its callbacks are told as under the eager protocol, and after how many it shows that it needs not.
+    is_eager: bool = False
+    callbacks_until_incremental: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ class Application:
 
     def subscribe(self, subscription: Subscription) -> None:
         """Subscribe; the member joins at the next poll."""
-        self.process.post(Subscribed(subscription=subscription))
+        self.process.post(Subscribed(subscription=subscription, is_eager=self.habits.is_eager))
 
     def leave(self, option: LeaveOption, *, closes: bool) -> None:
         """Unsubscribe or close: blocks, and performs steps meanwhile, until the member has left."""
@@ -300,6 +304,9 @@ class Application:
         if fails:
             self.habits.raises -= 1
         self.calls.append(Call(STEP_OF[type(step)], partitions, fails))
+        if self.habits.is_eager and len(self.calls) == self.habits.callbacks_until_incremental:
+            self.habits.is_eager = False
+            self.process.post(AssignedIncrementally())
         invariants, process = self.process.world.invariants, self.process
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         match step:

@@ -257,7 +257,8 @@ class Run:
             self._starting -= 1
             if (present := self.seats[seat]) is not None and present.alive and not is_twin:
                 return
-            habits = Habits()
+            number = world.next_number("application")
+            habits = Habits(is_eager=number % 4 != 0, callbacks_until_incremental=3 if number % 4 == 1 else None)
             if not self.auto_commit:
                 habits.commits_every = self.random.choice((1, 3))
                 habits.commits_in_revoke = self.random.random() < 0.5

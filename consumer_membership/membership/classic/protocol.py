@@ -345,7 +345,7 @@ class ClassicProtocol:
             return None
         ownership.take_target(self._kept())
         if ownership.surplus():
-            parts.begin_reconciliation(self.identity)
+            parts.begin_reconciliation(self.identity, gives_up_all=self.classic.is_eager)
             return None
         self._join(self.rejoins_because or "a rebalance")
         return self._join_if_due()
@@ -415,7 +415,7 @@ class ClassicProtocol:
     def _advance_taking_over(self) -> Conclusion | None:
         parts, ownership, reconciler = self._parts, self._parts.ownership, self._parts.reconciler
         if reconciler.is_idle and (ownership.surplus() or ownership.missing() or ownership.is_first):
-            parts.begin_reconciliation(self.identity)
+            parts.begin_reconciliation(self.identity, gives_up_all=self.classic.is_eager)
         if not reconciler.is_idle or ownership.surplus() or ownership.missing():
             return None
         parts.note_holdings()

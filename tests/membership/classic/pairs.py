@@ -84,6 +84,7 @@ def plausible(scene: ClassicScene) -> dict[type, object]:
         ev.PositionsReported(commit_id=-1, offsets=at(3, A0)),
         ev.CommitRequested(commit_id=1, offsets=at(3, A0), timeout_s=10.0),
         ev.AssignedByHand(holds=True),
+        ev.AssignedIncrementally(),
         ev.LeaveRequested(),
         ev.CoordinatorFound(coordinator=COORDINATOR),
         ev.CoordinatorLookupFailed(error=UNKNOWN),

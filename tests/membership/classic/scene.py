@@ -132,8 +132,8 @@ class ClassicScene:
         self.now += seconds
         return self.feed(ev.TimePassed())
 
-    def subscribe(self, *topics: str, pattern: str | None = None) -> ClassicScene:
-        return self.feed(ev.Subscribed(subscription=to_a_member(*topics, pattern=pattern)))
+    def subscribe(self, *topics: str, pattern: str | None = None, is_eager: bool = False) -> ClassicScene:
+        return self.feed(ev.Subscribed(subscription=to_a_member(*topics, pattern=pattern), is_eager=is_eager))
 
     def poll(self, *, delivered: bool = False) -> ClassicScene:
         return self.feed(ev.Polled(delivered=delivered))
