@@ -48,6 +48,8 @@ config = {
     "bootstrap.servers": options.bootstrap_servers,
     "group.id": options.group,
     "auto.offset.reset": "earliest",
+    # Without it on_revoke is told of everything, and on_assign of the whole, as confluent-kafka's default is.
+    "rebalance.callbacks": "incremental",
 }
 
 with Consumer(config) as consumer:

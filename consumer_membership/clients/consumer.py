@@ -156,7 +156,9 @@ class Consumer(LibrdkafkaConsumer):
         all patterns are RE2/J and go there as they are written, as librdkafka's do: `^orders-` is then a name.
         Replaces an earlier subscription and its callbacks: of topics that are named no more nothing comes from now on,
         whenever the group takes their partitions. Callbacks get this consumer and the partitions in question,
-        on the thread that polls or closes; `on_revoke` stands in where there is no `on_lost`.
+        on the thread that polls or closes; `on_revoke` stands in where there is no `on_lost`. Unless the configuration
+        asks for differences, a change revokes everything and assigns the whole, as with confluent-kafka
+        (`rebalance.callbacks`).
         """
         session = self._use()
         listener = arguments.listener_of(self, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)

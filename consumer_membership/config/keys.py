@@ -41,6 +41,7 @@ topic.metadata.refresh.sparse
 #: This package's own.
 _OWN = """
 crash.guardian.enable group.instance.id.conflict.policy group.instance.id.pool heartbeat.active.interval.ms
+rebalance.callbacks
 """
 OF_LIBRDKAFKA = tuple(_LIBRDKAFKA.split())
 KEYS = (*OF_LIBRDKAFKA, *_OWN.split())
@@ -70,6 +71,7 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "group.protocol.type",
         "group.remote.assignor",
         "partition.assignment.strategy",
+        "rebalance.callbacks",
         "session.timeout.ms",
         "heartbeat.interval.ms",
         "heartbeat.active.interval.ms",

@@ -32,9 +32,11 @@ from consumer_membership.config.settings import (
     DEFAULT_RESET,
     AddressFamily,
     ByDuration,
+    CallbackSettings,
     ConnectionSettings,
     LogSettings,
     OffsetReset,
+    RebalanceCallbacks,
     SecurityProtocol,
     StartSettings,
     SubscriptionSettings,
@@ -89,6 +91,10 @@ class ConsumerConfig:
     """consumer protocol: `uniform`, `range`, or one that the broker was given"""
     partition_assignment_strategy: tuple[Assignor, ...] | None = _key(values.strategies, None)
     """classic: Kafka's four assignors by name, and your own as an object, a class or an import path"""
+    rebalance_callbacks: RebalanceCallbacks | None = _key(values.callbacks, None)
+    """what `on_revoke` and `on_assign` are told of a change, whatever protocol is spoken: the difference
+    (`incremental`), or that everything is revoked and the whole is assigned, from what is committed by then (`eager`)
+    """
     session_timeout_ms: int = _key(values.session_ms, 45_000)
     """classic; under the consumer protocol it is the broker's or the group's setting"""
     topic_metadata_refresh_interval_ms: int = _key(values.refresh_ms, 300_000)
@@ -225,6 +231,13 @@ class ConsumerConfig:
             refresh_interval_ms=self.topic_metadata_refresh_interval_ms,
             blacklist=self.topic_blacklist,
         )
+
+    def callback_settings(self) -> CallbackSettings:
+        """What rebalance callbacks are told."""
+        protocols = self.protocol_settings()
+        is_incremental = GroupProtocol.CLASSIC not in protocols.protocols or not protocols.classic.is_eager
+        usual = RebalanceCallbacks.INCREMENTAL if is_incremental else RebalanceCallbacks.EAGER
+        return CallbackSettings(chosen=self.rebalance_callbacks, usual=usual)
 
     def subscription_settings(self) -> SubscriptionSettings:
         """How the patterns of a subscription are read."""

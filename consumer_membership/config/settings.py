@@ -181,6 +181,29 @@ class StartSettings:
     read_committed: bool = True
 
 
+class RebalanceCallbacks(Enum):
+    """What rebalance callbacks are told, whatever protocol the member speaks: `rebalance.callbacks`."""
+
+    #: At each change: on_revoke with everything, then on_assign with the whole, which starts at what is committed.
+    EAGER = "eager"
+    #: The difference; what stays is untouched.
+    INCREMENTAL = "incremental"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackSettings:
+    """What rebalance callbacks are told.
+
+    Attributes:
+        chosen: What `rebalance.callbacks` says, if it is set.
+        usual: What confluent-kafka would tell them with the same configuration: it joins a classic group, unless
+            group.protocol says otherwise, and is eager there, unless its assignors are cooperative.
+    """
+
+    chosen: RebalanceCallbacks | None = None
+    usual: RebalanceCallbacks = RebalanceCallbacks.EAGER
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSettings:
     """How the patterns of a subscription are read.

@@ -13,7 +13,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from consumer_membership.config.instance_pool import parse_pool
-from consumer_membership.config.settings import AddressFamily, ByDuration, OffsetReset, SecurityProtocol
+from consumer_membership.config.settings import (
+    AddressFamily,
+    ByDuration,
+    OffsetReset,
+    RebalanceCallbacks,
+    SecurityProtocol,
+)
 from consumer_membership.config.strategies import parse_strategies
 from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.types import ConflictPolicy, GroupProtocol
@@ -234,5 +240,6 @@ pool = _without_key(parse_pool)
 #: Patterns of topics that are not there for this consumer.
 blacklist = _without_key(parse_blacklist)
 policy = _choice({policy.value: policy for policy in ConflictPolicy})
+callbacks = _choice({one.value: one for one in RebalanceCallbacks})
 #: Whether only records of committed transactions are read.
 read_committed = _choice({"read_committed": True, "read_uncommitted": False})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from functools import partial
 from time import monotonic
 
 import pytest
@@ -17,6 +16,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import CLASSIC, COOPERATIVE, EAGER, Ground, on
 from tests.integration.offsets import committed
+from tests.integration.stage import AnyConsumer, Calls, Stage, change_of_subscription, scale_out_and_in
 from tests.integration.worker import PATIENCE_S, Worker
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, delete_topic, produce, unique
@@ -25,83 +25,7 @@ from tests.support.versions import NEWEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: Who was called, what, with which partitions.
-Calls = dict[str, list[tuple[str, tuple[int, ...]]]]
-AnyConsumer = Consumer | RawConsumer
-
-
 # ---- beside confluent-kafka -----------------------------------------------------------------------------------------
-
-
-class Stage:
-    """Members of one group that one thread polls in turn, and what each was told."""
-
-    def __init__(self, kind: type[AnyConsumer], broker: Broker, strategy: str, topic: str) -> None:
-        self._kind = kind
-        self._topic = topic
-        self._settings = {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": unique("group"),
-            "group.protocol": "classic",
-            "partition.assignment.strategy": strategy,
-            "heartbeat.interval.ms": 200,
-            "auto.offset.reset": "earliest",
-        }
-        self.members: dict[str, AnyConsumer] = {}
-        self.calls: Calls = {}
-
-    def enter(self, name: str, **config: object) -> None:
-        """A new member; assignors sort by the member ids that the broker makes of client ids."""
-        consumer = self._kind({**self._settings, "client.id": name, **config})
-        calls = self.calls.setdefault(name, [])
-
-        def told(call: str, _: object, partitions: list[Partition]) -> None:
-            calls.append((call, tuple(sorted(p.partition for p in partitions))))
-
-        consumer.subscribe(
-            [self._topic], **{f"on_{call}": partial(told, call) for call in ("assign", "revoke", "lost")}
-        )
-        self.members[name] = consumer
-
-    def leave(self, name: str) -> None:
-        """Close it."""
-        self.members.pop(name).close()
-
-    def until(self, **owned: int) -> None:
-        """Poll until each member has so many partitions, and half a second longer: for what comes behind."""
-        until = monotonic() + PATIENCE_S
-        calm_at = None
-        while calm_at is None or monotonic() < calm_at:
-            for member in self.members.values():
-                member.poll(0.02)
-            is_so = {name: len(member.assignment()) for name, member in self.members.items()} == owned
-            calm_at = (calm_at or monotonic() + 0.5) if is_so else None
-            assert monotonic() < until, (owned, self.calls)
-
-    def close(self) -> None:
-        """Close the members that are there."""
-        for name in list(self.members):
-            self.leave(name)
-
-
-def scale_out_and_in(stage: Stage) -> None:
-    """One member, two, one again, none."""
-    stage.enter("a")
-    stage.until(a=6)
-    stage.enter("b")
-    stage.until(a=3, b=3)
-    stage.leave("b")
-    stage.until(a=6)
-    stage.leave("a")
-
-
-def change_of_subscription(stage: Stage) -> None:
-    """Unsubscribed, and subscribed again."""
-    stage.enter("a")
-    stage.until(a=6)
-    stage.members["a"].unsubscribe()
-    stage.until(a=0)
-    stage.leave("a")
 
 
 def numbers_told(calls: Calls) -> object:
@@ -120,7 +44,8 @@ def test_callbacks_are_confluents(broker: Broker, strategy: str, scene: Callable
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 6)
     told: dict[type[AnyConsumer], Calls] = {}
     for kind in (RawConsumer, Consumer):
-        with closing(Stage(kind, broker, strategy, topic)) as stage:
+        classic = {"group.protocol": "classic", "partition.assignment.strategy": strategy}
+        with closing(Stage(kind, broker, topic, classic)) as stage:
             scene(stage)
         told[kind] = stage.calls
     assert numbers_told(told[Consumer]) == numbers_told(told[RawConsumer])

@@ -94,6 +94,8 @@ class Victim:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "heartbeat.interval.ms": 200,
+            # What the members do, and not what programs for eager groups are told (`test_eager_callbacks`).
+            "rebalance.callbacks": "incremental",
         }
         settings |= {key.replace("_", "."): value for key, value in config.items() if value is not None}
         self._life = Lifetime(

@@ -49,6 +49,8 @@ class Worker:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "heartbeat.interval.ms": 200,
+            # What the members do, and not what programs for eager groups are told (`test_eager_callbacks`).
+            "rebalance.callbacks": "incremental",
         }
         settings |= {key if key.endswith("_cb") else key.replace("_", "."): value for key, value in config.items()}
         self.notes = Notes()

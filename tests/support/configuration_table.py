@@ -31,6 +31,7 @@ _IN_WORDS: Mapping[str, str] = {
     "heartbeat.interval.ms": f"the broker's (5 s); classic: {CLASSIC_HEARTBEAT_MS / 1000:g} s,"
     " or a third of a shorter session",
     "partition.assignment.strategy": ",".join(assignor.name for assignor in DEFAULT),
+    "rebalance.callbacks": "what confluent-kafka tells them with the same configuration",
     "isolation.level": "read_committed",
     "ssl.endpoint.identification.algorithm": "https",
     "metadata.recovery.strategy": "rebootstrap",

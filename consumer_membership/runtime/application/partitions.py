@@ -2,7 +2,7 @@
 
 Each call waits for its turn, one poll slice at most. Inside rebalance callbacks the calls that assign belong to the
 rebalance, as in confluent-kafka; programs written for the eager protocol, which call `assign` and `unassign` there,
-go on working, although only the difference arrives.
+go on working.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.membership.events import AssignedByHand
+from consumer_membership.runtime.application.callbacks import CallbackStyle
 from consumer_membership.runtime.application.commits import GRACE_S, Commits
 from consumer_membership.runtime.application.fetcher import Fetcher, in_slices, key_of
 from consumer_membership.runtime.application.lifetime import Lifetime
@@ -42,12 +43,15 @@ REQUEST_SLICE_S = 1.0
 class Partitions:
     """The partitions of one session."""
 
-    def __init__(self, fetcher: Fetcher, commits: Commits, steps: Steps, line: Line, life: Lifetime) -> None:
+    def __init__(
+        self, fetcher: Fetcher, commits: Commits, steps: Steps, style: CallbackStyle, line: Line, life: Lifetime
+    ) -> None:
         self._fetcher = fetcher
         self._handle_lock = fetcher.lock
         self._commits = commits
         self._book = commits.book
         self._steps = steps
+        self._style = style
         self._line = line
         self._life = life
         #: What the application asked for, so that partitions come from the group; empty: nothing.
@@ -122,6 +126,7 @@ class Partitions:
         self._steps.settle_starts()
         with self._handle_lock:
             if self._steps.arriving is not None:
+                self._style.assigned_incrementally()
                 self._take_arriving(partitions)
                 return
             self._fetcher.add(partitions)
@@ -148,7 +153,9 @@ class Partitions:
                     INVALID_ARG_CODE,
                 )
             self._fetcher.remove(keys)
-            if self._steps.leaving is None:
+            if self._steps.leaving is not None:
+                self._style.assigned_incrementally()
+            else:
                 self._book.forget(keys)
                 if not self._fetcher.by_hand:
                     self._announce(holds=False)

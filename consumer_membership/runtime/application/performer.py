@@ -64,6 +64,11 @@ class RebalanceListener:
         """Who hears of lost partitions: on_revoke where there is no on_lost, as in confluent-kafka."""
         return self.on_lost or self.on_revoke
 
+    @property
+    def has_any(self) -> bool:
+        """Whether there is one."""
+        return bool(self.on_assign or self.on_revoke or self.on_lost)
+
 
 class Steps:
     """Performs steps and answers each with `StepFinished`, whatever the user's callback does."""

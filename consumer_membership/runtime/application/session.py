@@ -22,6 +22,7 @@ from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.application.callbacks import CallbackStyle
 from consumer_membership.runtime.application.commits import GRACE_S, Commits, CommitSettings, OffsetBook
 from consumer_membership.runtime.application.fetcher import Fetcher, whole_ms
 from consumer_membership.runtime.application.handle import HandleCallbacks, Handles
@@ -104,7 +105,8 @@ class Session:
         self._book = OffsetBook(self._fetcher, commit_settings)
         self.commits = Commits(self._book, self._orders, self.line, self.life)
         self._steps = Steps(self._fetcher, self.commits, self.line)
-        self.partitions = Partitions(self._fetcher, self.commits, self._steps, self.line, self.life)
+        self._style = CallbackStyle(config.callback_settings(), self.line)
+        self.partitions = Partitions(self._fetcher, self.commits, self._steps, self._style, self.line, self.life)
         self._performer = Performer(self._orders, self._steps, on_commit=on_commit, on_left=self.partitions.left)
         self._notices = self._performer.notices
         #: The version of the view in which the member was last told that the application polls.
@@ -161,7 +163,7 @@ class Session:
             self._log.warning("%s", self._place.warning())
         self.partitions.subscribe(subscription)
         self._steps.listener = listener
-        self.line.post(Subscribed(subscription=subscription))
+        self.line.post(Subscribed(subscription=subscription, is_eager=self._style.is_eager(listener)))
         self._announced_at = None
 
     def unsubscribe(self, option: LeaveOption) -> None:

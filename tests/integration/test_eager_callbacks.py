@@ -1,0 +1,285 @@
+"""Programs that were written for the eager protocol, in a group of the consumer protocol: told what raw's are told.
+
+Nothing here says which protocol to speak, or what callbacks are told: confluent-kafka joins a classic group with its
+eager assignors, and this package's consumer a group of the consumer protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from time import monotonic
+
+import pytest
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from consumer_membership.types import GroupProtocol
+from tests.integration.stage import AnyConsumer, Calls, Stage, change_of_subscription, scale_out_and_in
+from tests.integration.worker import PATIENCE_S
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PARTITIONS = 6
+
+
+def three_come_and_go(stage: Stage) -> None:
+    """One member after the other, and back."""
+    stage.enter("a")
+    stage.until(a=6)
+    stage.enter("b")
+    stage.until(a=3, b=3)
+    stage.enter("c")
+    stage.until(a=2, b=2, c=2)
+    stage.leave("c")
+    stage.until(a=3, b=3)
+    stage.leave("b")
+    stage.until(a=6)
+
+
+def told(kind: type[AnyConsumer], broker: Broker, topic: str, scene: Callable[[Stage], None], **settings: str) -> Calls:
+    """What each member's callbacks are told in a scene, without those that are about nothing.
+
+    A member of the consumer protocol is in its group before others have given up anything for it, and its first
+    assignment is empty then.
+    """
+    dotted = {key.replace("_", "."): value for key, value in settings.items()}
+    with closing(Stage(kind, broker, topic, dotted)) as stage:
+        scene(stage)
+    return {name: [(call, parts) for call, parts in calls if parts] for name, calls in stage.calls.items()}
+
+
+def numbers(calls: Calls) -> dict[str, list[tuple[str, int]]]:
+    """The broker's assignor and librdkafka's own give out the same numbers of partitions, but not the same ones."""
+    return {name: [(call, len(partitions)) for call, partitions in told] for name, told in calls.items()}
+
+
+@pytest.mark.parametrize("scene", [scale_out_and_in, change_of_subscription, three_come_and_go])
+def test_callbacks_are_those_of_raws_default(broker: Broker, scene: Callable[[Stage], None]) -> None:
+    """Callback by callback: everything is revoked, and the whole is assigned.
+
+    What the third member is to have comes from two others, of which the quicker one need not wait for the slower.
+    """
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
+    raw, ours = (numbers(told(kind, broker, topic, scene)) for kind in (RawConsumer, Consumer))
+    if ours.get("c") == [("assign", 1), ("revoke", 1), *raw.get("c", ())]:
+        ours["c"] = raw["c"]
+    assert ours == raw
+
+
+def test_cooperative_assignor_alone_is_told_the_difference(broker: Broker) -> None:
+    """As raw's: there the configuration says that the program knows."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
+    cooperative = {"partition_assignment_strategy": "cooperative-sticky"}
+    raw, ours = (
+        numbers(told(kind, broker, topic, scale_out_and_in, **cooperative)) for kind in (RawConsumer, Consumer)
+    )
+    assert ours == raw
+    assert ("revoke", 6) not in ours["a"][:-1]
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_whatever_is_asked_for_is_told(broker: Broker, protocol: str) -> None:
+    """rebalance.callbacks=eager under the consumer protocol, and under cooperative assignors."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
+    keys = {"group_protocol": protocol, "rebalance_callbacks": "eager"}
+    if protocol == "classic":
+        keys["partition_assignment_strategy"] = "cooperative-sticky"
+    calls = numbers(told(Consumer, broker, topic, scale_out_and_in, **keys))
+    assert calls["a"][:2] == [("assign", 6), ("revoke", 6)]
+    # A cooperative group gathers twice: b's share is given up first, and what stays is assigned.
+    assert set(calls["a"][2:]) == {("assign", 3), ("revoke", 3), ("assign", 6), ("revoke", 6)}
+
+
+# ---- programs --------------------------------------------------------------------------------------------------------
+
+
+class Program:
+    """A consumer as it is written for the eager protocol: a list that is replaced, buffers that are cleared.
+
+    It handles a partition's records in fives, and commits each five; what is in a buffer when partitions are revoked is
+    thrown away, for the group hands it out again.
+    """
+
+    def __init__(self, kind: type[AnyConsumer], broker: Broker, group: str, topic: str) -> None:
+        self.consumer = kind(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "heartbeat.interval.ms": 200,
+                "log_level": 0,
+            }
+        )
+        self.mine: list[int] = []
+        self.buffers: dict[int, list[int]] = {}
+        self.handled: list[tuple[int, int]] = []
+        self.seen: list[tuple[int, int]] = []
+        self.consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
+
+    def _assigned(self, _: AnyConsumer, partitions: list[Partition]) -> None:
+        self.mine = [one.partition for one in partitions]
+        self.buffers = {number: [] for number in self.mine}
+
+    def _revoked(self, _: AnyConsumer, __: list[Partition]) -> None:
+        self.mine = []
+        self.buffers = {}
+
+    def turn(self) -> None:
+        """Poll once."""
+        message = self.consumer.poll(0.02)
+        assert sorted(self.mine) == sorted(one.partition for one in self.consumer.assignment())
+        if not message:
+            return
+        assert message.error() is None, message.error()
+        number, offset = message.partition(), message.offset()
+        assert number is not None
+        assert offset is not None
+        self.seen.append((number, offset))
+        buffer = self.buffers[number]
+        buffer.append(offset)
+        if len(buffer) == 5:
+            self.handled += [(number, one) for one in buffer]
+            buffer.clear()
+            self.consumer.commit(message, asynchronous=False)
+
+
+class Crew:
+    """Programs of one group; `enter` adds one, and closes them all at the end of the test."""
+
+    def __init__(self, kind: type[AnyConsumer], broker: Broker, topic: str) -> None:
+        self._arguments = kind, broker, unique("group"), topic
+        self.members: list[Program] = []
+
+    def enter(self) -> Program:
+        """One more."""
+        self.members.append(Program(*self._arguments))
+        return self.members[-1]
+
+    def close(self) -> None:
+        """Close them all."""
+        for member in self.members:
+            member.consumer.close()
+
+
+def until(members: Sequence[Program], is_so: Callable[[], bool], what: Callable[[], object]) -> None:
+    """Poll all in turn until something is so."""
+    ends = monotonic() + PATIENCE_S
+    while not is_so():
+        for member in members:
+            member.turn()
+        assert monotonic() < ends, what()
+
+
+def settled(members: Sequence[Program], *counts: int) -> None:
+    """So many partitions each."""
+    until(members, lambda: [len(one.mine) for one in members] == list(counts), lambda: [one.mine for one in members])
+
+
+def read_by_two(kind: type[AnyConsumer], broker: Broker, topic: str) -> tuple[set[int], int, int]:
+    """Two programs, of which the second one comes when four records of each partition lie in the first one's buffers.
+
+    Which offsets of a partition that stayed were handed out twice; how many were handled; how many of them twice.
+    """
+    produce(broker.bootstrap_servers, topic, 4 * PARTITIONS)
+    with closing(Crew(kind, broker, topic)) as crew:
+        members, first = crew.members, crew.enter()
+        until(members, lambda: len(first.seen) == 4 * PARTITIONS, lambda: first.seen)
+        crew.enter()
+        settled(members, 3, 3)
+        kept = first.mine[0]
+        until(members, lambda: first.seen.count((kept, 3)) > 1, lambda: first.seen)
+        produce(broker.bootstrap_servers, topic, 6 * PARTITIONS)
+        whole = 10 * PARTITIONS
+        until(members, lambda: sum(len(one.handled) for one in members) >= whole, lambda: first.handled)
+        again = {offset for number, offset in first.seen if number == kept and first.seen.count((number, offset)) > 1}
+        handled = [one for member in members for one in member.handled]
+        return again, len(set(handled)), len(handled) - len(set(handled))
+
+
+def test_cleared_buffers_are_read_again(broker: Broker) -> None:
+    """What on_revoke threw away of a partition that stays with the member comes again, from what is committed."""
+    topics = [create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS) for _ in range(2)]
+    raw, ours = (read_by_two(kind, broker, topic) for kind, topic in zip((RawConsumer, Consumer), topics, strict=True))
+    assert raw == ours == ({0, 1, 2, 3}, 10 * PARTITIONS, 0)
+
+
+def paused_and_rebalanced(kind: type[AnyConsumer], broker: Broker, topic: str) -> set[int]:
+    """Of which partitions records come after everything was paused, and a member came and went."""
+    with closing(Crew(kind, broker, topic)) as crew:
+        first = crew.enter()
+        settled(crew.members, PARTITIONS)
+        first.consumer.pause(first.consumer.assignment())
+        crew.enter()
+        settled(crew.members, 3, 3)
+        crew.members.pop().consumer.close()
+        settled(crew.members, PARTITIONS)
+        produce(broker.bootstrap_servers, topic, 5 * PARTITIONS)
+        until(crew.members, lambda: len(first.handled) == 5 * PARTITIONS, lambda: first.seen)
+        return {number for number, _ in first.handled}
+
+
+def test_pauses_are_gone(broker: Broker) -> None:
+    """A program that pauses anew in on_assign, or not at all, finds everything flowing."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
+    assert paused_and_rebalanced(Consumer, broker, topic) == set(range(PARTITIONS))
+
+
+def test_callback_that_assigns_by_differences_is_told_them(broker: Broker) -> None:
+    """It was written for cooperative groups: from its first on_assign on the rest is left alone."""
+    topic = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
+    calls: list[tuple[str, int]] = []
+
+    def on_assign(consumer: Consumer, partitions: list[Partition]) -> None:
+        calls.append(("assign", len(partitions)))
+        consumer.incremental_assign(partitions)
+
+    def on_revoke(consumer: Consumer, partitions: list[Partition]) -> None:
+        calls.append(("revoke", len(partitions)))
+        consumer.incremental_unassign(partitions)
+
+    def scene(stage: Stage) -> None:
+        stage.enter("a")
+        first = stage.members["a"]
+        first.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)
+        scale = stage.until
+        scale(a=6)
+        stage.enter("b")
+        scale(a=3, b=3)
+        stage.leave("b")
+        scale(a=6)
+
+    told(Consumer, broker, topic, scene)
+    assert [call for call in calls if call[1]] == [("assign", 6), ("revoke", 3), ("assign", 3), ("revoke", 6)]
+
+
+def test_what_stays_goes_on_where_nobody_is_told(broker: Broker) -> None:
+    """Without callbacks there is nobody to whom it would matter: no record comes twice, nothing stands still."""
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS), unique("group")
+    produce(broker.bootstrap_servers, topic, 4 * PARTITIONS)
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "enable.auto.commit": False}
+    settings |= {"auto.offset.reset": "earliest", "heartbeat.interval.ms": 200}
+    with closing(Consumer(settings)) as first, closing(Consumer(settings)) as second:
+        seen: list[tuple[int | None, int | None]] = []
+
+        def poll_until(is_so: Callable[[], bool]) -> None:
+            ends = monotonic() + PATIENCE_S
+            while not is_so():
+                if message := first.poll(0.02):
+                    seen.append((message.partition(), message.offset()))
+                second.poll(0)
+                assert monotonic() < ends, seen
+
+        first.subscribe([topic])
+        poll_until(lambda: len(seen) == 4 * PARTITIONS)
+        assert first.membership().protocol is GroupProtocol.CONSUMER
+        second.subscribe([topic])
+        poll_until(lambda: len(first.assignment()) == len(second.assignment()) == 3)
+        kept = {one.partition for one in first.assignment()}
+        produce(broker.bootstrap_servers, topic, PARTITIONS)
+        poll_until(lambda: {(number, 4) for number in kept} <= set(seen))
+        assert len(seen) == len(set(seen))
