@@ -124,6 +124,8 @@ class Application:
                 "client.id": arguments.name,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
+                # It is shown what moves, and what stays goes on.
+                "rebalance.callbacks": "incremental",
                 "on_commit": self._on_commit,
                 "error_cb": lambda error: self._tell(f"{error.name()}: {error.str()}"),
             }

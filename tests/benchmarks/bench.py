@@ -86,9 +86,12 @@ class Bench:
     def ours(self, label: str = "ours", **config: str) -> Side:
         """Our side, of the protocol that it chooses by itself; underscores in the names of properties stand for dots.
 
-        The broker offers the consumer protocol, so that is what it chooses; raw's own default is the classic one.
+        The broker offers the consumer protocol, so that is what it chooses; raw's own default is the classic one. Its
+        callbacks are told what raw's are told under that protocol, so that what stays goes on.
         """
         own = {"group.protocol": "consumer"} if self.subject == _RAW_MODULE else {}
+        if not own and "group_protocol" not in config:
+            own = {"rebalance.callbacks": "incremental"}
         return Side(label=label, module=self.subject, config={**own, **_dotted(config)}, is_ours=True)
 
     def raw(self, label: str = "raw", **config: str) -> Side:
