@@ -6,9 +6,11 @@ confluent-kafka 2.16 aborts or crashes on some of these texts, so a process of i
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 
 import confluent_kafka
@@ -17,8 +19,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership import ConfigurationError, Consumer, MembershipError, UseError
 from consumer_membership.clients.exceptions import InvalidArgumentError
+from consumer_membership.types import TopicPartition as Partition
+from tests.clients.application import record
 from tests.clients.conftest import ConsumerFactory
-from tests.clients.scripted import PATIENCE_S
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "enable.auto.offset.store": False}
 
@@ -363,3 +367,54 @@ def test_coroutine_functions_are_no_callbacks(consumers: ConsumerFactory, callba
     for name, kind in REFUSALS.items():
         with pytest.raises(kind, match="a coroutine function, which nobody would await; give a plain function"):
             consumers(**{name: callback})
+
+
+WRONG = {"none": lambda: None, "one": lambda _: None, "three": lambda _, __, ___: None}
+
+
+@pytest.mark.parametrize("arity", WRONG)
+@pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
+def test_rebalance_callback_of_another_arity_is_told_by_poll(
+    consumers: ConsumerFactory, topic: str, name: str, arity: str
+) -> None:
+    """confluent-kafka ends in a SystemError there; here it is what Python says of the call."""
+    consumer = consumers()
+    consumer.subscribe([topic], **{name: WRONG[arity]})
+    member, partition = consumer.member, Partition(topic, 0)
+    member.assign({partition: 0})
+    if name != "on_assign":
+        consumer.poll(0)
+        member.pause([partition])
+        if name == "on_revoke":
+            member.revoke([partition])
+        else:
+            member.lose()
+    with pytest.raises(TypeError, match="positional argument"):
+        consumer.poll(0)
+
+
+@pytest.mark.parametrize("arity", WRONG)
+def test_commit_callback_of_another_arity_is_told_by_poll(consumers: ConsumerFactory, topic: str, arity: str) -> None:
+    """Likewise; the commit itself went through."""
+    consumer = consumers(on_commit=WRONG[arity])
+    consumer.subscribe([topic])
+    consumer.member.assign({Partition(topic, 0): 0})
+    record(consumer)
+    consumer.commit()
+    with pytest.raises(TypeError, match="positional argument"):
+        consumer.poll(0)
+    assert consumer.member.committed[Partition(topic, 0)].offset == 1  # type: ignore[union-attr]
+
+
+def test_consumer_whose_callback_raised_is_let_go(topic: str) -> None:
+    """Nothing keeps it: neither the exception's frames once it is handled, nor the callback's references."""
+    consumer = ScriptedConsumer({**NOBODY, "enable.auto.offset.store": True})
+    consumer.subscribe([topic], on_assign=WRONG["none"])
+    consumer.member.assign({Partition(topic, 0): 0})
+    with pytest.raises(TypeError):
+        consumer.poll(0)
+    consumer.close()
+    kept = weakref.ref(consumer)
+    del consumer
+    gc.collect()
+    assert kept() is None
