@@ -36,6 +36,9 @@ _SURELY_SHORT = LONGEST_TOPIC // 4
 #: A commit's text goes out with C's terminating zero.
 _LONGEST_METADATA = LONGEST_STRING - 1
 
+#: confluent-kafka's own bound for one `consume`.
+_MOST_MESSAGES = 1_000_000
+
 #: confluent-kafka's words for a callback that cannot be called.
 _EXPECTED = "expected {} property as a callable function"
 
@@ -109,6 +112,17 @@ def _logger(config: dict[str, object]) -> logging.Logger | None:
 
 def _has_log(given: object) -> TypeGuard[logging.Logger]:
     return callable(getattr(given, "log", None))
+
+
+def limit_and_seconds(num_messages: object, timeout: object) -> tuple[int, float]:
+    """How many records to gather and for how long, as `consume` takes them."""
+    limit = num_messages.__index__() if hasattr(num_messages, "__index__") else num_messages
+    if not isinstance(limit, int):
+        raise TypeError(f"{type(limit).__name__!r} object cannot be interpreted as an integer")
+    left = seconds(timeout)
+    if not 0 <= limit <= _MOST_MESSAGES:
+        raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+    return limit, left
 
 
 def partition_list(given: object) -> list[TopicPartition]:

@@ -38,9 +38,6 @@ if TYPE_CHECKING:  # importing confluent_kafka.admin takes time, and its users i
 Membership: TypeAlias = Literal["default", "leave", "remain"]
 RebalanceCallback: TypeAlias = Callable[["Consumer", list[TopicPartition]], object]
 
-#: confluent-kafka's own bound.
-_MOST_MESSAGES = 1_000_000
-
 
 class Consumer(LibrdkafkaConsumer):
     """A member of a consumer group that fetches; construct it as `confluent_kafka.Consumer`.
@@ -131,13 +128,7 @@ class Consumer(LibrdkafkaConsumer):
         raises: the next call has it.
         """
         session = self._use()
-        limit = num_messages.__index__() if hasattr(num_messages, "__index__") else num_messages
-        if not isinstance(limit, int):
-            raise TypeError(f"{type(limit).__name__!r} object cannot be interpreted as an integer")
-        seconds = arguments.seconds(timeout)
-        if not 0 <= limit <= _MOST_MESSAGES:
-            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
-        return session.consume(limit, seconds)
+        return session.consume(*arguments.limit_and_seconds(num_messages, timeout))
 
     # ---- the group ----
 
@@ -460,6 +451,15 @@ class Consumer(LibrdkafkaConsumer):
             f"cannot pickle {type(self).__name__!r} object: a group member cannot be copied or sent to another "
             "process; send its configuration and make a consumer there"
         )
+
+
+def session_of(consumer: Consumer) -> Session:
+    """The session of a consumer that is open, for a front end that drives it in another way.
+
+    Raises:
+        RuntimeError: it is closed.
+    """
+    return consumer._in_use()  # noqa: SLF001 - of this module
 
 
 def _missing(name: str) -> property:

@@ -19,9 +19,6 @@ from consumer_membership.clients.consumer import Consumer
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 
 _OURS, _THEIRS = "consumer_membership", "confluent_kafka"
-#: It makes consumers that are not its bases, so that there is no class to put this package's under.
-_NOT_HERE = f"{_OURS}.aio"
-
 
 #: An attribute of the classes that `install` puts in the place of confluent-kafka's: each stands for its first base.
 STAND_IN = "_stands_in"
@@ -89,7 +86,7 @@ def attribute(name: str) -> object:
     """
     if name not in public_names():
         raise AttributeError(f"module {_OURS!r} has no attribute {name!r}")
-    return _lookup(confluent_kafka, name)
+    return lookup(confluent_kafka, name)
 
 
 def public_names() -> set[str]:
@@ -102,7 +99,8 @@ def _is_theirs(value: object) -> bool:
     return not isinstance(value, ModuleType) or value.__name__.startswith(f"{_THEIRS}.")
 
 
-def _lookup(module: ModuleType, name: str) -> object:
+def lookup(module: ModuleType, name: str) -> object:
+    """What this module of confluent-kafka has under this name, on our consumer where it is one."""
     found: object = getattr(module, name)
     if isinstance(found, type) and issubclass(found, LibrdkafkaConsumer):
         return on_ours(found)
@@ -123,7 +121,7 @@ class _Namesake(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return _lookup(self.__original, name)
+        return lookup(self.__original, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self.__original)})
@@ -148,7 +146,7 @@ class _Finder:
         path: Sequence[str] | None,  # noqa: ARG002 - as Python calls it
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        if not fullname.startswith(f"{_OURS}.") or fullname == _NOT_HERE:
+        if not fullname.startswith(f"{_OURS}."):
             return None
         from importlib.util import find_spec  # noqa: PLC0415 - takes longer than this module
 

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import confluent_kafka
+import confluent_kafka.aio
 import pytest
 import wrapt
 from confluent_kafka import TopicPartition, cimpl
@@ -25,15 +26,15 @@ from confluent_kafka.serialization import StringDeserializer
 
 import consumer_membership
 from consumer_membership import Consumer
+from consumer_membership.aio import AIOConsumer
 from consumer_membership.clients import names
 from consumer_membership.clients.consumer import _missing
 from tests.support.mock_cluster import MockCluster
 
 OURS, THEIRS = "consumer_membership", "confluent_kafka"
 PACKAGE = Path(confluent_kafka.__file__).parent
-#: What has no namesake: asyncio's consumer is not a consumer with other methods, and Kafka's own system tests run the
-#: programs of `kafkatest` by file.
-WITHOUT = ("aio", "kafkatest")
+#: What has no namesake: Kafka's own system tests run the programs of `kafkatest` by file.
+WITHOUT = ("kafkatest",)
 
 #: What is this package's own, and was here before.
 OWN = {"admin": frozenset({"MemberDescription"})}
@@ -58,8 +59,9 @@ def is_namesake(ours: object, theirs: object) -> bool:
     """Whether ours stands for theirs."""
     if isinstance(theirs, ModuleType) and theirs.__name__.startswith(THEIRS):
         return isinstance(ours, ModuleType) and ours.__name__ == OURS + theirs.__name__.removeprefix(THEIRS)
-    if isinstance(theirs, type) and issubclass(theirs, cimpl.Consumer):
-        return isinstance(ours, type) and issubclass(ours, Consumer) and ours.__name__ == theirs.__name__
+    for base, own in ((cimpl.Consumer, Consumer), (confluent_kafka.aio.AIOConsumer, AIOConsumer)):
+        if isinstance(theirs, type) and issubclass(theirs, base):
+            return isinstance(ours, type) and issubclass(ours, own) and ours.__name__ == theirs.__name__
     return ours is theirs
 
 

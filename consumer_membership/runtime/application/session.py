@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 
 from confluent_kafka import Message
@@ -189,31 +190,72 @@ class Session:
         missed poll the records that wait may be another member's already, and the next call drops them.
         """
         self.life.check()
+        deadline = inf if timeout_s < 0 else monotonic() + timeout_s
         try:
-            deadline = float("inf") if timeout_s < 0 else monotonic() + timeout_s
             while True:
-                lease_until = self._serve().lease_until
-                if self._notices.messages and limit:
-                    return [self._notices.messages.popleft()]
-                left = deadline - monotonic()
-                batch = self._gather(limit, min(self._orders.slice_s, max(left, 0.0)))
-                if batch is not None:
-                    return batch
-                self._handles.reports.tell()
-                if self._may_serve and left > 0:
-                    continue  # what was ordered meanwhile comes first: it may be about this very record
-                is_over = left <= 0 or self.life.is_ending
-                if lease_until is not None and monotonic() > lease_until and self._waits_for_word(left):
-                    if is_over:
-                        return []
-                elif is_over or len(self.buffer.ready) >= limit:
+                batch = self._prepare(limit, deadline)
+                if batch is None:
                     batch = self.buffer.hand_out(limit)
-                    if batch or is_over or not limit:  # another thread may have been quicker
-                        return batch
-                if not self.buffer.ready:
-                    self._sit_out(deadline)
+                    if not batch and limit and monotonic() < deadline and not self.life.is_ending:
+                        continue  # another thread was quicker
+                return batch
         finally:
             self._close_if_asked()
+
+    def prepare(self, limit: int, deadline: float, is_wanted: Callable[[], bool]) -> None:
+        """Do all that `consume` does but for the handing out: when this returns, ask `take`.
+
+        Ends before the time (`time.monotonic`) when nobody wants it any more; then wake the line up, so that it looks.
+        """
+        self.life.check()
+        try:
+            self._prepare(limit, deadline, is_wanted, hands_out=False)
+        finally:
+            self._close_if_asked()
+
+    def take(self, limit: int) -> list[Message]:
+        """What can be handed out at once; performs nothing and waits for nothing, but takes part in no rebalance."""
+        if self._notices.messages and limit:
+            return [self._notices.messages.popleft()]
+        return [] if self.line.wake_up.is_set else self.buffer.hand_out(limit)
+
+    @property
+    def has_reports(self) -> bool:
+        """Whether librdkafka reported something that a callback is to be told."""
+        return bool(self._handles.reports)
+
+    @property
+    def has_notice(self) -> bool:
+        """Whether `take` has an error."""
+        return bool(self._notices.messages)
+
+    def _prepare(
+        self, limit: int, deadline: float, is_wanted: Callable[[], bool] = lambda: True, *, hands_out: bool = True
+    ) -> list[Message] | None:
+        """Poll until so many wait in the buffer, or the time is over: None.
+
+        Or what is to be handed out in their place: an error, a batch that need not wait there, nothing as long as
+        nobody knows whose they are. Without `hands_out` errors and records stay where they are.
+        """
+        while True:
+            lease_until = self._serve().lease_until
+            if self._notices.messages and limit:
+                return [self._notices.messages.popleft()] if hands_out else []
+            left = deadline - monotonic()
+            batch = self._gather(limit, min(self._orders.slice_s, max(left, 0.0)), hands_out=hands_out)
+            if batch is not None:
+                return batch
+            self._handles.reports.tell()
+            if self._may_serve and left > 0:
+                continue  # what was ordered meanwhile comes first: it may be about this very record
+            is_over = left <= 0 or self.life.is_ending or not is_wanted()
+            if lease_until is not None and monotonic() > lease_until and self._waits_for_word(left):
+                if is_over:
+                    return []
+            elif is_over or len(self.buffer.ready) >= limit:
+                return None
+            if not self.buffer.ready:
+                self._sit_out(deadline)
 
     def _serve(self) -> MembershipView:
         """Begin one slice: what was reported, what the member ordered, what it waits to hear; how the member is."""
@@ -233,8 +275,8 @@ class Session:
             self.line.send(Polled())
         return view
 
-    def _gather(self, limit: int, slice_s: float) -> list[Message] | None:
-        """Add to the buffer for one slice; a full batch that can go past the buffer is returned instead."""
+    def _gather(self, limit: int, slice_s: float, *, hands_out: bool) -> list[Message] | None:
+        """Add to the buffer for one slice; a full batch that can be handed out past the buffer is returned instead."""
         if self.life.is_ending or len(self.buffer.ready) >= limit:
             return None
         if not self._fetcher.can_deliver:
@@ -248,7 +290,7 @@ class Session:
                 return None
             batch = self._fetcher.fetch(limit - len(self.buffer.ready), slice_s)
             self._look_after_handle(is_alive=bool(batch))
-            passes = not (self._handles.reports or self.line.wake_up.is_set or self._is_in_doubt)
+            passes = hands_out and not (self._handles.reports or self.line.wake_up.is_set or self._is_in_doubt)
             if len(batch) == limit and passes:
                 self.buffer.pass_through(limit)
                 return batch
@@ -495,4 +537,4 @@ class Session:
 
 
 #: The call inside which a close has to wait for its end.
-POLLS = frozenset({Session.consume.__code__})
+POLLS = frozenset({Session.consume.__code__, Session.prepare.__code__})
