@@ -21,7 +21,17 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import consumer_membership
-from consumer_membership import Consumer, MembershipView, MemberState, MemberSubscription, Topics, admin, errors, spark
+from consumer_membership import (
+    Consumer,
+    MembershipView,
+    MemberState,
+    MemberSubscription,
+    Topics,
+    admin,
+    aio,
+    errors,
+    spark,
+)
 from consumer_membership.cli import command, main
 from consumer_membership.config import SaslMechanism
 from consumer_membership.config.environment import PREFIX, variable_of
@@ -160,7 +170,7 @@ def test_headings_stand_alone(path: Path) -> None:
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
     shown = all_blocks("python")
-    assert len(shown) == 8
+    assert len(shown) == 9
     used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
     of = {
         "consumer": dir(Consumer),
@@ -270,11 +280,13 @@ def test_assignor_gives_each_topic_to_one_member() -> None:
 
 def test_the_one_import_to_change_is_there() -> None:
     """What the guide begins with runs as it is."""
-    block, installed = blocks(read(DOCS / "migration.md"), "python")
+    block, installed, of_asyncio = blocks(read(DOCS / "migration.md"), "python")
     shown: dict[str, object] = {}
     run_block(block, shown)
     assert shown["Consumer"] is Consumer
     run_block(installed, {})
+    run_block(of_asyncio, shown)
+    assert shown["AIOConsumer"] is aio.AIOConsumer
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -456,7 +468,7 @@ def test_pods_are_configured_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_classes_and_exceptions_exist() -> None:
     """By their bare names."""
-    rooms = (consumer_membership, errors, spark, admin, confluent_kafka, builtins)
+    rooms = (consumer_membership, aio, errors, spark, admin, confluent_kafka, builtins)
     found = {words.partition("(")[0].partition(".")[0] for _, words in named(r"[A-Z][a-z]+\w*(\.rows)?(\(.*\))?")}
     assert {"ConfigurationError", "GroupAdmin", "KafkaSink", "Assigned"} <= found
     assert {name for name in found if not any(hasattr(room, name) for room in rooms)} <= FOREIGN_NAMES
@@ -484,7 +496,11 @@ def test_methods_fields_and_parameters_exist() -> None:
         *MembershipView.__dataclass_fields__,
         *KEYS,
         *librdkafka_keys.keys(),
-        *(name for call in (spark.drain, spark.run, spark.FencedError) for name in inspect.signature(call).parameters),
+        *(
+            name
+            for call in (spark.drain, spark.run, spark.FencedError, aio.AIOConsumer)
+            for name in inspect.signature(call).parameters
+        ),
     }
     missing = [
         (name_of(path), words)

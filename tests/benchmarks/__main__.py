@@ -17,6 +17,7 @@ from consumer_membership.devbroker import Way, start
 from tests.benchmarks import plots, report
 from tests.benchmarks.bench import Bench, tell, types_of
 from tests.benchmarks.figures import (
+    aio,
     assignors,
     bounce,
     classic,
@@ -51,7 +52,7 @@ FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
     for module in (
         *(imports, codec, start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
         *(crash, bounce, crash_rounds, guardian, assignors, classic, classic_crash, secured_start),
-        *(spark, spark_recovery, spark_growth),
+        *(aio, spark, spark_recovery, spark_growth),
     )
 }
 ONLY_BY_NAME = frozenset({spark.NAME, spark_recovery.NAME, spark_growth.NAME, secured_start.NAME})

@@ -1,0 +1,111 @@
+"""The threads of consumers of asyncio: few for many, and none for long without work."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership.aio import workers
+from consumer_membership.aio.workers import Waiters, Workers
+from consumer_membership.types import TopicPartition
+from tests.aio.conftest import AIOFactory
+from tests.aio.programs import PATIENCE_S, place, run
+from tests.clients.conftest import RECORDS
+
+pytestmark = pytest.mark.slow
+
+
+def test_jobs_share_threads() -> None:
+    """One after the other they need one thread; at once, one each."""
+    pool = Workers()
+    seen: list[int] = []
+    for _ in range(5):
+        done = threading.Event()
+
+        def work(done: threading.Event = done) -> None:
+            seen.append(threading.get_ident())
+            done.set()
+
+        pool.do(work)
+        assert done.wait(PATIENCE_S)
+        until_idle(pool, 1)
+    assert len(set(seen)) == 1
+    both = threading.Barrier(2, timeout=PATIENCE_S)
+    for _ in range(2):
+        pool.do(lambda: both.wait() and None)
+    until_idle(pool, 2)
+
+
+def until_idle(pool: Workers, count: int) -> None:
+    """Wait until so many threads have nothing to do."""
+    with pool._lock:
+        pass
+    while pool._idle < count:
+        threading.Event().wait(0.005)
+
+
+def test_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while."""
+    monkeypatch.setattr(workers, "KEPT_S", 0.01)
+    threads: list[threading.Thread] = []
+    Workers().do(lambda: threads.append(threading.current_thread()))
+    while not threads:
+        threading.Event().wait(0.005)
+    threads[0].join(PATIENCE_S)
+    assert not threads[0].is_alive()
+
+
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiters]:
+    """Two waiting consumers have a thread of their own, the others share one."""
+    monkeypatch.setattr(workers, "THREADS", 2)
+    waiters = Waiters(Workers())
+    monkeypatch.setattr("consumer_membership.aio.consumer.WAITERS", waiters)
+    return waiters
+
+
+def test_many_waiting_consumers_share_a_thread(aio_consumers: AIOFactory, topic: str, two_threads: Waiters) -> None:
+    """Each gets its record all the same, its callbacks run, and a cancelled one is forgotten."""
+
+    async def program() -> None:
+        consumers = [aio_consumers(group_id=f"g{number}") for number in range(8)]
+        told: list[int] = []
+
+        async def on_assign(_: object, partitions: list[Wanted]) -> None:
+            await asyncio.sleep(0)
+            told.append(len(partitions))
+
+        for consumer in consumers:
+            await consumer.subscribe([topic], on_assign=on_assign)
+        polls = [asyncio.ensure_future(consumer.poll()) for consumer in consumers]
+        while len(two_threads._others) < 5:  # noqa: ASYNC110 - of threads; one may be looked at just now
+            await asyncio.sleep(0.005)
+        assert two_threads._busy == 2
+        polls[-1].cancel()
+        await asyncio.wait(polls[-1:])
+        for consumer in consumers[:-1]:
+            consumer.member.assign({TopicPartition(topic, 0): RECORDS - 1})
+        assert [place(await one) for one in polls[:-1]] == [(0, RECORDS - 1)] * 7
+        assert told == [1] * 7
+        while two_threads._busy or two_threads._others or two_threads._is_looking:  # noqa: ASYNC110 - of threads
+            await asyncio.sleep(0.005)
+        await asyncio.gather(*(consumer.close() for consumer in consumers))
+
+    run(program())
+
+
+def test_timeouts_hold_on_the_shared_thread(aio_consumers: AIOFactory, topic: str, two_threads: Waiters) -> None:
+    """None for each when its time is over."""
+
+    async def program() -> None:
+        consumers = [aio_consumers(group_id=f"g{number}") for number in range(5)]
+        for consumer in consumers:
+            await consumer.assign([Wanted(topic, 0, RECORDS)])
+        assert await asyncio.gather(*(consumer.poll(0.2) for consumer in consumers)) == [None] * 5
+        assert two_threads._busy in (0, 1, 2)
+
+    run(program())
