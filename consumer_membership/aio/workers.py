@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from time import monotonic
 
 from consumer_membership.runtime.application.session import Session
@@ -19,7 +20,7 @@ from consumer_membership.runtime.application.session import Session
 THREADS = 32
 #: How often the shared thread looks at the others.
 LOOK_S = 0.05
-#: How long one of the others has a thread of its own when something is to be done for it.
+#: How long at most one of the others has a thread of its own when something is to be done for it.
 TURN_S = 1.0
 #: How long a thread without work stays.
 KEPT_S = 10.0
@@ -85,34 +86,41 @@ def tell(loop: asyncio.AbstractEventLoop, call: Job) -> None:
 
 
 class Workers:
-    """Threads that do one job after another and end when there is none for a while."""
+    """Threads that do one job after another and end when there is none for a while.
+
+    Who was busy last is busy next, so that those which are not needed any more come to their end.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._jobs: deque[Job] = deque()
-        self._idle = 0
+        self._idle: list[SimpleQueue[Job]] = []
 
     def do(self, job: Job) -> None:
         """Have a thread do this now: one that is idle, or a new one. It must not raise."""
         with self._lock:
-            self._jobs.append(job)
-            if self._idle >= len(self._jobs):
-                self._changed.notify()
-                return
-        threading.Thread(target=self._work, name="consumer-membership-aio", daemon=True).start()
+            inbox = self._idle.pop() if self._idle else None
+        if inbox is not None:
+            inbox.put(job)
+            return
+        threading.Thread(target=self._work, args=[job], name="consumer-membership-aio", daemon=True).start()
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-                has_job = self._changed.wait_for(lambda: bool(self._jobs), KEPT_S)
-                self._idle -= 1
-                if not has_job:
-                    return
-                job = self._jobs.popleft()
+    def _work(self, job: Job | None) -> None:
+        inbox: SimpleQueue[Job] = SimpleQueue()
+        while job is not None:
             job()
-            del job  # what it holds is not kept by an idle thread
+            job = None  # what it holds is not kept by an idle thread
+            with self._lock:
+                self._idle.append(inbox)
+            job = self._next(inbox)
+
+    def _next(self, inbox: SimpleQueue[Job]) -> Job | None:
+        with suppress(Empty):
+            return inbox.get(timeout=KEPT_S)
+        with self._lock:
+            if inbox in self._idle:
+                self._idle.remove(inbox)
+                return None
+        return inbox.get()  # it was given just now
 
 
 class Waiters:
@@ -177,7 +185,11 @@ class Waiters:
         return False
 
     def _turn(self, waiting: AwaitedPoll) -> None:
-        if not waiting.run(monotonic() + TURN_S):
+        until = monotonic() + TURN_S
+        is_over = waiting.run(0.0)
+        while not is_over and not waiting.is_calm and monotonic() < until:
+            is_over = waiting.run(monotonic() + LOOK_S)
+        if not is_over:
             self.begin(waiting)
 
 

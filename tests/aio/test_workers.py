@@ -42,9 +42,7 @@ def test_jobs_share_threads() -> None:
 
 def until_idle(pool: Workers, count: int) -> None:
     """Wait until so many threads have nothing to do."""
-    with pool._lock:
-        pass
-    while pool._idle < count:
+    while len(pool._idle) < count:
         threading.Event().wait(0.005)
 
 
