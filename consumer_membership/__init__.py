@@ -141,6 +141,10 @@ __all__ = [
     "version",
 ]
 
+if not TYPE_CHECKING:  # what the installed release lacks is not here, either
+    _given = {*globals(), "install", "uninstall", *names.public_names()}
+    __all__ = [name for name in __all__ if name in _given]
+
 names.install_finder()
 
 

@@ -22,6 +22,7 @@ from consumer_membership.clients.exceptions import (
 from consumer_membership.config import SubscriptionSettings
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.runtime.application.error_message import ErrorMessage
 from consumer_membership.runtime.application.handle import HandleCallbacks
 from consumer_membership.runtime.application.performer import RebalanceCallback, RebalanceListener
 from consumer_membership.runtime.application.session_errors import INVALID_ARG_CODE
@@ -162,7 +163,7 @@ def _refuse_text(name: str, text: str, longest: int) -> None:
 
 def offset_after(message: object, what: str) -> TopicPartition:
     """The offset after this record, with its leader epoch; `what` is done with it."""
-    if not isinstance(message, Message):
+    if not isinstance(message, (Message, ErrorMessage)):
         raise TypeError("expected confluent_kafka.cimpl.Message")
     error = message.error()
     if error is not None:

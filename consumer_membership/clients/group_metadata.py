@@ -54,5 +54,5 @@ def check_layout(group_id: str, produced: bytes) -> None:
     if produced != expected:
         raise InternalError(
             f"the installed confluent-kafka writes group metadata as {produced!r} and not as {expected!r}, so "
-            "transactions cannot carry this member's; install a confluent-kafka of 2.16"
+            "transactions cannot carry this member's; install a confluent-kafka of 2.6 to 2.16"
         )

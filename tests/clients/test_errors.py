@@ -14,7 +14,7 @@ from consumer_membership import ConfigurationError, Consumer, FatalGroupError
 from consumer_membership.membership.effects import LosePartitions, Problem, RaiseToApplication
 from consumer_membership.membership.events import Subscribed
 from consumer_membership.membership.states import MemberState
-from consumer_membership.runtime.application import notices
+from consumer_membership.runtime.application import error_message, notices
 from consumer_membership.types import POLL_TIMEOUT_CODE, BrokerError, TopicPartition
 from tests.clients.application import Called, drain, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
@@ -79,6 +79,24 @@ def test_refused_topic_is_the_messages_topic(consumers: ConsumerFactory, topic: 
     message = consumer.poll(PATIENCE_S)
     assert message is not None
     assert message.topic() == "closed"
+
+
+@pytest.mark.parametrize("can_be_made", [True, False])
+def test_message_with_an_error_is_not_committed(
+    consumers: ConsumerFactory,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    can_be_made: bool,  # noqa: FBT001
+) -> None:
+    """As librdkafka's: a KafkaException that says which error; also where a message of ours is in its place."""
+    monkeypatch.setattr(error_message, "CAN_BE_MADE", can_be_made and error_message.CAN_BE_MADE)
+    consumer = subscribed(consumers, topic, [])
+    consumer.member.order(RaiseToApplication(problem=Problem.REFUSED, error=GROUP_FULL))
+    message = consumer.poll(PATIENCE_S)
+    for what, call in (("commit", consumer.commit), ("store", consumer.store_offsets)):
+        with pytest.raises(KafkaException, match=f"Cannot {what} offsets for message with error: 'The group") as caught:
+            call(message)
+        assert caught.value.args[0].code() == KafkaError._INVALID_ARG
 
 
 @dataclass
@@ -194,7 +212,7 @@ def test_new_subscription_takes_the_place_of_a_refused_pattern(consumers: Consum
     """An invalid regular expression is final for that subscription only."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, PATTERN)
-    assert error_of(consumer).code() == KafkaError.INVALID_REGULAR_EXPRESSION
+    assert error_of(consumer).code() == PATTERN.code
     consumer.subscribe([topic])
     assert len(consumer.member.of(Subscribed)) == 2
     with pytest.raises(KafkaException, match="No offset stored"):
@@ -205,7 +223,7 @@ def test_subscription_that_is_forgiven_is_not_told_again(consumers: ConsumerFact
     """The next subscription is not the one that was refused."""
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, PATTERN)
-    assert error_of(consumer).code() == KafkaError.INVALID_REGULAR_EXPRESSION
+    assert error_of(consumer).code() == PATTERN.code
     consumer.subscribe([topic])
     clock.now += 1
     assert consumer.poll(0) is None
@@ -218,7 +236,7 @@ def test_refusal_that_is_heard_after_the_next_subscription_does_not_stay(
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, PATTERN)
     consumer.subscribe([topic])
-    assert error_of(consumer).code() == KafkaError.INVALID_REGULAR_EXPRESSION
+    assert error_of(consumer).code() == PATTERN.code
     consumer.member.assign({TopicPartition(topic, 0): 49})
     record(consumer)
     assert consumer.commit(asynchronous=False)

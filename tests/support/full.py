@@ -42,6 +42,14 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # 20,000 records and a dozen workers that are killed: the gate has 2,000 and three.
         "tests/integration/test_exactly_once.py::*[[]20000-*": AT_LENGTH,
         "tests/integration/test_exactly_once.py::*_stood_still_*[[]static]": AT_LENGTH,
+        # A minute and a half of tests that the gate has with the installed release.
+        "tests/frameworks/test_oldest.py::test_oldest_passes_*": AT_LENGTH,
+        # The gate has one way of each framework that is in a group.
+        "tests/frameworks/test_frameworks.py::*quixstreams*[[]exactly-once]": AT_LENGTH,
+        "tests/frameworks/test_frameworks.py::*faststream*[[]single]": AT_LENGTH,
+        "tests/frameworks/test_frameworks.py::*faststream*[[]manual]": AT_LENGTH,
+        "tests/frameworks/test_frameworks.py::test_streamz_*": AT_LENGTH,
+        "tests/frameworks/test_frameworks.py::test_bytewax_*": AT_LENGTH,
         # Executors in JVMs of their own: the gate has those of local-cluster.
         "tests/spark/test_clusters.py::*standalone*": AT_LENGTH,
         # Two attempts of a task at the same time: the gate has those of test_sleepers.py and test_runs.py.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 from time import monotonic
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
+from confluent_kafka import KafkaError, Message
 
 from consumer_membership.errors import FatalGroupError
 from consumer_membership.membership.effects import Problem, RaiseToApplication
+from consumer_membership.runtime.application.error_message import error_message
 from consumer_membership.types import FATAL_CODE, BrokerError
 
-#: What librdkafka's messages without a timestamp have.
-_NO_TIMESTAMP = (TIMESTAMP_NOT_AVAILABLE, -1)
 #: How long a fatal error that was told is not told again, in seconds: programs log what they are told.
 TOLD_FOR_S = 1.0
 
@@ -25,17 +24,11 @@ def kafka_error(error: BrokerError) -> KafkaError:
     return known if known.name() == error.name else KafkaError(error.code, error.name)
 
 
-def error_message(notice: RaiseToApplication) -> Message:
-    """The message that `poll()` returns for this, with the fields that librdkafka gives its own.
-
-    Its value is the words: a message without one is false, and `if not message: continue` would pass over it.
-    """
+def message_of(notice: RaiseToApplication) -> Message:
+    """The message that `poll()` returns for this."""
     if notice.problem is Problem.FATAL:
-        error = KafkaError(notice.error.code, str(notice.error), fatal=True)
-    else:
-        error = kafka_error(notice.error)
-    words = error.str().encode()
-    return Message(topic=notice.topic, partition=0, value=words, error=error, timestamp=_NO_TIMESTAMP)
+        return error_message(notice.topic, KafkaError(notice.error.code, str(notice.error), fatal=True))
+    return error_message(notice.topic, kafka_error(notice.error))
 
 
 class Notices:
@@ -50,7 +43,7 @@ class Notices:
 
     def tell(self, notice: RaiseToApplication) -> None:
         """Have the application told this."""
-        self.messages.append(error_message(notice))
+        self.messages.append(message_of(notice))
         if notice.problem is Problem.FATAL:
             self._fatal, self._told_at = notice, monotonic()
 

@@ -1,0 +1,1 @@
+"""Programs with environments of their own: the oldest confluent-kafka, and frameworks that make consumers."""

@@ -1,0 +1,41 @@
+"""Prints records, one by one, in batches, or acknowledged by hand: `app_faststream.py SERVERS TOPIC GROUP MODE`.
+
+Each is acknowledged when it was handled: with faststream's default (before) what it has in hand when it stops is lost.
+"""
+
+import asyncio
+import sys
+
+from faststream import AckPolicy, FastStream
+from faststream.confluent import KafkaBroker, KafkaMessage
+
+
+def main(servers: str, topic: str, group: str, mode: str) -> None:
+    """Run until a signal ends it."""
+    broker = KafkaBroker(servers)
+
+    if mode == "single":
+
+        @broker.subscriber(topic, group_id=group, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK)
+        async def one(number: int) -> None:
+            print("record", number, flush=True)
+
+    elif mode == "batch":
+
+        @broker.subscriber(topic, group_id=group, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK, batch=True)
+        async def several(numbers: list[int]) -> None:
+            for number in numbers:
+                print("record", number, flush=True)
+
+    else:
+
+        @broker.subscriber(topic, group_id=group, auto_offset_reset="earliest", ack_policy=AckPolicy.MANUAL)
+        async def acknowledged(number: int, message: KafkaMessage) -> None:
+            print("record", number, flush=True)
+            await message.ack()
+
+    asyncio.run(FastStream(broker).run())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

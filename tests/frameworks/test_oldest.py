@@ -1,0 +1,67 @@
+"""The oldest confluent-kafka that this package may be installed with, and the one that is installed: a program of both.
+
+It runs on confluent-kafka's own consumer and on ours, and sees the same.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from consumer_membership.devbroker import Broker
+from tests.frameworks.apps import verbs
+from tests.frameworks.environments import ROOT, environment, oldest_confluent_kafka, variables
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+#: What the tests of clients want besides, and those that compare with what later releases do.
+OF_TESTS = ("hypothesis>=6.100", "psutil>=6", "pytest>=8.3", "pytest-timeout>=2.3", "wrapt")
+LATER = ("test_arguments.py", "test_parity.py")
+
+
+@pytest.fixture(scope="module", params=["oldest", "installed"])
+def python(request: pytest.FixtureRequest) -> Path:
+    """An interpreter with that release."""
+    if request.param == "installed":
+        return Path(sys.executable)
+    return environment("oldest", oldest_confluent_kafka())
+
+
+def run(python: Path, broker: Broker, whose: str, protocol: str) -> tuple[dict[str, object], str]:
+    """What the program saw, and of which type its group is."""
+    topic = create_topic(broker.bootstrap_servers, unique("verbs"), verbs.PARTITIONS)
+    produce(broker.bootstrap_servers, topic, verbs.RECORDS)
+    command = [str(python), str(verbs.__file__), whose, protocol, broker.bootstrap_servers, topic]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables(), timeout=120)
+    assert done.returncode == 0, done.stderr
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    described = admin.describe_consumer_groups([topic])[topic].result()
+    return json.loads(done.stdout.replace(topic, "TOPIC")), described.type.name
+
+
+def test_program_sees_what_it_sees_with_confluent_kafka(python: Path, kafka: Broker) -> None:
+    """Commits, seeks, positions, callbacks, a transaction, errors, names and classes: the same, with both protocols."""
+    theirs, kind = run(python, kafka, "raw", "raw")
+    assert kind == "CLASSIC"
+    assert theirs["callbacks"] == [["assign", [0, 1]], ["revoke", [0, 1]]]
+    assert theirs["names that it lacks"] == []
+    for whose in ("ours", "installed"):
+        for protocol in ("classic", "consumer"):
+            assert run(python, kafka, whose, protocol) == (theirs, protocol.upper()), (whose, protocol)
+
+
+def test_oldest_passes_the_tests_of_clients() -> None:
+    """But for those that compare with what later releases made otherwise, or that want their stubs."""
+    python = environment("oldest-tests", oldest_confluent_kafka().replace("=", "[avro]=", 1), *OF_TESTS)
+    given = [f"--ignore=tests/clients/{name}" for name in LATER]
+    deselected = "--deselect=tests/clients/test_names.py::test_program_passes_a_strict_type_checker"
+    tests = ["tests/clients", "tests/runtime/application/test_error_message.py"]
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *given, deselected, *tests]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=variables())
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr
