@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import venv
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,28 +32,48 @@ def oldest_confluent_kafka() -> str:
     return f"confluent-kafka=={floor}.0"
 
 
-def environment(name: str, *requirements: str) -> Path:
+def other_pythons() -> list[str]:
+    """The minor versions that the package says it runs on, without the one that runs this."""
+    names = " ".join(_PYPROJECT["project"]["classifiers"])
+    own = f"3.{sys.version_info.minor}"
+    return [version for version in re.findall(r"Python :: (3\.\d+)", names) if version != own]
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of this minor version, on the path or of pyenv; None: this machine has none."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python{version}"), *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
+    # One on the path may be a shim for what is not there.
+    return next((one for one in found if one is not None and _version_of(one).startswith(f"{version}.")), None)
+
+
+def _version_of(python: str) -> str:
+    asked = "import platform; print(platform.python_version())"
+    return subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def environment(name: str, *requirements: str, python: str = sys.executable) -> Path:
     """The interpreter of the environment with these requirements and this package's, made if it is not there yet.
 
     Raises:
         AssertionError: pip cannot install them together on this Python; its words are in it.
     """
     wanted = [*requirements, *DEPENDENCIES]
-    digest = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:12]
+    version = _version_of(python)
+    digest = hashlib.sha256("\n".join([version, *wanted]).encode()).hexdigest()[:12]
     home = FOLDER / f"{name}-{digest}"
-    python = home / "bin" / "python"
+    made = home / "bin" / "python"
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / f"{home.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / _COMPLETE).exists():
             shutil.rmtree(home, ignore_errors=True)
-            venv.create(home, with_pip=True, symlinks=True)
-            command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
+            subprocess.run([python, "-m", "venv", str(home)], check=True)
+            command = [str(made), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            version = ".".join(map(str, sys.version_info[:3]))
             assert done.returncode == 0, f"{wanted} cannot be installed on Python {version}:\n{done.stderr}"
             (home / _COMPLETE).touch()
-    return python
+    return made
 
 
 def variables() -> Mapping[str, str]:

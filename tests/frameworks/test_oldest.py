@@ -1,6 +1,6 @@
-"""The oldest confluent-kafka that this package may be installed with, and the one that is installed: a program of both.
+"""The oldest confluent-kafka that this package may be installed with, the installed one, and other Pythons.
 
-It runs on confluent-kafka's own consumer and on ours, and sees the same.
+A program runs there on confluent-kafka's own consumer and on ours, and sees the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from confluent_kafka.admin import AdminClient
 
 from consumer_membership.devbroker import Broker
 from tests.frameworks.apps import verbs
-from tests.frameworks.environments import ROOT, environment, oldest_confluent_kafka, variables
+from tests.frameworks.environments import (
+    ROOT,
+    environment,
+    interpreter,
+    oldest_confluent_kafka,
+    other_pythons,
+    variables,
+)
 from tests.support.kafka import create_topic, produce, unique
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -25,12 +32,17 @@ OF_TESTS = ("hypothesis>=6.100", "psutil>=6", "pytest>=8.3", "pytest-timeout>=2.
 LATER = ("test_arguments.py", "test_parity.py")
 
 
-@pytest.fixture(scope="module", params=["oldest", "installed"])
+@pytest.fixture(scope="module", params=["lowest", "installed", *other_pythons()])
 def python(request: pytest.FixtureRequest) -> Path:
-    """An interpreter with that release."""
+    """An interpreter with that release, or of that version with the newest release."""
     if request.param == "installed":
         return Path(sys.executable)
-    return environment("oldest", oldest_confluent_kafka())
+    if request.param == "lowest":
+        return environment("oldest", oldest_confluent_kafka())
+    other = interpreter(request.param)
+    if other is None:
+        pytest.skip(f"this machine has no Python {request.param}")
+    return environment(f"python{request.param}", python=other)
 
 
 def run(python: Path, broker: Broker, whose: str, protocol: str) -> tuple[dict[str, object], str]:
