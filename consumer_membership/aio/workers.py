@@ -14,6 +14,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import monotonic
 
+from consumer_membership.clients.exceptions import raises_as_confluent
 from consumer_membership.runtime.application.session import Session
 
 #: So many consumers have a thread each while they wait.
@@ -35,6 +36,7 @@ class AwaitedPoll:
         self, session: Session, limit: int, deadline: float, loop: asyncio.AbstractEventLoop, settle: Settle
     ) -> None:
         self._session = session
+        self._prepare = raises_as_confluent(session.prepare)
         self._limit = limit
         self._deadline = deadline
         self._loop = loop
@@ -56,7 +58,7 @@ class AwaitedPoll:
         """Poll until then at most; whether it is over, and whoever awaits it told."""
         error: BaseException | None = None
         try:
-            self._session.prepare(self._limit, min(self._deadline, until), lambda: self._is_wanted)
+            self._prepare(self._limit, min(self._deadline, until), lambda: self._is_wanted)
         except BaseException as raised:  # noqa: BLE001 - what a callback raises comes out of the awaited call
             error = raised
         if error is None and not self._is_over:

@@ -453,6 +453,7 @@ class Consumer(LibrdkafkaConsumer):
         )
 
 
+@raises_as_confluent
 def session_of(consumer: Consumer) -> Session:
     """The session of a consumer that is open, for a front end that drives it in another way.
 

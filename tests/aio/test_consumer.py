@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership.aio import AIOConsumer
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.membership.effects import Problem, RaiseToApplication
+from consumer_membership.membership.effects import PausePartitions, Problem, RaiseToApplication, RevokePartitions
 from consumer_membership.membership.events import CommitRequested, StepFinished
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.aio.conftest import AIOFactory
@@ -373,6 +373,48 @@ async def _poll_for_ever(consumer: AIOConsumer) -> None:
 
 async def _count(consumer: AIOConsumer) -> int:
     return len([record async for record in consumer])
+
+
+def test_on_revoke_of_close_may_commit(aio_consumers: AIOFactory, topic: str) -> None:
+    """As that of `Consumer`: the member is in its group until the callback has ended."""
+
+    async def program() -> None:
+        consumer = aio_consumers(enable_auto_commit=False)
+        partition = TopicPartition(topic, 0)
+
+        async def on_revoke(given: AIOConsumer, partitions: list[Wanted]) -> None:
+            assert await given.commit(offsets=[Wanted(one.topic, one.partition, 5) for one in partitions]) is None
+            assert await given.commit(
+                offsets=[Wanted(one.topic, one.partition, 7) for one in partitions], asynchronous=False
+            )
+
+        await consumer.subscribe([topic], on_revoke=on_revoke)
+        consumer.member.assign({partition: 0})
+        await consumer.commit(await consumer.poll(), asynchronous=False)
+        consumer.member.farewell = [
+            PausePartitions(attempt=9, partitions=None),
+            RevokePartitions(attempt=9, partitions=None),
+        ]
+        await consumer.close()
+        assert consumer.member.committed[partition].offset == 7  # type: ignore[union-attr]
+
+    run(program())
+
+
+def test_polls_while_it_closes_come_to_an_end(aio_consumers: AIOFactory, topic: str) -> None:
+    """A task that polls again and again lets the close go on, gets nothing, and then the word that it is closed."""
+
+    async def program() -> None:
+        consumer = aio_consumers()
+        await consumer.subscribe([topic])
+        consumer.member.assign({TopicPartition(topic, 0): RECORDS})
+        polling = asyncio.ensure_future(_poll_for_ever(consumer))
+        await asyncio.sleep(0)
+        await consumer.close()
+        with pytest.raises(RuntimeError, match="Consumer closed"):
+            await polling
+
+    run(program())
 
 
 def test_close_at_once_from_two_tasks(aio_consumers: AIOFactory) -> None:
