@@ -25,6 +25,7 @@ from consumer_membership.aio.workers import WAITERS, WORKERS, AwaitedPoll, tell
 from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.consumer import Consumer, Membership, session_of
+from consumer_membership.clients.exceptions import ClosedConsumerError
 from consumer_membership.membership.view import MembershipView
 
 if TYPE_CHECKING:
@@ -116,7 +117,12 @@ class AIOConsumer(TheirConsumer):
             if batch:
                 return batch
         while True:
-            await self._wait(limit, deadline)
+            try:
+                await self._wait(limit, deadline)
+            except ClosedConsumerError:
+                if self._closing is None:
+                    raise
+                return []  # it was open when this began
             self._breathes_at = monotonic() + _BREATH_S
             batch = session.take(limit)
             if batch or not limit or monotonic() >= deadline or session.life.is_ending:

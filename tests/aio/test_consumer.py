@@ -19,6 +19,9 @@ from tests.clients.conftest import PARTITIONS, RECORDS
 
 pytestmark = pytest.mark.slow
 
+#: What a member orders when its application leaves.
+FAREWELL = (PausePartitions(attempt=9, partitions=None), RevokePartitions(attempt=9, partitions=None))
+
 # ---- polling ----
 
 
@@ -350,11 +353,11 @@ def test_close_ends_what_waits(aio_consumers: AIOFactory, topic: str) -> None:
             await consumer.subscribe([topic], on_revoke=on_revoke)
             consumer.member.assign({TopicPartition(topic, 0): RECORDS})
             assert await consumer.poll(0.1) is None
+            await consumer.commit(offsets=[Wanted(topic, 0, 1)], asynchronous=False)  # a member that said something
             polling = asyncio.ensure_future(consumer.poll())
             iteration = asyncio.ensure_future(_count(consumer))
             await asyncio.sleep(0)
-            consumer.member.pause(None)
-            consumer.member.revoke(None)
+            consumer.member.farewell = list(FAREWELL)
             await consumer.close()
             assert await polling is None
             assert await iteration == 0
@@ -391,10 +394,7 @@ def test_on_revoke_of_close_may_commit(aio_consumers: AIOFactory, topic: str) ->
         await consumer.subscribe([topic], on_revoke=on_revoke)
         consumer.member.assign({partition: 0})
         await consumer.commit(await consumer.poll(), asynchronous=False)
-        consumer.member.farewell = [
-            PausePartitions(attempt=9, partitions=None),
-            RevokePartitions(attempt=9, partitions=None),
-        ]
+        consumer.member.farewell = list(FAREWELL)
         await consumer.close()
         assert consumer.member.committed[partition].offset == 7  # type: ignore[union-attr]
 

@@ -7,6 +7,7 @@ import contextlib
 import copy
 import gc
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -19,7 +20,6 @@ from types import ModuleType
 from typing import Any
 
 import confluent_kafka
-import confluent_kafka.aio
 import pytest
 import wrapt
 from confluent_kafka import TopicPartition, cimpl
@@ -27,7 +27,6 @@ from confluent_kafka.serialization import StringDeserializer
 
 import consumer_membership
 from consumer_membership import Consumer
-from consumer_membership.aio import AIOConsumer
 from consumer_membership.clients import names
 from consumer_membership.clients.consumer import _missing
 from tests.support.installed import CRASHES_CLOSED
@@ -57,11 +56,19 @@ def public(module: ModuleType) -> set[str]:
     return {name for name in dir(module) if not name.startswith("_")} - {*WITHOUT, "os"}
 
 
+def pairs() -> Iterator[tuple[type, type]]:
+    """Classes of confluent-kafka's that are made anew here, each with ours; older releases have no asyncio."""
+    yield cimpl.Consumer, Consumer
+    if importlib.util.find_spec(f"{THEIRS}.aio") is not None:
+        theirs, ours = (importlib.import_module(f"{package}.aio") for package in (THEIRS, OURS))
+        yield theirs.AIOConsumer, ours.AIOConsumer
+
+
 def is_namesake(ours: object, theirs: object) -> bool:
     """Whether ours stands for theirs."""
     if isinstance(theirs, ModuleType) and theirs.__name__.startswith(THEIRS):
         return isinstance(ours, ModuleType) and ours.__name__ == OURS + theirs.__name__.removeprefix(THEIRS)
-    for base, own in ((cimpl.Consumer, Consumer), (confluent_kafka.aio.AIOConsumer, AIOConsumer)):
+    for base, own in pairs():
         if isinstance(theirs, type) and issubclass(theirs, base):
             return isinstance(ours, type) and issubclass(ours, own) and ours.__name__ == theirs.__name__
     return ours is theirs
