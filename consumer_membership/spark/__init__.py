@@ -9,6 +9,7 @@ from consumer_membership.spark.control import MemberProgress
 from consumer_membership.spark.diagnosis.findings import Diagnosis
 from consumer_membership.spark.doctor import check
 from consumer_membership.spark.group_read import GroupRead, read_group
+from consumer_membership.spark.mirror import MirrorState, OffsetMirror
 from consumer_membership.spark.plan import Options
 from consumer_membership.spark.runs import DrainResult, PartitionDrained, RunHandle, RunResult, drain, run
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, ParquetSink, PostgresSink
@@ -24,6 +25,8 @@ __all__ = [
     "GroupRead",
     "KafkaSink",
     "MemberProgress",
+    "MirrorState",
+    "OffsetMirror",
     "OffsetRange",
     "Options",
     "OutRecord",

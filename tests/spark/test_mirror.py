@@ -1,0 +1,227 @@
+"""Where a query stands, shown by a group: what is read of its progress, and the group on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer as RawConsumer
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.mirror import OffsetMirror, _checked, _MirroredGroup, ends_of
+from tests.benchmarks.spark_jars import connector_jars
+from tests.support.kafka import create_topic, produce, unique
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+
+
+def progress(*sources: tuple[str, object]) -> StreamingQueryProgress:
+    """What Spark tells of one batch, by its sources: description and end."""
+    return StreamingQueryProgress.fromJson(
+        {
+            "id": "00000000-0000-0000-0000-000000000001",
+            "runId": "00000000-0000-0000-0000-000000000002",
+            "name": "q",
+            "timestamp": "2026-01-01T00:00:00.000Z",
+            "batchId": 3,
+            "batchDuration": 1,
+            "durationMs": {},
+            "eventTime": {},
+            "stateOperators": [],
+            "sources": [
+                {
+                    "description": description,
+                    "startOffset": None,
+                    "endOffset": end,
+                    "latestOffset": None,
+                    "numInputRows": 1,
+                    "inputRowsPerSecond": 1.0,
+                    "processedRowsPerSecond": 1.0,
+                    "metrics": {},
+                }
+                for description, end in sources
+            ],
+            "sink": {"description": "noop", "numOutputRows": -1, "metrics": {}},
+            "numInputRows": 1,
+            "inputRowsPerSecond": 1.0,
+            "processedRowsPerSecond": 1.0,
+            "observedMetrics": {},
+        }
+    )
+
+
+# ---- what is read of the progress ------------------------------------------------------------------------------------
+
+
+def test_ends_of_kafka_sources_are_read() -> None:
+    """Of several sources, and of none but Kafka's."""
+    ends = {"orders": {"0": 5, "11": 7}, "payments": {"0": 1}}
+    told = progress(("KafkaV2[Subscribe[orders, payments]]", json.dumps(ends)), ("RateStreamV2[...]", "17"))
+    assert ends_of(told) == {("orders", 0): 5, ("orders", 11): 7, ("payments", 0): 1}
+
+
+def test_of_a_partition_that_two_sources_read_the_smaller_end_counts() -> None:
+    """Before it both have read everything: what is committed is never ahead."""
+    sources = [("KafkaV2[Subscribe[t]]", json.dumps({"t": {"0": end}})) for end in (9, 4, 6)]
+    assert ends_of(progress(*sources)) == {("t", 0): 4}
+
+
+def test_source_without_an_end_says_nothing() -> None:
+    """As before its first batch."""
+    assert ends_of(progress(("KafkaV2[Subscribe[t]]", None))) == {}
+
+
+@pytest.mark.parametrize("given", [None, {}, [], {"q": ""}, {"": "g"}, {1: "g"}, {"q": None}])
+def test_groups_are_names_by_names(given: object) -> None:
+    """Anything else is refused by name."""
+    with pytest.raises(ConfigurationError, match="group_ids"):
+        _checked(given)
+
+
+def test_one_group_for_two_queries_is_refused() -> None:
+    """They would commit over each other."""
+    with pytest.raises(ConfigurationError, match="two queries cannot be told apart in one group"):
+        _checked({"a": "g", "b": "g"})
+
+
+@pytest.mark.parametrize("key", ["group.id", "group.instance.id", "group.instance.id.pool"])
+def test_keys_of_its_own_are_refused(spark: Any, key: str) -> None:  # noqa: ANN401 - a session
+    """The mirror names group and member."""
+    with pytest.raises(ConfigurationError, match=key):
+        OffsetMirror(spark, group_ids={"q": "g"}, config={key: "x"})
+
+
+def test_configuration_that_cannot_work_is_refused_at_once(spark: Any) -> None:  # noqa: ANN401 - a session
+    """On the driver, by name, and not in a thread's log; a query that is not mirrored has no state."""
+    with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
+        OffsetMirror(spark, group_ids={"q": "g"}, config={"bootstrap.servers": "host:port"})
+    with (
+        OffsetMirror(spark, group_ids={"q": "g"}, config={"bootstrap.servers": "127.0.0.1:1"}) as mirror,
+        pytest.raises(ConfigurationError, match="one of q is mirrored here"),
+    ):
+        mirror.state("other")
+
+
+# ---- the group -------------------------------------------------------------------------------------------------------
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    ends = monotonic() + PATIENCE_S
+    while not is_so():
+        sleep(0.02)
+        assert monotonic() < ends
+
+
+@contextmanager
+def mirrored(kafka: Broker, group: str, query: str = "a query") -> Iterator[_MirroredGroup]:
+    """A group that is held until the end."""
+    made = _MirroredGroup(query, group, {"bootstrap.servers": kafka.bootstrap_servers, "heartbeat.interval.ms": 200})
+    try:
+        yield made
+    finally:
+        made.end()
+        made.join()
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_group_shows_where_the_query_stands(kafka: Broker) -> None:
+    """Stable, with an owner and the right lag; later batches and other topics follow; a rewound query counts."""
+    servers = kafka.bootstrap_servers
+    first, second, group = create_topic(servers, unique("a"), 2), create_topic(servers, unique("b"), 1), unique("group")
+    produce(servers, first, 20)
+    admin = GroupAdmin({"bootstrap.servers": servers})
+    with mirrored(kafka, group) as shown:
+        shown.show(0, {(first, 0): 4, (first, 1): 10})
+        until(lambda: shown.state.batch_id == 0)
+        report = admin.describe(group)
+        assert (report.group.state, report.lag) == ("Stable", 6)
+        assert [member.instance_id for member in report.group.members] == ["mirror-a-query"]
+        assert {row.owner for row in report.partitions} == {report.group.members[0].member_id}
+        shown.show(1, {(first, 0): 10, (first, 1): 10, (second, 0): 0})
+        until(lambda: shown.state.batch_id == 1)
+        assert admin.describe(group).lag == 0
+        shown.show(0, {(first, 0): 1, (first, 1): 1, (second, 0): 0})
+        until(lambda: shown.state.batch_id == 0)
+        assert (admin.describe(group).lag, shown.state.error, shown.state.others) == (18, None, False)
+        shown.show(2, {(first, 0): 2, (first, 1): 2, (second, 0): 0})
+    # What was shown last is committed by the end, and nobody is left.
+    report = admin.describe(group)
+    assert (report.group.state, report.lag, shown.state.batch_id) == ("Empty", 16, 2)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_one_holds_the_group(kafka: Broker) -> None:
+    """A second mirror of the query waits until the first one has gone."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
+    with mirrored(kafka, group) as second:
+        with mirrored(kafka, group) as first:
+            first.show(7, {(topic, 0): 0})
+            until(lambda: first.state.batch_id == 7)
+            second.show(8, {(topic, 0): 0})
+            until(lambda: second._thread is not None)
+            first.show(9, {(topic, 0): 0})
+            until(lambda: first.state.batch_id == 9)
+            assert second.state.batch_id is None
+        until(lambda: second.state.batch_id == 8)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_who_reads_in_the_group_is_noticed(kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """It takes partitions from the one who reads nothing; where the query stands is committed all the same."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
+    stranger = RawConsumer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": group, "group.protocol": "consumer"}
+    )
+    with mirrored(kafka, group) as shown:
+        shown.show(0, {(topic, 0): 0, (topic, 1): 0})
+        until(lambda: shown.state.batch_id == 0)
+        try:
+            stranger.subscribe([topic])
+            until(lambda: stranger.poll(0.05) is None and shown.state.others)
+        finally:
+            stranger.close()
+        until(lambda: not shown.state.others)
+    assert "Somebody else reads in the group" in caplog.text
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_query_of_spark_is_mirrored(kafka: Broker) -> None:
+    """Spark's own Kafka source, in a session that has its jar: the group follows the checkpoint."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 3), unique("group")
+    produce(kafka.bootstrap_servers, topic, 300)
+    command = [sys.executable, "-m", "tests.spark.mirrored_query", kafka.bootstrap_servers, topic, group]
+    command += [",".join(connector_jars())]
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as query:
+        assert query.stdin is not None
+        assert query.stdout is not None
+        assert json.loads(query.stdout.readline()) == {f"{topic}-{number}": 100 for number in range(3)}
+        admin = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
+        report = admin.describe(group)
+        assert (report.group.state, report.lag) == ("Stable", 0)
+        produce(kafka.bootstrap_servers, topic, 30)
+        query.stdin.write(b"330\n")
+        query.stdin.flush()
+        assert json.loads(query.stdout.readline()) == {f"{topic}-{number}": 110 for number in range(3)}
+        query.stdin.close()
+        assert query.wait(PATIENCE_S) == 0
+    report = admin.describe(group)
+    assert (report.group.state, report.lag) == ("Empty", 0)
