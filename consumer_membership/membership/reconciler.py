@@ -285,7 +285,9 @@ class Reconciler:
         if self.revoking is None:
             self._ownership.drop(self._ownership.owned)
             return
-        self._disown(self._surplus)
+        # It reads what stays from what is committed by now, so that an older commit must not be repeated after that.
+        self._commits.revoked(self._ownership.named(self.revoking))
+        self._ownership.drop(self._surplus)
         self._ownership.withhold(self.revoking)
 
     def _disown(self, partitions: Assignment) -> None:

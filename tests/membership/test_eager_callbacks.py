@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from consumer_membership.membership.effects import (
     AssignPartitions,
+    CommitCompleted,
     CommitOffsets,
     FetchCommitted,
     LosePartitions,
     PausePartitions,
     RevokePartitions,
 )
-from consumer_membership.membership.events import AssignedIncrementally, StartOffsetsFailed
+from consumer_membership.membership.events import AssignedIncrementally, CommitVerdict, StartOffsetsFailed
 from consumer_membership.membership.states import MemberState
+from consumer_membership.types import BrokerError
 from tests.membership.builders import A0, A1, A2, LOADING, STEPS, Scene, at, named, stable
 
 S = MemberState
+STALE = BrokerError(code=113, name="STALE_MEMBER_EPOCH")
 
 
 def eager(*owned: object, **settings: object) -> Scene:
@@ -172,3 +175,15 @@ def test_one_attempt_tells_one_change() -> None:
     scene.target(2, A0, A1).settle()
     numbers = {step.attempt for step in scene.effects[since:] if isinstance(step, STEPS)}
     assert len(numbers) == 1
+
+
+def test_commit_of_before_is_not_repeated_after_the_start_offsets_were_asked_for() -> None:
+    """What stays is read from there: an older commit that succeeded later would be taken back by the next one."""
+    scene = eager(A0).commit(44, A0, commit_id=8).target(2, A0, A1).finish().finish()
+    sent = len(scene.all(CommitOffsets))
+    scene.committed(CommitVerdict.STALE_EPOCH, STALE)
+    assert len(scene.all(CommitOffsets)) == sent
+    (over,) = scene.new(CommitCompleted)
+    assert over.commit_id == 8
+    assert over.errors.keys() == named(A0)
+    assert None not in over.errors.values()
