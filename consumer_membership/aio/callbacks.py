@@ -1,6 +1,6 @@
 """Callbacks of an asyncio program: coroutine functions and functions, which run on its loop.
 
-The member's thread that orders a step, or librdkafka's, waits for them as it waits for functions; heartbeats go on.
+The thread that polls waits for them, as it waits for functions; heartbeats go on.
 """
 
 from __future__ import annotations

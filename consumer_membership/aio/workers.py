@@ -8,6 +8,7 @@ which looks at each of them several times a second: hundreds of idle consumers c
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -94,6 +95,10 @@ class Workers:
     """
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """There are no threads: at the beginning, and in the child of a fork, which has none of its parent's."""
         self._lock = threading.Lock()
         self._idle: list[SimpleQueue[Job]] = []
 
@@ -130,6 +135,10 @@ class Waiters:
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Nobody waits, as in the child of a fork."""
         self._lock = threading.Lock()
         self._busy = 0
         self._others: list[AwaitedPoll] = []
@@ -198,3 +207,6 @@ class Waiters:
 #: Of this process.
 WORKERS = Workers()
 WAITERS = Waiters(WORKERS)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=WORKERS.begin_anew)
+    os.register_at_fork(after_in_child=WAITERS.begin_anew)

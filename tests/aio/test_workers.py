@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -44,6 +46,31 @@ def until_idle(pool: Workers, count: int) -> None:
     """Wait until so many threads have nothing to do."""
     while len(pool._idle) < count:
         threading.Event().wait(0.005)
+
+
+#: A parent whose thread is idle, and a child that has work: its threads are not its parent's.
+FORKS = """
+import os, threading
+from consumer_membership.aio.workers import WORKERS
+done = threading.Event()
+WORKERS.do(done.set)
+done.wait()
+while not WORKERS._idle:
+    threading.Event().wait(0.005)
+child = os.fork()
+done = threading.Event()
+WORKERS.do(done.set)
+is_done = done.wait(20)
+if child == 0:
+    os._exit(0 if is_done else 3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_child_of_a_fork_has_threads_of_its_own() -> None:
+    """It would wait for ever for what it gave to a thread of its parent's."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
