@@ -155,21 +155,26 @@ def test_exactly_once(kafka: Broker, topic: str) -> None:
     assert results == Counter(b"invoice for %d" % number for number in range(RECORDS))
 
 
-def test_asyncio_consumer(kafka: Broker, topic: str) -> None:
-    """Everything is handled and committed; Ctrl-C ends it in good order."""
+def interrupted(example: str, kafka: Broker, topic: str) -> list[str]:
+    """What an example prints that is interrupted as soon as everything is committed, and ends in good order."""
 
     def is_everything_committed() -> bool:
         committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
         return committed == end
 
-    with started("asyncio_consumer", kafka, topic, "--seconds", "100") as process:
+    with started(example, kafka, topic, "--seconds", "100") as process:
         Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(
             is_everything_committed
         )
         process.send_signal(signal.SIGINT)
         asked = ended(process)
     assert (asked.returncode, asked.stderr) == (0, "")
-    lines = asked.stdout.splitlines()
+    return asked.stdout.splitlines()
+
+
+def test_asyncio_consumer(kafka: Broker, topic: str) -> None:
+    """Everything is handled and committed; Ctrl-C ends it in good order."""
+    lines = interrupted("asyncio_consumer", kafka, topic)
     assert sorted(lines[:PARTITIONS]) == [f"assigned {partition}, from 0" for partition in range(PARTITIONS)]
     assert sum(int(line.removeprefix("handled ")) for line in lines[PARTITIONS:-1]) == RECORDS
     assert lines[-1] == "leaving"
@@ -177,19 +182,7 @@ def test_asyncio_consumer(kafka: Broker, topic: str) -> None:
 
 def test_rebalance_callbacks(kafka: Broker, topic: str) -> None:
     """One assignment with everything, and after a Ctrl-C one revocation per partition with its count."""
-
-    def is_everything_committed() -> bool:
-        committed, end = offsets_at_end(kafka.bootstrap_servers, group=topic, topic=topic, partitions=PARTITIONS)
-        return committed == end
-
-    with started("rebalance_callbacks", kafka, topic, "--seconds", "100") as process:
-        Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(
-            is_everything_committed
-        )
-        process.send_signal(signal.SIGINT)
-        asked = ended(process)
-    assert (asked.returncode, asked.stderr) == (0, "")
-    lines = asked.stdout.splitlines()
+    lines = interrupted("rebalance_callbacks", kafka, topic)
     assert lines[:2] == [f"assigned {list(range(PARTITIONS))}", "leaving"]
     assert sorted(re.sub(r"\d+$", "N", line) for line in lines[2:]) == [
         f"revoked {partition}: 10 records since epoch N" for partition in range(PARTITIONS)

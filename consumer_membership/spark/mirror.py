@@ -28,7 +28,7 @@ from consumer_membership.spark.arguments import check_config, context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent, StreamingQueryProgress
+    from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryProgress
 
 _LOG = logging.getLogger("consumer_membership.spark.mirror")
 
@@ -89,7 +89,7 @@ class OffsetMirror:
         check_config(config or {}, owned=_OWNED)
         self._groups = {query: _MirroredGroup(query, group, config or {}) for query, group in _checked(group_ids)}
         self._spark = spark
-        self._listener = _listener(self._progressed, self._terminated)
+        self._listener = _listener(self._progressed)
         spark.streams.addListener(self._listener)
 
     def state(self, query: str) -> MirrorState:
@@ -122,10 +122,6 @@ class OffsetMirror:
         group = self._groups.get(progress.name or "") or self._groups.get(str(progress.id))
         if group is not None:
             group.show(progress.batchId, ends_of(progress))
-
-    def _terminated(self, query_id: str) -> None:
-        """Nothing: a query that is started again goes on in its group, which is held until the mirror is closed."""
-        _LOG.debug("Query %s has ended", query_id)
 
 
 def _checked(group_ids: object) -> list[tuple[str, str]]:
@@ -237,8 +233,10 @@ class _MirroredGroup:
         with self._lock:
             if self._ends_at is None:
                 return False
-            is_done = self._shown is None or self._shown[0] == self.state.batch_id
-            return is_done or monotonic() > self._ends_at
+            return self._shown is None or self._is_committed(*self._shown) or monotonic() > self._ends_at
+
+    def _is_committed(self, batch_id: int, ends: Ends) -> bool:
+        return (batch_id, ends) == (self.state.batch_id, self.state.committed)
 
     def _look_for_others(self, view: MembershipView, count: int) -> None:
         """Who has fewer partitions than there are for some heartbeats shares them with another member."""
@@ -255,7 +253,7 @@ class _MirroredGroup:
             self._note(error=error.str())
 
     def _commit(self, consumer: Consumer, batch_id: int, ends: Ends) -> None:
-        if batch_id == self.state.batch_id and ends == self.state.committed:
+        if self._is_committed(batch_id, ends):
             return
         offsets = [TopicPartition(topic, number, offset) for (topic, number), offset in sorted(ends.items())]
         try:
@@ -284,7 +282,7 @@ def _pause(consumer: Consumer, partitions: list[TopicPartition]) -> None:
     consumer.pause(partitions)
 
 
-def _listener(progressed: Callable[[Any], None], terminated: Callable[[str], None]) -> Any:  # noqa: ANN401
+def _listener(progressed: Callable[[Any], None]) -> Any:  # noqa: ANN401
     """A listener of the installed pyspark; it hands on, for Spark waits for it."""
     from pyspark.sql.streaming.listener import StreamingQueryListener  # noqa: PLC0415 - only who has Spark has it
 
@@ -301,8 +299,7 @@ def _listener(progressed: Callable[[Any], None], terminated: Callable[[str], Non
         def onQueryIdle(self, event: object) -> None:  # noqa: N802 - Spark's name
             """Nothing came."""
 
-        def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-            """A query has ended."""
-            terminated(str(event.id))
+        def onQueryTerminated(self, event: object) -> None:  # noqa: N802 - Spark's name
+            """One that is started again goes on in its group, which is held until the mirror is closed."""
 
     return Listener()
