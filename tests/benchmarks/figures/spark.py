@@ -15,6 +15,8 @@ from tests.benchmarks.spark_jars import CONNECTOR_VERSION, connector_jars
 from tests.benchmarks.workers import spark_turns
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.benchmarks.bench import Bench, Side
 
 NAME = "spark"
@@ -76,14 +78,31 @@ class Contestant:
 
 def run(bench: Bench) -> Figure:
     """Take the same topic in all ways in turns."""
+    notes = (
+        "the first turn of each way is a warm-up that is not counted; of ours each turn has a new group",
+        "a ratio is of two turns that follow each other directly, in turns the one or the other first",
+        (
+            f"both with their defaults, but for assign_at_once, which is drain's own word for a setting of its"
+            f" group; ours has {INSTANCES} members, theirs a task for each partition;"
+            " foreachPartition gets all columns of theirs as rows, and is the same on a DataFrame and on its RDD;"
+            " mapInArrow gets all of them, too; the records are counted one by one in Python, of Arrow batches the"
+            " rows"
+        ),
+        "SQL: count(*) and sum(length(value)); read_group is asked for the column value, theirs prunes by itself",
+    )
+    return contested(bench, NAME, CONTESTS, notes)
+
+
+def contested(bench: Bench, name: str, contests: Sequence[Contest], notes: Sequence[str]) -> Figure:
+    """A figure of these contests, in one session."""
     began_load = os.getloadavg()[0]
     records = _QUICK_RECORDS if bench.is_quick else _RECORDS
     sides = bench.ours(), bench.raw("spark-sql-kafka")
-    pairs = [(Contestant.of(sides[0], contest), Contestant.of(sides[1], contest)) for contest in CONTESTS]
+    pairs = [(Contestant.of(sides[0], contest), Contestant.of(sides[1], contest)) for contest in contests]
     series = [one.wall for pair in pairs for one in pair]
     version = "?"
     with counted_in(*series):
-        topic = bench.filled_topic("spark", records, _BYTES)
+        topic = bench.filled_topic(name, records, _BYTES)
         job = spark_turns.Job(bootstrap=bench.bootstrap, master=MASTER, jars=connector_jars())
         with Worker("spark_turns", job) as worker:
             version = worker.expect("ready", START_TIMEOUT_S).facts["pyspark"]
@@ -95,23 +114,14 @@ def run(bench: Bench) -> Figure:
                         one.count(take(worker, turn, records), number, records)
             worker.end()
     return Figure(
-        name=NAME,
+        name=name,
         title=f"Spark {MASTER}: {records:,} x {_BYTES} B from {PARTITIONS} partitions, counted",
         series=tuple(series),
         checks=tuple(check(*pair) for pair in pairs),
         notes=(
             f"pyspark {version}, spark-sql-kafka {CONNECTOR_VERSION}, one session for all of it",
             "seconds: on the driver, from the call to the result; planning, jobs, joins, commits, leaves are in it",
-            "the first turn of each way is a warm-up that is not counted; of ours each turn has a new group",
-            "a ratio is of two turns that follow each other directly, in turns the one or the other first",
-            (
-                f"both with their defaults, but for assign_at_once, which is drain's own word for a setting of its"
-                f" group; ours has {INSTANCES} members, theirs a task for each partition;"
-                " foreachPartition gets all columns of theirs as rows, and is the same on a DataFrame and on its RDD;"
-                " mapInArrow gets all of them, too; the records are counted one by one in Python, of Arrow batches the"
-                " rows"
-            ),
-            "SQL: count(*) and sum(length(value)); read_group is asked for the column value, theirs prunes by itself",
+            *notes,
             *(_in_words(*pair) for pair in pairs),
         ),
         began_load=began_load,

@@ -7,6 +7,7 @@ The clock runs on the driver, from the call to its result: planning, jobs, joins
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -142,12 +143,16 @@ def _their_messages(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
 
 
 def _their_arrow(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
+    return _counted_in_arrow(_loaded(spark, bootstrap, turn))
+
+
+def _counted_in_arrow(records: DataFrame) -> int:
     def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - in the task
 
         yield pa.RecordBatch.from_pydict({"records": [sum(batch.num_rows for batch in batches)]})
 
-    counts = _loaded(spark, bootstrap, turn).mapInArrow(count, "records long").collect()
+    counts = records.mapInArrow(count, "records long").collect()
     return sum(row.records for row in counts)
 
 
@@ -156,8 +161,47 @@ def _their_sql(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
 
 
 def _loaded(spark: SparkSession, bootstrap: str, turn: Turn) -> DataFrame:
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": turn.topic, "startingOffsets": "earliest"}
-    return spark.read.format("kafka").options(**options).load()
+    return spark.read.format("kafka").options(**_options(bootstrap, turn)).load()
+
+
+def _options(bootstrap: str, turn: Turn) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": bootstrap, "subscribe": turn.topic, "startingOffsets": "earliest"}
+
+
+def _our_batch_sql(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
+    return _aggregated(_known(spark).read.format("kafka-group").options(**_options(bootstrap, turn)).load())
+
+
+def _known(spark: SparkSession) -> SparkSession:
+    """The session, which knows our source from now on."""
+    from consumer_membership.spark import register  # noqa: PLC0415 - the session is there first
+
+    register(spark)
+    return spark
+
+
+def _streamed(source: str, count: Callable[[DataFrame], int]) -> Callable[[SparkSession, str, Turn], int]:
+    """A way: a query of this source, whose batches are counted so."""
+
+    def way(spark: SparkSession, bootstrap: str, turn: Turn) -> int:
+        counts: list[int] = []
+        more = {"group.id": turn.group} if source == "kafka-group" else {}
+        reading = _known(spark).readStream.format(source).options(**_options(bootstrap, turn), **more)
+        with tempfile.TemporaryDirectory() as folder:
+            writing = reading.load().writeStream.foreachBatch(lambda batch, _: counts.append(count(batch)))
+            query = writing.option("checkpointLocation", folder).trigger(availableNow=True).start()
+            query.awaitTermination()
+        return sum(counts)
+
+    return way
+
+
+def _counted_by_udf(records: DataFrame) -> int:
+    from pyspark.sql.functions import udf  # noqa: PLC0415 - an extra, and slow to import
+
+    length = udf(len, "int")
+    row = records.select(length("value").alias("bytes")).selectExpr("count(bytes) AS records").collect()[0]
+    return int(row.records)
 
 
 def _aggregated(records: DataFrame) -> int:
@@ -177,6 +221,13 @@ _WAYS: dict[str, Callable[[SparkSession, str, Turn], int]] = {
     "their-arrow-at-once": _their_arrow,
     "our-sql": _our_sql,
     "their-sql": _their_sql,
+    "our-batch-sql": _our_batch_sql,
+    "their-batch-sql": _their_sql,
+    **{
+        f"{side}-stream-{kind}": _streamed(source, count)
+        for side, source in (("our", "kafka-group"), ("their", "kafka"))
+        for kind, count in (("arrow", _counted_in_arrow), ("udf", _counted_by_udf), ("sql", _aggregated))
+    },
 }
 
 
