@@ -12,6 +12,7 @@
     ├── FencedError              somebody else owns the partition by now: nothing was written
     ├── SinkError                the caller's own sink: what it raised, and for which offsets
     ├── DrainError               a bounded drain that cannot be finished; what is left, and why
+    ├── DataLossError            offsets that a query was to read are gone from the log
     ├── TransportError           no broker, no answer, a broken or foreign stream
     │   └── AuthenticationError  the broker does not believe who this client is, or the other way round
     └── InternalError            our bug; please report it with its text
@@ -95,6 +96,10 @@ class SinkError(MembershipError):
 
 class DrainError(MembershipError):
     """A bounded drain cannot reach its end; the text names the partitions, how far they are, and why."""
+
+
+class DataLossError(MembershipError):
+    """Offsets that were to be read are not in the log any more; the text names the partition and the offsets."""
 
 
 class TransportError(MembershipError):

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.support.costs import Costs
+from tests.support.newest_pyspark import newest_pyspark
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Floors 1 to 4 need no broker.
@@ -39,10 +40,13 @@ FLOOR_5 = "integration and not docker"
 WORKERS = 6
 #: Lower than floor 5's, whose tests have members that must answer in time.
 NICE = 5
-#: Beside the one of the extra `test`.
-NEWEST_PYSPARK = "4.3.0"
 #: Those that have a session.
-SPARK_TESTS = ("tests/spark/test_runs.py", "tests/spark/test_group_read.py", "tests/spark/test_doctor.py")
+SPARK_TESTS = (
+    "tests/spark/test_runs.py",
+    "tests/spark/test_group_read.py",
+    "tests/spark/test_doctor.py",
+    "tests/spark/source/test_data_source.py",
+)
 #: What the installed package is asked.
 HAS_DOCUMENTS = """
 from importlib.resources import files
@@ -165,11 +169,11 @@ def docker(stage: Running) -> int:
 
 def newest_spark(stage: Running) -> int:
     """Spark's tests once more with the newest pyspark; the others have the oldest one, whose Kafka source resolves."""
-    folder = Path.home() / ".cache" / "consumer-membership" / f"pyspark-{NEWEST_PYSPARK}"
-    if not (folder / "pyspark" / "version.py").exists():
-        code = stage.python("-m", "pip", "install", "-q", "--target", str(folder), f"pyspark=={NEWEST_PYSPARK}")
-        if code:
-            return code
+    try:
+        folder = newest_pyspark()
+    except RuntimeError as failed:
+        print(failed)
+        return 1
     # Before the installed one, in the drivers and in their tasks.
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     return stage.pytest("newest-spark", *SPARK_TESTS, environment={**os.environ, "PYTHONPATH": path})

@@ -3,7 +3,7 @@
 Nothing here imports pyspark before it is called; what travels to the tasks is configuration, never a client.
 """
 
-from consumer_membership.errors import DrainError, FencedError, SinkError
+from consumer_membership.errors import DataLossError, DrainError, FencedError, SinkError
 from consumer_membership.spark.context import BatchFormat, Fence, OffsetRange, Sink, SinkContext
 from consumer_membership.spark.control import MemberProgress
 from consumer_membership.spark.diagnosis.findings import Diagnosis
@@ -13,10 +13,12 @@ from consumer_membership.spark.mirror import MirrorState, OffsetMirror
 from consumer_membership.spark.plan import Options
 from consumer_membership.spark.runs import DrainResult, PartitionDrained, RunHandle, RunResult, drain, run
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, ParquetSink, PostgresSink
+from consumer_membership.spark.source import register
 from consumer_membership.spark.task import foreach_partition, member_task
 
 __all__ = [
     "BatchFormat",
+    "DataLossError",
     "Diagnosis",
     "DrainError",
     "DrainResult",
@@ -43,5 +45,6 @@ __all__ = [
     "foreach_partition",
     "member_task",
     "read_group",
+    "register",
     "run",
 ]

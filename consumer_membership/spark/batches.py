@@ -50,7 +50,7 @@ _COLUMN_BYTES = 2**31 - 1
 #: One record in so many is weighed: to weigh each costs half as much as its copy.
 _WEIGHED = 16
 #: The largest time in milliseconds that a microsecond clock of 64 bits can show.
-_MOST_MS = (2**63 - 1) // 1000
+MOST_MS = (2**63 - 1) // 1000
 
 
 def spark_schema(columns: Sequence[str] = COLUMNS) -> str:
@@ -248,7 +248,7 @@ def _timestamps(arrow: ModuleType, messages: list[Message]) -> pa.Array:
         return arrow.array(found, arrow.int64()).cast(arrow.timestamp("ms", "UTC")).cast(to_type)
     except arrow.ArrowInvalid:
         # A producer may write any number of 64 bits; no batch may fail for that, again and again.
-        held = [ms if ms is not None and abs(ms) <= _MOST_MS else None for ms in found]
+        held = [ms if ms is not None and abs(ms) <= MOST_MS else None for ms in found]
         return arrow.array(held, arrow.timestamp("ms", "UTC")).cast(to_type)
 
 

@@ -27,7 +27,7 @@ from consumer_membership.spark.arguments import (
 )
 from consumer_membership.spark.batches import COLUMNS, schema, spark_schema
 from consumer_membership.spark.context import Partition
-from consumer_membership.spark.range_reader import TASK_CONFIG, RangeReader, ReadRange, shared_out
+from consumer_membership.spark.range_reader import RangeReader, ReadRange, shared_out, task_config
 from consumer_membership.spark.reader_member import LogBounds, ReaderMember
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ def read_group(
     if isinstance(reset, ByDuration):
         remedy = "a read knows the ends of a log and not its times; give earliest, latest or error, or use a Consumer"
         raise ConfigurationError("auto.offset.reset", given["auto.offset.reset"], remedy)
-    member = ReaderMember(given, list(named), group, f"{pipeline or group}-reader")
+    member = ReaderMember(given, group, f"{pipeline or group}-reader")
     try:
-        owned = member.join(timeout_s)
+        owned = member.join(named, timeout_s)
         taken_at = owned if until == "now" else {place: at for place, at in owned.items() if place in until}
         committed = member.committed(taken_at)
         ranges = [
@@ -123,7 +123,7 @@ def read_group(
         # How many tasks run at once; over Spark Connect nobody says, and one for each partition is as good a guess.
         slots = max(1, context.defaultParallelism if context is not None else len(ranges))
         reader = RangeReader(
-            config=_task_config(given, group),
+            config=task_config(given, group),
             shares=shared_out(ranges, tasks or slots),
             columns=wanted_columns,
             timeout_s=timeout_s,
@@ -225,16 +225,3 @@ def _start(place: str, committed: int | None, log: LogBounds, reset: OffsetReset
         words = "%s: %s, but the log has %d to before %d; reading from %d"
         _log.warning(words, place, what, log.first, log.end, start)
     return start
-
-
-def _task_config(config: Mapping[str, object], group: str) -> dict[str, object]:
-    """What a task's consumer is made from; its group is none, but librdkafka asks for a name.
-
-    Callbacks and loggers stay with the driver's member, but for oauth_cb: a task needs tokens of its own, and the
-    application's callback travels where what the driver keeps beside it (a lock) does not.
-    """
-    name = f"{group}-reader-task"
-    plain = {key: value for key, value in config.items() if isinstance(value, str | int | float)}
-    tokens = {key: config[key] for key in ("oauth_cb",) if key in config}
-    ours = ConsumerConfig.from_mapping({"client.id": f"spark-{name}", **plain, **tokens, "group.id": name})
-    return {**ours.fetcher_config(), **tokens, **TASK_CONFIG}

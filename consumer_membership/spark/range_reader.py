@@ -6,13 +6,16 @@ driver: it only ever reads the same offsets again. What it needs is the right to
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import DrainError
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.spark.batches import place_of, record_batch
@@ -50,6 +53,19 @@ TASK_CONFIG: Mapping[str, object] = {
     # librdkafka takes no more; how fast Spark takes the rows is its own affair.
     "max.poll.interval.ms": 86_400_000,
 }
+
+
+def task_config(config: Mapping[str, object], group: str) -> dict[str, object]:
+    """What a task's consumer is made from; its group is none, but librdkafka asks for a name.
+
+    Callbacks and loggers stay with the driver's member, but for oauth_cb: a task needs tokens of its own, and the
+    application's callback travels where what the driver keeps beside it (a lock) does not.
+    """
+    name = f"{group}-reader-task"
+    plain = {key: value for key, value in config.items() if isinstance(value, str | int | float)}
+    tokens = {key: config[key] for key in ("oauth_cb",) if key in config}
+    ours = ConsumerConfig.from_mapping({"client.id": f"spark-{name}", **plain, **tokens, "group.id": name})
+    return {**ours.fetcher_config(), **tokens, **TASK_CONFIG}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,20 +154,42 @@ class RangeReader:
         Raises:
             DrainError: offsets are gone, a topic is, or nothing came in time; the text names partition and offsets.
         """
-        reading = _Reading(self.config, share, self.timeout_s)
-        try:
+        reading = RangeReading(self.config, share, self.timeout_s)
+        with closing(reading), without_collection():  # GeneratorExit, too, when Spark has enough or cancels the task
             for messages in reading.messages():
                 yield record_batch(messages, self.columns)
-        finally:
-            # Also when Spark has enough, or cancels the task: GeneratorExit comes out of the yield.
-            reading.close()
 
 
-class _Reading:
-    """One task's consumer, and how far it is in each range."""
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Python's search for cycles is off meanwhile: records and columns have none, and it takes half of the time.
 
-    def __init__(self, config: Mapping[str, object], share: Sequence[ReadRange], timeout_s: float) -> None:
+    It begins anew with every few hundred objects, and a record is three of them.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class RangeReading:
+    """One task's consumer, and how far it is in each range.
+
+    `on_loss` is told of offsets that are gone, and what is there is read; without it they are an error.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        share: Sequence[ReadRange],
+        timeout_s: float,
+        on_loss: Callable[[str], None] | None = None,
+    ) -> None:
         self._timeout_s = timeout_s
+        self._on_loss = on_loss
         self._ranges = {each.place: each for each in share}
         self._positions = {each.place: each.first for each in share}
         #: The ranges that are not read to their end.
@@ -210,6 +248,7 @@ class _Reading:
         return (message.offset() or 0) < self._ranges[place_of(message)].end
 
     def _finish(self, places: set[Partition]) -> None:
+        places &= self._open
         self._open -= places
         if places and self._open:
             self._consumer.incremental_unassign([TopicPartition(*place) for place in places])
@@ -226,21 +265,46 @@ class _Reading:
             # A tail of compacted records, or of transactions' markers, has no record at its last offset.
             self._positions[topic, partition] = max(self._positions[topic, partition], message.offset() or 0)
             return
+        if self._on_loss is not None and error.code() in _OUT_OF_RANGE | _GONE:
+            self._look_at((topic, partition))
+            return
         cause = "these offsets are not in the log (any more)" if error.code() in _OUT_OF_RANGE else "it cannot be read"
         self._give_up(cause, error.str(), (topic, partition))
 
     def _look(self) -> None:
         """Ask the broker what has become of the ranges from which nothing comes."""
         for place in sorted(self._open):
-            try:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), _ASK_S)
-            except KafkaException as failed:
-                if failed.args[0].code() in _GONE:
-                    self._give_up("the topic was deleted meanwhile", failed.args[0].str(), place)
-                self._complaint = failed.args[0].str()
+            if not self._look_at(place):
                 return  # whoever does not answer for one partition is not asked for the next
-            if low > self._positions[place] or high < self._ranges[place].end:
-                self._give_up(f"the log has offsets {low} to before {high} now", "", place)
+
+    def _look_at(self, place: Partition) -> bool:
+        """Ask for one range; whether there was an answer."""
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), _ASK_S)
+        except KafkaException as failed:
+            if failed.args[0].code() in _GONE:
+                self._lose(place, self._ranges[place].end, "the topic was deleted meanwhile", failed.args[0].str())
+                return True
+            self._complaint = failed.args[0].str()
+            return False
+        there = f"the log has offsets {low} to before {high} now"
+        if high < self._ranges[place].end:
+            self._lose(place, self._ranges[place].end, there)
+        elif low > self._positions[place]:
+            self._lose(place, min(low, self._ranges[place].end), there)
+        return True
+
+    def _lose(self, place: Partition, next_offset: int, cause: str, words: str = "") -> None:
+        """Go on at an offset because those before it are gone; give up where that is an error."""
+        if self._on_loss is None:
+            self._give_up(cause, words, place)
+        first = self._positions[place]
+        self._on_loss(f"{self._ranges[place]}: {first} to before {next_offset} are gone: {cause}")
+        self._positions[place] = next_offset
+        if next_offset >= self._ranges[place].end:
+            self._finish({place})
+        else:
+            self._consumer.seek(TopicPartition(*place, next_offset))
 
     def _give_up(self, cause: str, words: str, *places: Partition) -> NoReturn:
         named = ", ".join(f"{self._ranges[p]} (read up to {self._positions[p]})" for p in places or sorted(self._open))

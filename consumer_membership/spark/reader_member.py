@@ -26,7 +26,7 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.brokers import EARLIEST, LATEST, log_offsets, partitions_of
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.handover import REPLACED
-from consumer_membership.types import GroupProtocol
+from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 _log = logging.getLogger("consumer_membership.spark")
 
@@ -56,9 +56,14 @@ class ReaderMember:
     A thread of its own polls it, so that it answers to the group whatever the driver does.
     """
 
-    def __init__(self, config: Mapping[str, object], topics: Sequence[str], group: str, instance_id: str) -> None:
-        self._config = config
-        self._topics = topics
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        group: str,
+        instance_id: str,
+        policy: ConflictPolicy = ConflictPolicy.TAKEOVER,
+    ) -> None:
+        self._config = {key: value for key, value in config.items() if key != "on_commit"}
         self._group = group
         self.consumer = Consumer(
             {
@@ -67,7 +72,7 @@ class ReaderMember:
                 "auto.offset.reset": "earliest",
                 "group.id": group,
                 "group.instance.id": instance_id,
-                "group.instance.id.conflict.policy": "takeover",
+                "group.instance.id.conflict.policy": policy.value,
                 "client.id": config.get("client.id") or f"spark-{instance_id}",
                 "enable.auto.commit": False,
             }
@@ -78,8 +83,8 @@ class ReaderMember:
         self._complaint: KafkaError | None = None
         self._thread = threading.Thread(target=self._poll, name=f"consumer_membership-{instance_id}", daemon=True)
 
-    def join(self, timeout_s: float) -> dict[Partition, int]:
-        """Join, and return the partitions that are owned, with the epochs at which they were taken.
+    def join(self, topics: Sequence[str], timeout_s: float) -> dict[Partition, int]:
+        """Join, and return the partitions of these topics that are owned, with the epochs at which they were taken.
 
         It waits for those as well that other members are still to give up for it, as long as there is time.
 
@@ -88,13 +93,13 @@ class ReaderMember:
             GroupError: the coordinator refused the member, or a right is missing.
             TransportError: it owns nothing in time; the text says what it waits for.
         """
-        everything = set(partitions_of(self.consumer, self._topics, self._config))
-        self.consumer.subscribe(list(self._topics), on_assign=lambda consumer, arriving: consumer.pause(arriving))
+        everything = set(partitions_of(self.consumer, topics, self._config))
+        self.subscribe(topics)
         self._thread.start()
         deadline = monotonic() + timeout_s
         asked_at = 0.0
         while (now := monotonic()) < deadline:
-            view = self._view()
+            view = self.view()
             if view.state is MemberState.STABLE and view.owned:
                 if view.owned.keys() >= everything:
                     break
@@ -103,16 +108,26 @@ class ReaderMember:
                         break
                     asked_at = monotonic()
             self._is_over.wait(_LOOK_S)
-        view = self._view()
+        view = self.view()
         if not view.owned:
             raise TransportError(
-                f"the reader of group {self._group!r} has no partition of {', '.join(self._topics)} after "
+                f"the reader of group {self._group!r} has no partition of {', '.join(topics)} after "
                 f"{timeout_s:g} s: it is {view.state} and waits for {view.waits_for or 'nothing'}"
                 f"{f'; {self._complaint.str()}' if self._complaint else ''}"
             )
         return _owned(view)
 
-    def _view(self) -> MembershipView:
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Own these topics from now on, and read nothing of them."""
+        self.consumer.subscribe(list(topics), on_assign=lambda consumer, arriving: consumer.pause(arriving))
+
+    def view(self) -> MembershipView:
+        """What the member is.
+
+        Raises:
+            FencedError: another member took its place.
+            GroupError: the coordinator refused it, or a right is missing.
+        """
         view = self.consumer.membership()
         if view.state is MemberState.FATAL:
             words = self._refusal or view.last_error

@@ -32,7 +32,7 @@ def mock_cluster() -> Iterator[MockCluster]:
 def refused_with(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, code: int) -> Exception:
     """What is raised by a commit that the coordinator answers so."""
     monkeypatch.setattr(reader_member, "Consumer", ScriptedConsumer)
-    reader = ReaderMember({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}, [TOPIC], "g", "i")
+    reader = ReaderMember({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}, "g", "i")
     assert isinstance(reader.consumer, ScriptedConsumer)
     reader.consumer.member.commit_error = BrokerError(code=code, name="REFUSED")
     try:
@@ -68,7 +68,7 @@ def test_error_that_comes_again_and_again_is_logged_once(
 ) -> None:
     """A fatal one does, once a second, for as long as the read takes to notice."""
     monkeypatch.setattr(reader_member, "Consumer", ScriptedConsumer)
-    reader = ReaderMember({"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}, [TOPIC], "g", "i")
+    reader = ReaderMember({"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}, "g", "i")
     assert isinstance(reader.consumer, ScriptedConsumer)
     fenced = RaiseToApplication(problem=Problem.FATAL, error=BrokerError(code=82, name="FENCED_INSTANCE_ID"))
     reader.consumer.member.order(fenced, fenced, fenced, LosePartitions(attempt=1))

@@ -46,6 +46,11 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/frameworks/test_oldest.py::test_oldest_passes_*": AT_LENGTH,
         # The group is held and committed to in the tests beside it; this one starts Spark with its Kafka source.
         "tests/spark/test_mirror.py::test_query_of_spark_is_mirrored": AT_LENGTH,
+        # Each option beside spark-sql-kafka, in a session that has its jar: the gate has the options, and the records.
+        "tests/spark/source/test_beside_spark.py::*": AT_LENGTH,
+        # Spark's newest release and a server of its own, for an example.
+        "tests/spark/source/test_pipeline.py::*": AT_LENGTH,
+        "tests/spark/source/test_stream.py::test_broker_without_*": OLDER_BROKER,
         # The gate has the Python that runs it.
         "tests/frameworks/test_oldest.py::*[[]3.*": AT_LENGTH,
         # The gate has one way of each framework that is in a group.

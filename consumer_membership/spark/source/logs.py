@@ -1,0 +1,150 @@
+"""What the source asks the brokers: which partitions there are, and which offsets they have."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import assert_never
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from consumer_membership.clients.consumer import Consumer
+from consumer_membership.errors import ConfigurationError, TransportError
+from consumer_membership.spark.brokers import EARLIEST, LATEST, log_offsets, partitions_of
+from consumer_membership.spark.context import Partition
+from consumer_membership.spark.source.offsets import Offsets
+from consumer_membership.spark.source.options import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    AtTime,
+    Bound,
+    Edge,
+    SourceOptions,
+)
+
+_log = logging.getLogger("consumer_membership.spark.source")
+_TIMEOUT_S = 30.0
+
+
+class Logs:
+    """The logs of the partitions that a query reads; `consumer` is whose connections are used."""
+
+    def __init__(self, options: SourceOptions, consumer: Consumer) -> None:
+        self._options = options
+        self._consumer = consumer
+
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are read; of a pattern those that exist.
+
+        Raises:
+            TransportError: no broker says.
+        """
+        options = self._options
+        if options.pattern is None:
+            return options.topics or tuple(sorted({topic for topic, _ in options.partitions}))
+        try:
+            known = self._consumer.list_topics(timeout=_TIMEOUT_S).topics
+        except KafkaException as failed:
+            raise TransportError(f"topics cannot be looked up: {failed.args[0].str()}") from failed
+        pattern = re.compile(options.pattern)
+        return tuple(sorted(topic for topic in known if pattern.search(topic)))
+
+    def partitions(self, topics: Iterable[str], *, may_lack: bool = False) -> tuple[Partition, ...]:
+        """The partitions of these topics that are read; those that do not exist are left out if they `may_lack`.
+
+        Raises:
+            ConfigurationError: a topic or an assigned partition does not exist.
+            TransportError: no broker says.
+        """
+        found: list[Partition] = []
+        for topic in topics:
+            try:
+                found += partitions_of(self._consumer, [topic], self._options.config)
+            except ConfigurationError:
+                if not may_lack:
+                    raise
+        assigned = self._options.partitions
+        for topic, number in () if may_lack else assigned:
+            if (topic, number) not in found:
+                remedy = f"{topic} has {len([each for each in found if each[0] == topic])} partitions"
+                raise ConfigurationError("assign", f"{topic}[{number}]", remedy)
+        return tuple(place for place in found if place in assigned) if assigned else tuple(found)
+
+    def firsts(self, partitions: Collection[Partition]) -> Offsets:
+        """The first offset of each of these."""
+        return log_offsets(self._consumer, partitions, EARLIEST) if partitions else {}
+
+    def ends(self, partitions: Collection[Partition]) -> Offsets:
+        """The end of each of these; with `isolation.level=read_committed` that of finished transactions."""
+        return log_offsets(self._consumer, partitions, LATEST) if partitions else {}
+
+    def at(self, name: str, bound: Bound, partitions: Collection[Partition], committed: Offsets) -> Offsets:
+        """Where reading begins or ends; `name` is the option that says so, `committed` is for `Edge.GROUP`.
+
+        Raises:
+            ConfigurationError: it cannot be had of a partition; the text names the partition.
+            TransportError: no broker says.
+        """
+        match bound:
+            case Edge.EARLIEST:
+                return self.firsts(partitions)
+            case Edge.LATEST:
+                return self.ends(partitions)
+            case Edge.GROUP:
+                return self._of_the_group(partitions, committed)
+            case AtTime():
+                return self._at_time(name, bound, partitions)
+            case Mapping():
+                return self._named(name, bound, partitions)
+            case _:
+                assert_never(bound)
+
+    def _of_the_group(self, partitions: Collection[Partition], committed: Offsets) -> Offsets:
+        missing = [each for each in partitions if each not in committed]
+        found = {place: committed[place] for place in partitions if place in committed}
+        if missing and self._options.reset is None:
+            places = ", ".join(f"{topic}[{number}]" for topic, number in missing)
+            remedy = (
+                f"group {self._options.group!r} has committed nothing of {places}; commit offsets, or give earliest"
+            )
+            raise ConfigurationError("kafka.auto.offset.reset", "none", remedy)
+        if missing:
+            found |= self.ends(missing) if self._options.reset is Edge.LATEST else self.firsts(missing)
+        return found
+
+    def _at_time(self, name: str, bound: AtTime, partitions: Collection[Partition]) -> Offsets:
+        option = f"{name}Timestamp" if bound.everywhere is not None else f"{name}OffsetsByTimestamp"
+        if bound.everywhere is None:
+            _check_names(option, bound.by_partition, partitions)
+        times = {p: bound.by_partition[p] if bound.everywhere is None else bound.everywhere for p in partitions}
+        try:
+            asked = [TopicPartition(*place, time) for place, time in times.items()]
+            answers = self._consumer.offsets_for_times(asked, _TIMEOUT_S)
+        except KafkaException as failed:
+            raise TransportError(f"offsets of a time cannot be had: {failed.args[0].str()}") from failed
+        found = {(each.topic, each.partition): each.offset for each in answers if each.offset >= 0}
+        late = [place for place in partitions if place not in found]
+        if late and name == "starting" and not self._options.latest_without_record:
+            places = ", ".join(f"{topic}[{number}]" for topic, number in late)
+            remedy = (
+                f"{places} has no record at or after that time; give an earlier one, or "
+                "startingOffsetsByTimestampStrategy=latest to begin at its end"
+            )
+            raise ConfigurationError(option, times[late[0]], remedy)
+        return {**found, **(self.ends(late) if late else {})}
+
+    def _named(self, name: str, bound: Offsets, partitions: Collection[Partition]) -> Offsets:
+        _check_names(f"{name}Offsets", bound, partitions)
+        found = dict(bound)
+        for word, ask in ((EARLIEST_OFFSET, self.firsts), (LATEST_OFFSET, self.ends)):
+            places = [place for place, at in bound.items() if at == word]
+            found |= ask(places) if places else {}
+        return found
+
+
+def _check_names(option: str, named: Offsets, partitions: Collection[Partition]) -> None:
+    for place in (*named, *partitions):
+        if place not in named or place not in partitions:
+            words = "is not read by this query" if place in named else "is not in it; -2 is its beginning, -1 its end"
+            raise ConfigurationError(option, f"{place[0]}[{place[1]}]", f"{words}; name every partition, and no other")

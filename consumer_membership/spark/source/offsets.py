@@ -1,0 +1,101 @@
+"""Offsets of a stream as a checkpoint holds them, and how far the next batch goes.
+
+In the checkpoint they are JSON: `{"version": 1, "group": "billing", "offsets": {"orders": {"0": 17}}}`. The first batch
+also says where it began (`start`), for Spark asks a source anew when it repeats that batch. What spark-sql-kafka wrote,
+`{"orders": {"0": 17}}`, is read as well: a query may go on here from the checkpoint that it had there.
+
+Spark compares offsets as texts, so topics and partitions are always in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import TypeAlias
+
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.context import Partition
+
+#: The next offset of each partition.
+Offsets: TypeAlias = Mapping[Partition, int]
+#: What Spark keeps: JSON.
+Json: TypeAlias = "dict[str, object]"
+
+VERSION = 1
+_REMEDY = "take the checkpoint that belongs to this query, or a new folder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOffsets:
+    """Where a batch ends, as it stands in a checkpoint; `start` is where it began, where only it can say so.
+
+    `group` is None where spark-sql-kafka wrote it.
+    """
+
+    offsets: Offsets
+    group: str | None
+    start: Offsets | None = None
+
+    def as_json(self) -> Json:
+        """For Spark."""
+        found: Json = {"version": VERSION, "group": self.group, "offsets": _nested(self.offsets)}
+        return found if self.start is None else {**found, "start": _nested(self.start)}
+
+
+def read_offsets(found: Json, group: str) -> StreamOffsets:
+    """What a checkpoint says, for a query of this group.
+
+    Raises:
+        ConfigurationError: it is another group's, of a later version, or of no Kafka source at all.
+    """
+    if "version" not in found:
+        return StreamOffsets(offsets=_flat(found), group=None)
+    if found["version"] != VERSION:
+        remedy = f"this release reads version {VERSION}; update consumer-membership"
+        raise ConfigurationError("checkpointLocation", f"offsets of version {found['version']}", remedy)
+    if found.get("group") != group:
+        remedy = (
+            f"it belongs to a query with group.id={found.get('group')!r}; give that group, or a new folder, which "
+            "startingOffsets=group begins where this group is"
+        )
+        raise ConfigurationError("checkpointLocation", f"a checkpoint of group {found.get('group')!r}", remedy)
+    start = found.get("start")
+    return StreamOffsets(
+        offsets=_flat(found.get("offsets")), group=group, start=None if start is None else _flat(start)
+    )
+
+
+def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:
+    by_topic: dict[str, dict[str, int]] = defaultdict(dict)
+    for (topic, number), offset in sorted(offsets.items()):
+        by_topic[topic][str(number)] = offset
+    return dict(by_topic)
+
+
+def _flat(found: object) -> dict[Partition, int]:
+    try:
+        return {
+            (topic, int(number)): int(offset)
+            for topic, by_number in found.items()  # type: ignore[attr-defined]  # what is none is refused below
+            for number, offset in by_number.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise ConfigurationError("checkpointLocation", found, f"these are no offsets of Kafka; {_REMEDY}") from None
+
+
+def limited(start: Offsets, ends: Offsets, most: int | None) -> Offsets:
+    """The ends of a batch of about `most` offsets, each partition in proportion to what there is of it.
+
+    Nothing that has a backlog is left out, so a batch may have a few offsets more, one for each partition.
+    """
+    sizes = {place: end - start[place] for place, end in ends.items() if end > start[place]}
+    total = sum(sizes.values())
+    if most is None or total <= most:
+        return ends
+    found = dict(ends)
+    for place, size in sizes.items():
+        share = most * size / total
+        found[place] = start[place] + min(size, ceil(share) if share < 1 else floor(share))
+    return found

@@ -1,0 +1,359 @@
+"""The options of `format("kafka-group")`: those of spark-sql-kafka by its names, and what a group needs beside them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import Enum
+
+from consumer_membership.config import ConsumerConfig
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.context import Partition
+from consumer_membership.spark.source.java_properties import as_librdkafka
+from consumer_membership.types import ConflictPolicy
+
+#: In JSON, as spark-sql-kafka has them.
+LATEST_OFFSET, EARLIEST_OFFSET = -1, -2
+
+#: Every option but `kafka.*`, by its name in small letters: Spark's options have no case.
+NAMES = {
+    name.lower(): name
+    for name in (
+        "subscribe",
+        "subscribePattern",
+        "assign",
+        "group.id",
+        "group.instance.id",
+        "group.instance.id.conflict.policy",
+        "startingOffsets",
+        "startingTimestamp",
+        "startingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy",
+        "endingOffsets",
+        "endingTimestamp",
+        "endingOffsetsByTimestamp",
+        "failOnDataLoss",
+        "includeHeaders",
+        "maxOffsetsPerTrigger",
+        "maxBytesPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+        "minPartitions",
+        "maxRecordsPerPartition",
+        "kafkaConsumer.pollTimeoutMs",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "groupIdPrefix",
+    )
+}
+_OF_THE_MEMBER = frozenset({"group.instance.id", "group.instance.id.conflict.policy"})
+_WHICH = ("subscribe", "subscribePattern", "assign")
+_ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_OF_A_TRIGGER = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_DELAY = re.compile(r"^\s*(\d+)\s*(ms|s|m|min|h|d|)\s*$")
+_DELAY_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "": 0.001}
+#: spark-sql-kafka's.
+_POLL_TIMEOUT_MS, _TRIGGER_DELAY = 120_000, "15m"
+
+
+class Edge(Enum):
+    """Where reading begins or ends, where it is not said by partition."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtTime:
+    """The first record at or after a time (milliseconds since 1970) of every partition, or of each one named."""
+
+    everywhere: int | None = None
+    by_partition: Mapping[Partition, int] = field(default_factory=dict)
+
+
+#: Where to begin or to end; a mapping says it of each partition (-2: earliest, -1: latest).
+Bound = Edge | AtTime | Mapping[Partition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a query asked for.
+
+    Exactly one of `topics`, `pattern` and `partitions` says what is read. `config` is a `Consumer`'s. `reset` is where
+    a partition begins of which the group has committed nothing (`startingOffsets=group`), or whose offset is gone.
+    """
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    partitions: tuple[Partition, ...]
+    config: Mapping[str, object]
+    group: str | None
+    instance_id: str
+    policy: ConflictPolicy
+    starting: Bound
+    ending: Bound
+    reset: Edge | None
+    latest_without_record: bool
+    fail_on_data_loss: bool
+    include_headers: bool
+    max_offsets: int | None
+    max_bytes: int | None
+    min_offsets: int | None
+    max_delay_s: float
+    min_partitions: int | None
+    max_records: int | None
+    timeout_s: float
+
+
+def read_options(given: Mapping[str, str], *, is_streaming: bool | None) -> SourceOptions:
+    """The options, checked; `is_streaming` None: as far as both kinds of reads have them.
+
+    Raises:
+        ConfigurationError: one that is unknown, contradicts another one, or has a value that cannot be; the text names
+            it, its value, and what to give.
+    """
+    options = _Options(given)
+    options.refuse_unknown()
+    which = [name for name in _WHICH if options.text(name) is not None]
+    if len(which) != 1:
+        remedy = "give exactly one of subscribe, subscribePattern and assign"
+        raise ConfigurationError("options", ", ".join(which) or "none of the three", remedy)
+    group = options.group()
+    if is_streaming is True:
+        if group is None:
+            raise ConfigurationError("group.id", None, "name the group that shows where the query stands")
+        options.refuse(_ENDING, "a stream has no end; leave it out, or use spark.read")
+    elif is_streaming is False:
+        options.refuse(_OF_A_TRIGGER, "a batch read has no triggers; leave it out")
+    options.refuse(("groupIdPrefix",), "the group is a real one here; give group.id")
+    starting, reset = options.starting(is_batch=is_streaming is False)
+    if starting is Edge.GROUP and group is None:
+        raise ConfigurationError("group.id", None, "name the group from which startingOffsets=group begins")
+    maximum, minimum = options.count("maxOffsetsPerTrigger"), options.count("minOffsetsPerTrigger")
+    if maximum is not None and minimum is not None and minimum > maximum:
+        remedy = f"maxOffsetsPerTrigger is {maximum}; a batch cannot have fewer than it must have"
+        raise ConfigurationError("minOffsetsPerTrigger", minimum, remedy)
+    return SourceOptions(
+        topics=options.topics(),
+        pattern=options.pattern(),
+        partitions=options.assigned(),
+        config=options.config(group),
+        group=group,
+        instance_id=options.text("group.instance.id") or f"{group}-source",
+        policy=ConflictPolicy(options.word("group.instance.id.conflict.policy", ("takeover", "wait", "fail"))),
+        starting=starting,
+        ending=options.ending(),
+        reset=reset,
+        latest_without_record=options.word("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
+        fail_on_data_loss=options.truth("failOnDataLoss", default=True),
+        include_headers=options.truth("includeHeaders", default=False),
+        max_offsets=maximum,
+        max_bytes=options.count("maxBytesPerTrigger"),
+        min_offsets=minimum,
+        max_delay_s=options.delay("maxTriggerDelay", _TRIGGER_DELAY),
+        min_partitions=options.count("minPartitions"),
+        max_records=options.count("maxRecordsPerPartition"),
+        timeout_s=(options.count("kafkaConsumer.pollTimeoutMs") or _POLL_TIMEOUT_MS) / 1000,
+    )
+
+
+class _Options:
+    """What was given, by name whatever its case, and how each kind of value is read."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        lowered = {key.lower(): value for key, value in given.items()}
+        self._kafka = {key.removeprefix("kafka."): value for key, value in lowered.items() if key.startswith("kafka.")}
+        self._given = {key: value for key, value in lowered.items() if not key.startswith("kafka.")}
+
+    def refuse_unknown(self) -> None:
+        """Refuse an option that nothing reads; a query must not run without what it asked for."""
+        for key, value in self._given.items():
+            if key not in NAMES:
+                near = get_close_matches(key, NAMES, 1)
+                meant = f"; did you mean {NAMES[near[0]]}?" if near else "; keys of the consumer begin with kafka."
+                raise ConfigurationError(key, value, f"there is no such option{meant}")
+
+    def refuse(self, names: tuple[str, ...], remedy: str) -> None:
+        """Refuse these, where they are given."""
+        for name in names:
+            if self.text(name) is not None:
+                raise ConfigurationError(name, self.text(name), remedy)
+
+    def text(self, name: str) -> str | None:
+        """An option as it was given; None: it was not. What concerns the member may stand below `kafka.`, too."""
+        return self._given.get(name.lower(), self._kafka.get(name) if name in _OF_THE_MEMBER else None)
+
+    def count(self, name: str) -> int | None:
+        """A number of 1 or more."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not text.strip().isascii() or not text.strip().isdigit() or int(text) < 1:
+            raise ConfigurationError(name, text, "give a whole number, 1 or more")
+        return int(text)
+
+    def truth(self, name: str, *, default: bool) -> bool:
+        """`true` or `false`."""
+        return self.word(name, ("true", "false"), str(default).lower()) == "true"
+
+    def word(self, name: str, words: tuple[str, ...], default: str | None = None) -> str:
+        """One of some words, whatever its case; the first one unless it is given."""
+        text = (self.text(name) or default or words[0]).strip().lower()
+        if text not in words:
+            raise ConfigurationError(name, self.text(name), f"give one of {', '.join(words)}")
+        return text
+
+    def delay(self, name: str, default: str) -> float:
+        """A time with its unit, in seconds."""
+        text = self.text(name) or default
+        read = _DELAY.match(text.lower())
+        if read is None:
+            raise ConfigurationError(name, text, "give a time such as 500ms, 30s, 15m or 1h")
+        return int(read[1]) * _DELAY_S[read[2]]
+
+    # ---- what is read ----
+
+    def topics(self) -> tuple[str, ...]:
+        """Those of `subscribe`."""
+        text = self.text("subscribe")
+        if text is None:
+            return ()
+        named = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+        if not named:
+            raise ConfigurationError("subscribe", text, "name at least one topic, with commas between them")
+        return named
+
+    def pattern(self) -> str | None:
+        """That of `subscribePattern`; anywhere in a topic's name, as spark-sql-kafka has it."""
+        text = self.text("subscribePattern")
+        if text is None:
+            return None
+        try:
+            re.compile(text)
+        except re.error as wrong:
+            raise ConfigurationError("subscribePattern", text, f"it is no regular expression: {wrong}") from None
+        if not text:
+            raise ConfigurationError("subscribePattern", text, "give a regular expression for names of topics")
+        return text
+
+    def assigned(self) -> tuple[Partition, ...]:
+        """Those of `assign`."""
+        remedy = 'give JSON of topics and their partitions: {"orders": [0, 1]}'
+        found = self._json("assign", remedy)
+        places = []
+        for topic, numbers in found.items():
+            if not isinstance(numbers, list) or not all(_is_offset(each) and each >= 0 for each in numbers):
+                raise ConfigurationError("assign", self.text("assign"), remedy)
+            places += [(topic, number) for number in numbers]
+        if self.text("assign") is not None and not places:
+            raise ConfigurationError("assign", self.text("assign"), remedy)
+        return tuple(sorted(set(places)))
+
+    def group(self) -> str | None:
+        """`group.id`, or as spark-sql-kafka has it `kafka.group.id`."""
+        ours, theirs = self.text("group.id"), self._kafka.get("group.id")
+        if ours is not None and theirs is not None and ours != theirs:
+            raise ConfigurationError("group.id", ours, f"kafka.group.id is {theirs!r}; give one name only")
+        group = ours if ours is not None else theirs
+        if group == "":
+            raise ConfigurationError("group.id", group, "name the group")
+        return group
+
+    def config(self, group: str | None) -> Mapping[str, object]:
+        """What `kafka.*` says, as a consumer takes it."""
+        elsewhere = {"group.id", "auto.offset.reset", *_OF_THE_MEMBER}
+        given = {key: value for key, value in self._kafka.items() if key not in elsewhere}
+        if "bootstrap.servers" not in given:
+            remedy = "give the brokers' addresses: host:port, with commas between them"
+            raise ConfigurationError("kafka.bootstrap.servers", None, remedy)
+        # Java's default, and so spark-sql-kafka's: the same query reads the same records.
+        config = {"isolation.level": "read_uncommitted", **as_librdkafka(given)}
+        try:
+            ConsumerConfig.from_mapping({**config, "group.id": group or "-"}).with_servers()
+        except ConfigurationError as refused:
+            raise ConfigurationError(f"kafka.{refused.key}", refused.value, refused.remedy) from None
+        return config
+
+    # ---- where ----
+
+    def starting(self, *, is_batch: bool) -> tuple[Bound, Edge | None]:
+        """Where to begin; and where to begin what the group has not committed (None: nowhere, it is an error)."""
+        reset = self._kafka.get("auto.offset.reset")
+        default = Edge.EARLIEST if is_batch else Edge.LATEST
+        bound = self._bound("starting", default, (Edge.EARLIEST, Edge.LATEST, Edge.GROUP))
+        if bound is Edge.LATEST and is_batch:
+            raise ConfigurationError("startingOffsets", "latest", "a batch read that begins there reads nothing")
+        if reset is None:
+            return bound, Edge.EARLIEST
+        if bound is not Edge.GROUP:
+            remedy = (
+                "startingOffsets says where to begin; this one is for startingOffsets=group, where none is committed"
+            )
+            raise ConfigurationError("kafka.auto.offset.reset", reset, remedy)
+        places = {"earliest": Edge.EARLIEST, "latest": Edge.LATEST, "none": None, "error": None}
+        if reset not in places:
+            raise ConfigurationError("kafka.auto.offset.reset", reset, "give one of earliest, latest, none")
+        return bound, places[reset]
+
+    def ending(self) -> Bound:
+        """Where a batch read ends."""
+        return self._bound("ending", Edge.LATEST, (Edge.LATEST,))
+
+    def _bound(self, side: str, default: Edge, places: tuple[Edge, ...]) -> Bound:
+        # In this order spark-sql-kafka takes them, where there are several.
+        if self.text(f"{side}Timestamp") is not None:
+            return AtTime(everywhere=self._moment(f"{side}Timestamp"))
+        name = f"{side}OffsetsByTimestamp"
+        if self.text(name) is not None:
+            return AtTime(by_partition=self._by_partition(name, "1700000000000", least=0))
+        name = f"{side}Offsets"
+        text = self.text(name)
+        if text is None:
+            return default
+        for place in places:
+            if text.strip().lower() == place.value:
+                return place
+        if not text.lstrip().startswith("{"):
+            words = ", ".join(place.value for place in places)
+            raise ConfigurationError(name, text, f'give one of {words}, or JSON: {{"orders": {{"0": 23, "1": -1}}}}')
+        return self._by_partition(name, "23", least=EARLIEST_OFFSET if side == "starting" else LATEST_OFFSET)
+
+    def _moment(self, name: str) -> int:
+        text = (self.text(name) or "").strip()
+        if not text.isdigit():
+            raise ConfigurationError(name, text, "give milliseconds since 1970")
+        return int(text)
+
+    def _by_partition(self, name: str, example: str, *, least: int) -> Mapping[Partition, int]:
+        remedy = f'give JSON of topics, partitions and numbers: {{"orders": {{"0": {example}}}}}'
+        found: dict[Partition, int] = {}
+        for topic, by_number in self._json(name, remedy).items():
+            if not isinstance(by_number, dict):
+                raise ConfigurationError(name, self.text(name), remedy)
+            for number, at in by_number.items():
+                if not number.isdigit() or not _is_offset(at) or at < least:
+                    raise ConfigurationError(name, self.text(name), remedy)
+                found[topic, int(number)] = at
+        if not found:
+            raise ConfigurationError(name, self.text(name), remedy)
+        return found
+
+    def _json(self, name: str, remedy: str) -> dict[str, object]:
+        text = self.text(name)
+        if text is None:
+            return {}
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ConfigurationError(name, text, remedy)
+        return found
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,203 @@
+"""A stream of Spark's in the process that Spark keeps for its source: batches are planned here, and committed.
+
+Spark calls one method at a time. What finished is not always said: before pyspark 4.2 Spark neither says where the next
+batch begins nor that the last one of a query is done. So where the last planned batch ended is kept here, and the next
+question for the latest offset says that it is in the checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+
+from consumer_membership.errors import DataLossError, TransportError
+from consumer_membership.spark.context import Partition
+from consumer_membership.spark.range_reader import ReadRange
+from consumer_membership.spark.source.hold import GroupHold
+from consumer_membership.spark.source.logs import Logs
+from consumer_membership.spark.source.offsets import Json, Offsets, StreamOffsets, limited, read_offsets
+from consumer_membership.spark.source.options import SourceOptions
+from consumer_membership.spark.source.ranges import Share, tasks_of
+from consumer_membership.spark.source.weights import RecordWeights
+
+_log = logging.getLogger("consumer_membership.spark.source")
+
+#: How soon a new topic or partition is read.
+_DISCOVERY_S = 1.0
+#: How long no broker knows a topic that was deleted, and not only looked for at a bad moment.
+_GONE_S = 5.0
+
+
+class GroupStream:
+    """One query's reading of its group. Made, it is a member.
+
+    Raises ConfigurationError, FencedError, GroupError and TransportError where it cannot be one.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._group = str(options.group)
+        self._hold = GroupHold(options, self._group)
+        try:
+            self._logs = Logs(options, self._hold.consumer)
+            topics = self._logs.topics()
+            self._partitions = self._logs.partitions(topics)
+            self._hold.join(topics, self._partitions)
+        except BaseException:
+            self._hold.close()
+            raise
+        self._discovered_at = monotonic()
+        self._weights = RecordWeights(options)
+        self._initial: Offsets | None = None
+        #: Where the last planned batch ended, in Spark's very words; None: none was planned, and Spark said nothing.
+        self._position: Json | None = None
+        #: Partitions that no broker knows at present, and since when.
+        self._away: dict[Partition, float] = {}
+        #: Where all batches of `Trigger.AvailableNow` end.
+        self._last_ends: Offsets | None = None
+        self._planned_at = monotonic()
+
+    # ---- Spark's questions -------------------------------------------------------------------------------------------
+
+    def initial(self) -> Json:
+        """Where a query without a checkpoint begins: the same as long as this object lives."""
+        return self._offsets_of(self._first_offsets()).as_json()
+
+    def latest(self, start: Json | None = None, most: int | None = None) -> Json:
+        """Where the next batch ends, that begins at `start`, with about `most` offsets; `start` itself: none yet."""
+        position = start or self._position
+        begin = self._first_offsets() if position is None else self._read(position).offsets
+        is_first = position is None or self._is_initial(position)
+        if not is_first:
+            self._hold.commit(self._of_ours(begin))
+        elsewhere = position or self.initial()
+        if not self._hold.is_held(self._partitions):
+            return elsewhere
+        try:
+            ends = self._available()
+        except TransportError as away:
+            _log.warning("Group %s: no new batch: %s", self._group, away)
+            return elsewhere
+        begin = self._begun(begin, ends)
+        backlog = sum(max(0, end - begin[place]) for place, end in ends.items())
+        if self._waits_for_more(backlog):
+            return elsewhere
+        batch = limited(begin, ends, self._most(most, begin, ends))
+        if position is not None and batch == self._read(position).offsets:
+            return position
+        return StreamOffsets(offsets=batch, group=self._group, start=begin if is_first else None).as_json()
+
+    def plan(self, start: Json, end: Json) -> list[Share]:
+        """What each task of this batch reads.
+
+        Raises:
+            DataLossError: offsets of it are gone, and `failOnDataLoss` is not false.
+        """
+        until = self._read(end)
+        begin = until.start if until.start is not None else self._read(start).offsets
+        self._position = end
+        self._planned_at = monotonic()
+        if start == end and until.start is None:
+            return []
+        if until.start is None:
+            self._hold.commit(self._of_ours(begin))
+        begin = self._begun(begin, until.offsets)
+        firsts = self._logs.firsts([place for place, at in until.offsets.items() if at > begin[place]])
+        ranges = []
+        for place, last in sorted(until.offsets.items()):
+            first = begin[place]
+            if place in firsts and first < firsts[place]:
+                self._lose(f"{place[0]}[{place[1]}]: offsets {first} to before {min(last, firsts[place])} are gone")
+                first = min(last, firsts[place])
+            ranges.append(ReadRange(topic=place[0], partition=place[1], first=first, end=max(first, last)))
+        return tasks_of(ranges, self._options.min_partitions, self._options.max_records)
+
+    def commit(self, end: Json) -> None:
+        """Spark's word that everything before this is done."""
+        self._hold.commit(self._of_ours(self._read(end).offsets))
+
+    def prepare_for_available_now(self) -> None:
+        """From now on nothing is read beyond the present ends."""
+        self._last_ends = self._available()
+
+    def report_latest(self) -> Json | None:
+        """The ends of the partitions, for the query's progress."""
+        try:
+            return self._offsets_of(self._available()).as_json()
+        except TransportError:
+            return None
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._hold.close()
+
+    # ---- offsets -----------------------------------------------------------------------------------------------------
+
+    def _read(self, found: Json) -> StreamOffsets:
+        return read_offsets(found, self._group)
+
+    def _is_initial(self, position: Json) -> bool:
+        return self._initial is not None and position == self.initial()
+
+    def _offsets_of(self, offsets: Offsets) -> StreamOffsets:
+        return StreamOffsets(offsets=offsets, group=self._group)
+
+    def _of_ours(self, offsets: Offsets) -> Offsets:
+        """Those of partitions that exist: of others nothing can be committed."""
+        existing = set(self._partitions)
+        return {place: at for place, at in offsets.items() if place in existing}
+
+    def _first_offsets(self) -> Offsets:
+        if self._initial is None:
+            committed = self._hold.committed(self._partitions)
+            self._initial = self._logs.at("starting", self._options.starting, self._partitions, committed)
+        return self._initial
+
+    def _available(self) -> Offsets:
+        """How far could be read now, or by the end that `AvailableNow` has set."""
+        if self._last_ends is not None:
+            return self._last_ends
+        if monotonic() - self._discovered_at > _DISCOVERY_S:
+            self._discover()
+        return self._logs.ends(self._partitions)
+
+    def _discover(self) -> None:
+        """Look for new topics and partitions; what is away for a while only, as at a change of controller, stays."""
+        self._discovered_at = monotonic()
+        topics = self._logs.topics()
+        found = self._logs.partitions(topics, may_lack=True)
+        away = {place: self._away.get(place, self._discovered_at) for place in set(self._partitions) - set(found)}
+        self._away = {place: since for place, since in away.items() if self._discovered_at - since < _GONE_S}
+        self._partitions = tuple(sorted({*found, *self._away}))
+        self._hold.follow(topics)
+
+    def _begun(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """Where each partition of `ends` begins: new ones at their first offset, and those that were made anew."""
+        unknown = [place for place in ends if place not in begin]
+        found = {**begin, **(self._logs.firsts(unknown) if unknown else {})}
+        for place in begin.keys() - ends.keys():
+            self._lose(f"{place[0]}[{place[1]}] is gone: its topic was deleted, and read up to offset {begin[place]}")
+        anew = [place for place, end in ends.items() if end < found[place]]
+        for place in anew:
+            self._lose(
+                f"{place[0]}[{place[1]}] ends at offset {ends[place]} and was read up to {found[place]}: the topic was "
+                "deleted and made anew, or records were lost"
+            )
+        return {**found, **(self._logs.firsts(anew) if anew else {})}
+
+    def _lose(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{what}; give failOnDataLoss=false to read on with what is there")
+        _log.warning("Group %s: data is lost: %s", self._group, what)
+
+    # ---- how much ----------------------------------------------------------------------------------------------------
+
+    def _waits_for_more(self, backlog: int) -> bool:
+        least = self._options.min_offsets
+        if least is None or self._last_ends is not None or backlog >= least:
+            return False
+        return monotonic() - self._planned_at < self._options.max_delay_s
+
+    def _most(self, asked: int | None, begin: Offsets, ends: Offsets) -> int | None:
+        limits = [each for each in (asked, self._weights.most(begin, ends)) if each is not None]
+        return min(limits) if limits else None

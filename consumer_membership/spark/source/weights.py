@@ -1,0 +1,50 @@
+"""How much records weigh, for `maxBytesPerTrigger`: a log says how many offsets there are, and not how many bytes."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from confluent_kafka import Message, TopicPartition
+
+from consumer_membership.librdkafka import LibrdkafkaConsumer
+from consumer_membership.spark.range_reader import task_config
+from consumer_membership.spark.source.offsets import Offsets
+from consumer_membership.spark.source.options import SourceOptions
+
+#: How many records are weighed, of how many partitions at most, how long they are waited for, and how often.
+_RECORDS, _PARTITIONS, _WAIT_S, _WEIGHED_AGAIN_S = 500, 8, 2.0, 30.0
+
+
+class RecordWeights:
+    """What the records that come next weigh, of a sample: keys and values, without what compression saves."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._most_bytes = options.max_bytes
+        self._config = task_config(options.config, f"{options.group}")
+        self._mean = 0.0
+        self._weighed_at = 0.0
+
+    def most(self, begin: Offsets, ends: Offsets) -> int | None:
+        """How many offsets of these weigh `maxBytesPerTrigger`; None: as many as there are."""
+        backlog = [(end - begin[place], place) for place, end in ends.items() if end > begin[place]]
+        if self._most_bytes is None or not backlog:
+            return None
+        if not self._mean or monotonic() - self._weighed_at > _WEIGHED_AGAIN_S:
+            largest = sorted(backlog, reverse=True)[:_PARTITIONS]
+            self._weigh([TopicPartition(*place, begin[place]) for _, place in largest])
+        return max(1, int(self._most_bytes / self._mean)) if self._mean else 1
+
+    def _weigh(self, places: list[TopicPartition]) -> None:
+        consumer = LibrdkafkaConsumer({**self._config, "enable.partition.eof": False})
+        try:
+            consumer.assign(places)
+            found = [each for each in consumer.consume(_RECORDS, _WAIT_S) if each.error() is None]
+        finally:
+            consumer.close()
+        if found:
+            self._mean = max(1.0, sum(map(_weight, found)) / len(found))
+            self._weighed_at = monotonic()
+
+
+def _weight(message: Message) -> int:
+    return len(message.key() or b"") + len(message.value() or b"")

@@ -1,0 +1,258 @@
+"""`format("kafka-group")` in Spark, on a real broker: queries as users write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+import pytest
+from pyspark.errors import PySparkException
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark import register
+from tests.support.kafka import create_topic, delete_topic, produce, unique
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from consumer_membership.devbroker import Broker
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+#: From here on Spark asks a source at the end, too, and a limited query with `availableNow` has many batches.
+KNOWS_THE_END = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
+PATIENCE_S = 120.0
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Return when it is so."""
+    Retrying(stop=stop_after_delay(PATIENCE_S), wait=wait_fixed(0.05), retry=retry_if_not_result(bool))(is_so)
+
+
+@pytest.fixture
+def source(spark: SparkSession) -> SparkSession:
+    """A session that knows the source."""
+    register(spark)
+    return spark
+
+
+def options(kafka: Broker, topic: str, group: str, **more: str) -> dict[str, str]:
+    """Of a stream from the beginning."""
+    least = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "group.id": group}
+    return {**least, "startingOffsets": "earliest", **more}
+
+
+class Seen:
+    """What batches had: their values, by batch; every attempt of a batch is its own."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list[int]]] = []
+        self.fails_at: int | None = None
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        """As `foreachBatch` calls it."""
+        values = sorted(int(bytes(row.value)) for row in frame.select("value").collect())
+        if number == self.fails_at:
+            self.fails_at = None
+            raise RuntimeError("the sink has refused")
+        self.batches.append((number, values))
+
+    @property
+    def values(self) -> list[int]:
+        """Of all batches."""
+        return sorted(value for _, values in self.batches for value in values)
+
+
+@contextmanager
+def query(
+    spark: SparkSession,
+    given: Mapping[str, str],
+    seen: Seen,
+    folder: Path,
+    **trigger: object,
+) -> Iterator[StreamingQuery]:
+    """A query that is stopped at the block's end."""
+    records = spark.readStream.format("kafka-group").options(**given).load()
+    writing = records.writeStream.foreachBatch(seen).option("checkpointLocation", str(folder))
+    if trigger:
+        writing = writing.trigger(**trigger)  # type: ignore[arg-type]  # one of its words
+    started = writing.start()
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def drained(spark: SparkSession, given: Mapping[str, str], seen: Seen, folder: Path) -> None:
+    """A query with `availableNow`, to its end."""
+    with query(spark, given, seen, folder, availableNow=True) as started:
+        assert started.awaitTermination(int(PATIENCE_S))
+
+
+def refusal(of: Callable[[], object]) -> str:
+    """What Spark says on the driver."""
+    with pytest.raises((PySparkException, ConfigurationError)) as refused:
+        of()
+    return str(refused.value)
+
+
+def failure(spark: SparkSession, given: Mapping[str, str], folder: Path) -> str:
+    """How a query ends that cannot go on."""
+    return refusal(lambda: drained(spark, given, Seen(), folder))
+
+
+# ---- queries ---------------------------------------------------------------------------------------------------------
+
+
+def test_query_goes_on_where_it_was(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+    """Each record once, over a stop; the group is seen while it runs, shows its lag, and nobody is left."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 3), unique("group")
+    produce(kafka.bootstrap_servers, topic, 30)
+    admin, seen = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}), Seen()
+    with query(source, options(kafka, topic, group), seen, tmp_path):
+        until(lambda: seen.values == list(range(30)))
+        until(lambda: admin.describe(group).lag == 0)
+        members = admin.describe(group).group.members
+        assert [member.instance_id for member in members] == [f"{group}-source"]
+        assert members[0].host
+    until(lambda: admin.describe(group).group.state == "Empty")
+    produce(kafka.bootstrap_servers, topic, 6)
+    assert admin.describe(group).lag == 6
+    with query(source, options(kafka, topic, group), seen, tmp_path, processingTime="100 milliseconds"):
+        until(lambda: len(seen.values) == 36)
+    assert seen.values == sorted([*range(30), *range(6)])
+
+
+def test_batch_that_failed_is_repeated_as_it_was(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+    """With `startingOffsets=latest` too, which would be elsewhere by then."""
+    topic, group, seen = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group"), Seen()
+    given = options(kafka, topic, group, startingOffsets="latest")
+    produce(kafka.bootstrap_servers, topic, 4)
+    with query(source, given, seen, tmp_path) as started:
+        until(lambda: started.lastProgress is not None)
+        seen.fails_at = started.lastProgress["batchId"] + 1  # type: ignore[index]  # there is one
+        produce(kafka.bootstrap_servers, topic, 10)
+        until(lambda: not started.isActive)
+    produce(kafka.bootstrap_servers, topic, 3)
+    with query(source, given, seen, tmp_path):
+        until(lambda: len(seen.values) == 13)
+    assert seen.values == sorted([*range(10), *range(3)])
+
+
+def test_everything_that_is_there_now(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+    """`availableNow`, with a limit from pyspark 4.2 on in many batches; then what came meanwhile, and no more."""
+    topic, group, seen = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group"), Seen()
+    produce(kafka.bootstrap_servers, topic, 20)
+    limit = {"maxOffsetsPerTrigger": "8"} if KNOWS_THE_END else {}
+    drained(source, options(kafka, topic, group, **limit), seen, tmp_path)
+    assert seen.values == list(range(20))
+    assert [len(values) for _, values in seen.batches] == ([8, 8, 4] if KNOWS_THE_END else [20])
+    produce(kafka.bootstrap_servers, topic, 4)
+    drained(source, options(kafka, topic, group, **limit), seen, tmp_path)
+    assert seen.batches[-1][1] == list(range(4))
+    if KNOWS_THE_END:
+        assert GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).lag == 0
+
+
+def test_limit_of_a_trigger(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+    """Batches of that size, until there is nothing left."""
+    topic, group, seen = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group"), Seen()
+    produce(kafka.bootstrap_servers, topic, 20)
+    with query(source, options(kafka, topic, group, maxOffsetsPerTrigger="8"), seen, tmp_path):
+        until(lambda: len(seen.values) == 20)
+    assert [len(values) for _, values in seen.batches if values] == [8, 8, 4]
+
+
+def test_batch_read_joins_nothing(kafka: Broker, source: SparkSession) -> None:
+    """`spark.read`: what is between two bounds, as SQL; nothing is committed."""
+    topic = create_topic(kafka.bootstrap_servers, unique("topic"), 2)
+    produce(kafka.bootstrap_servers, topic, 20)
+    given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, "minPartitions": "7"}
+    bounds = {"startingOffsets": f'{{"{topic}":{{"0":3,"1":-2}}}}', "endingOffsets": f'{{"{topic}":{{"0":5,"1":4}}}}'}
+    frame = source.read.format("kafka-group").options(**given, **bounds).load()
+    assert sorted((row.partition, row.offset) for row in frame.collect()) == [
+        (0, 3),
+        (0, 4),
+        *((1, n) for n in range(4)),
+    ]
+    assert source.read.format("kafka-group").options(**given).load().rdd.getNumPartitions() == 8
+    assert source.read.format("kafka-group").options(**given).load().where("partition = 1").count() == 10
+
+
+# ---- refusals, on the driver -----------------------------------------------------------------------------------------
+
+
+def test_wrong_options_are_refused_at_load(kafka: Broker, source: SparkSession) -> None:
+    """By name, with the remedy; keys that librdkafka does not know, too."""
+    given = options(kafka, "orders", "billing")
+    for wrong, words in {
+        "startingOffset": "there is no such option; did you mean startingOffsets?",
+        "kafka.no.such.key": 'No such configuration property: "no.such.key"',
+        "subscribePattern": "give exactly one of subscribe",
+        "maxOffsetsPerTrigger": "give a whole number, 1 or more",
+    }.items():
+        said = refusal(source.readStream.format("kafka-group").options(**given, **{wrong: "x"}).load)
+        assert "ConfigurationError" in said, wrong
+        assert words in said, wrong
+
+
+def test_queries_that_cannot_be(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+    """Another schema, another group's checkpoint, an unknown topic, a trigger that Python's sources have not."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
+    produce(kafka.bootstrap_servers, topic, 3)
+    given = options(kafka, topic, group)
+    drained(source, given, Seen(), tmp_path / "billing")
+    other = {**given, "group.id": unique("other")}
+    assert f"it belongs to a query with group.id='{group}'" in failure(source, other, tmp_path / "billing")
+    assert "there-is-none" in failure(source, {**given, "subscribe": "there-is-none"}, tmp_path / "none")
+    away = {**given, "kafka.bootstrap.servers": "127.0.0.1:1"}
+    assert "127.0.0.1:1" in failure(source, away, tmp_path / "away")
+    frame = source.readStream.format("kafka-group").schema("value string").options(**given).load()
+    writing = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "schema"))
+    started = writing.start()
+    said = refusal(lambda: started.awaitTermination(int(PATIENCE_S)))
+    assert "leave .schema() out" in said
+    continuous = source.readStream.format("kafka-group").options(**given).load().writeStream.format("noop")
+    continuous = continuous.option("checkpointLocation", str(tmp_path / "continuous")).trigger(continuous="1 second")
+    assert "ontinuous" in refusal(continuous.start)
+    until(lambda: GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).group.state == "Empty")
+
+
+def test_data_that_is_gone_ends_the_query(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+    """On the driver, with partition and offsets; with `failOnDataLoss=false` it goes on with what is there."""
+    topic, group, seen = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group"), Seen()
+    produce(kafka.bootstrap_servers, topic, 5)
+    given = options(kafka, topic, group)
+    drained(source, given, seen, tmp_path)
+    delete_topic(kafka.bootstrap_servers, topic)
+    create_topic(kafka.bootstrap_servers, topic, 1)
+    produce(kafka.bootstrap_servers, topic, 3)
+    assert f"{topic}[0] ends at offset 3 and was read up to 5" in failure(source, given, tmp_path)
+    drained(source, {**given, "failOnDataLoss": "false"}, seen, tmp_path)
+    assert [values for _, values in seen.batches if values] == [[0, 1, 2, 3, 4], [0, 1, 2]]
+
+
+def test_second_query_ends_the_first(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+    """They have one group, and never both go on."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
+    given, seen = options(kafka, topic, group), Seen()
+    produce(kafka.bootstrap_servers, topic, 3)
+    with query(source, given, Seen(), tmp_path / "first") as first:
+        until(lambda: first.lastProgress is not None)
+        with query(source, given, seen, tmp_path / "second") as second:
+            until(lambda: not first.isActive)
+            assert "the reader of group" in str(first.exception())
+            until(lambda: seen.values == [0, 1, 2])
+            assert second.isActive
+
+
+def test_register_refuses_what_is_no_session() -> None:
+    """By its type."""
+    with pytest.raises(ConfigurationError, match="give the SparkSession"):
+        register("spark")  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""Offsets in a checkpoint, and how much a batch has."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.source.offsets import StreamOffsets, limited, read_offsets
+
+
+def test_offsets_are_the_same_text_whatever_their_order() -> None:
+    """Spark compares texts, and another text would be a new batch."""
+    one = StreamOffsets(offsets={("b", 10): 1, ("a", 0): 2, ("b", 9): 3}, group="g")
+    other = StreamOffsets(offsets={("a", 0): 2, ("b", 9): 3, ("b", 10): 1}, group="g")
+    text = json.dumps(one.as_json())
+    assert text == json.dumps(other.as_json())
+    assert text == '{"version": 1, "group": "g", "offsets": {"a": {"0": 2}, "b": {"9": 3, "10": 1}}}'
+
+
+def test_what_was_written_is_read() -> None:
+    """With the first batch's beginning; and what spark-sql-kafka wrote."""
+    first = StreamOffsets(offsets={("a", 0): 2}, group="g", start={("a", 0): 1})
+    assert read_offsets(first.as_json(), "g") == first
+    assert read_offsets({"a": {"0": 2}}, "g") == StreamOffsets(offsets={("a", 0): 2}, group=None)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"version": 1, "group": "other", "offsets": {}}, "belongs to a query with group.id='other'"),
+        ({"version": 2, "group": "g"}, "this release reads version 1"),
+        ({"seq": 5}, "these are no offsets of Kafka"),
+        ({"version": 1, "group": "g", "offsets": None}, "these are no offsets of Kafka"),
+    ],
+)
+def test_other_checkpoints_are_refused(found: dict[str, object], words: str) -> None:
+    """Of another group, a later version, another source."""
+    with pytest.raises(ConfigurationError, match=words):
+        read_offsets(found, "g")
+
+
+def test_batch_takes_of_each_partition_in_proportion() -> None:
+    """And at least one record of each that has any."""
+    start = {("a", 0): 0, ("a", 1): 10, ("a", 2): 5, ("a", 3): 7}
+    ends = {("a", 0): 900, ("a", 1): 110, ("a", 2): 6, ("a", 3): 7}
+    assert limited(start, ends, None) == ends
+    assert limited(start, ends, 1001) == ends
+    assert limited(start, ends, 100) == {("a", 0): 89, ("a", 1): 19, ("a", 2): 6, ("a", 3): 7}

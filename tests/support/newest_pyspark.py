@@ -1,0 +1,47 @@
+"""The newest pyspark, beside the installed one: fetched once by pip, and kept for all runs of a user."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from consumer_membership.devbroker.java import cache_folder
+
+NEWEST_PYSPARK = "4.3.0"
+#: What its extra `pipelines` needs beside pyspark.
+_PIPELINES = (
+    "grpcio>=1.76",
+    "grpcio-status>=1.76",
+    "googleapis-common-protos>=1.71",
+    "zstandard>=0.25",
+    "pyyaml>=6.0.3",
+)
+
+
+def newest_pyspark() -> Path:
+    """The folder that goes onto the path, before the installed one's.
+
+    Raises:
+        RuntimeError: pip could not fetch it; the text has pip's words.
+    """
+    return _fetched(f"pyspark-{NEWEST_PYSPARK}", "pyspark", f"pyspark=={NEWEST_PYSPARK}")
+
+
+def pipelines_libraries() -> Path:
+    """The folder of what declarative pipelines need; it goes onto the path, too.
+
+    Raises:
+        RuntimeError: as `newest_pyspark`.
+    """
+    return _fetched("pyspark-pipelines", "grpc_status", *_PIPELINES)
+
+
+def _fetched(name: str, package: str, *requirements: str) -> Path:
+    folder = cache_folder() / name
+    if not (folder / package / "__init__.py").exists():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), *requirements]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode:
+            raise RuntimeError(f"pip could not fetch {', '.join(requirements)}: {run.stdout}{run.stderr}")
+    return folder
