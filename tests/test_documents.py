@@ -42,6 +42,8 @@ from consumer_membership.config.tls_and_sasl import HONOURED_BY_TLS
 from consumer_membership.devbroker.ways import VARIABLE
 from consumer_membership.membership.classic.assignors.checked import assign_checked
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
+from consumer_membership.spark.source.java_properties import TRANSLATED
+from consumer_membership.spark.source.options import NAMES as OPTIONS
 from consumer_membership.types import GroupProtocol
 from consumer_membership.wire.remedies import REMEDIES
 from consumer_membership.wire.verdicts import error_name
@@ -170,7 +172,7 @@ def test_headings_stand_alone(path: Path) -> None:
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
     shown = all_blocks("python")
-    assert len(shown) == 10
+    assert len(shown) == 11
     used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
     of = {
         "consumer": dir(Consumer),
@@ -249,7 +251,9 @@ def test_tls_and_sasl_are_as_the_document_says() -> None:
 
 def test_words_of_the_spark_document_exist() -> None:
     """Functions, sinks and their parameters."""
-    text = read(DOCS / "spark.md")
+    text, _, source = read(DOCS / "spark.md").partition("## Structured Streaming")
+    options = re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\|(.*?)\|", source.partition("\n## ")[0], re.MULTILINE)))
+    assert {name.lower() for name in options} <= OPTIONS.keys()
     named = {match[1]: match[2] for match in re.finditer(r"^\| .*?`(\w+)[.\w]*(?:\((.*?)\))?`", text, re.MULTILINE)}
     assert {"run", "drain", "member_task", "read_group", "check", "PostgresSink", "KafkaSink"} <= named.keys()
     assert named.keys() <= set(spark.__all__)
@@ -438,7 +442,8 @@ def test_keys_exist() -> None:
     found = {(path, words.partition("=")[0]) for path, words in named(r"[a-z]+(\.[a-z]+)+(=\S+)?")}
     assert len(found) > 80
     known = {*KEYS, *librdkafka_keys.keys(), *OF_OTHERS, "default.topic.config", "docker-compose.yml"}
-    wrong = [(name_of(path), key) for path, key in found if key not in known and not _is_foreign(key)]
+    of_a_source = {f"kafka.{key}" for key in (*known, *TRANSLATED)}
+    wrong = [(name_of(path), key) for path, key in found if key not in known | of_a_source and not _is_foreign(key)]
     assert wrong == []
 
 
@@ -494,6 +499,7 @@ def test_methods_fields_and_parameters_exist() -> None:
         *spark.Options.__annotations__,
         *spark.__all__,
         *MembershipView.__dataclass_fields__,
+        *("format", "read_uncommitted"),
         *KEYS,
         *librdkafka_keys.keys(),
         *(

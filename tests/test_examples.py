@@ -83,9 +83,10 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 def spark_lines(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> SparkLines:
     """What each example of Spark prints in two runs; Spark itself says on stderr what it likes."""
     folder = tmp_path_factory.mktemp("files")
-    topics = {example: filled(kafka) for example in ("spark_drain", "spark_foreach_partition_sink")}
+    topics = {example: filled(kafka) for example in ("spark_drain", "spark_foreach_partition_sink", "spark_streaming")}
     words = {example: [f"examples/{example}.py", "-t", topic, "-g", topic] for example, topic in topics.items()}
     words["spark_foreach_partition_sink"] += ["-o", str(folder)]
+    words["spark_streaming"] += ["--checkpoint", str(folder / "checkpoint")]
     in_turn = json.dumps([words[example] for example in topics for _ in range(2)])
     with in_process(kafka, "-c", IN_TURN, in_turn) as process:
         asked = ended(process)
@@ -241,6 +242,13 @@ def test_spark_drain(spark_lines: SparkLines) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_spark_streaming(spark_lines: SparkLines) -> None:
+    """Everything by partition in one batch; a second run has nothing to do."""
+    _, _, (first, second) = spark_lines["spark_streaming"]
+    assert first == [f"batch 0, partition {number}: {RECORDS // PARTITIONS} records" for number in range(PARTITIONS)]
+    assert second == []
+
+
 def test_spark_foreach_partition_sink(spark_lines: SparkLines) -> None:
     """Files that hold each record once, after a second run, too."""
     topic, folder, printed = spark_lines["spark_foreach_partition_sink"]
