@@ -7,12 +7,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from consumer_membership import __version__
 from consumer_membership.cli import run
 from consumer_membership.cli.consume import ConsumeOptions, consume
 from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptions, describe, remove_members
+from consumer_membership.cli.replay import DESCRIPTION as _REPLAY
+from consumer_membership.cli.replay import ReplayOptions, replay
 from consumer_membership.demo.brokers import WAYS
 from consumer_membership.demo.run import DemoOptions, run_demo
 from consumer_membership.devbroker import DEFAULT_VERSION, SUPPORTED_VERSIONS, Way
@@ -157,6 +161,17 @@ def _consume(options: argparse.Namespace) -> int:
         verbosity=options.verbose,
     )
     return consume(chosen, sys.stdout, sys.stderr)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    chosen = ReplayOptions(
+        path=Path(options.file),
+        until_s=options.until,
+        is_stepwise=options.step,
+        explains=options.explain,
+        is_json=options.json,
+    )
+    return replay(chosen, sys.stdout, sys.stderr)
 
 
 def _broker(options: argparse.Namespace) -> int:
@@ -312,6 +327,19 @@ _COMMANDS = (
         run.DESCRIPTION,
         lambda options: run.run_program(options.words),
         (("words", {"nargs": argparse.REMAINDER, "metavar": "PROGRAM", "help": "and its arguments; -m MODULE"}),),
+    ),
+    _Command(
+        "replay",
+        "run a member's recording again, and show what it waited for",
+        _REPLAY,
+        _replay,
+        (
+            _takes("file", "FILE", "a recording"),
+            _takes("--until", "S", "stop so many seconds after the first event", type=_NUMBER, default=inf),
+            _flag("--step", "show each event, what it led to, and the state"),
+            _flag("--explain", "say in a paragraph what was the matter"),
+            _flag("--json", "one JSON object"),
+        ),
     ),
     _Command(
         "broker",

@@ -1,8 +1,8 @@
 """`Consumer`: the drop-in for `confluent_kafka.Consumer`, whose group membership is this package's own.
 
 Same configuration, methods, callbacks, return types and exceptions as confluent-kafka 2.16; where it differs on
-purpose, the method says so. Beside the drop-in's surface: `membership()`, `generation()`, `owned_since()` and
-`begin_commit()`.
+purpose, the method says so. Beside the drop-in's surface: `membership()`, `generation()`, `owned_since()`,
+`begin_commit()` and `dump()`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from operator import index
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias, overload
 
@@ -33,6 +34,8 @@ from consumer_membership.version import __version__
 
 if TYPE_CHECKING:  # importing confluent_kafka.admin takes time, and its users import it themselves
     from confluent_kafka.admin._metadata import ClusterMetadata
+if TYPE_CHECKING:  # it imports more than a consumer needs
+    from pathlib import Path
 
 #: What becomes of a member's place in its group.
 Membership: TypeAlias = Literal["default", "leave", "remain"]
@@ -406,6 +409,20 @@ class Consumer(LibrdkafkaConsumer):
         session = self._use()
         session.life.check_process()
         return session.view
+
+    @raises_as_confluent
+    def dump(self, path: str | PathLike[str] | None = None) -> Path:
+        """Write what is recorded of the membership to this file, or into this folder; the file's path.
+
+        None: into `recorder.directory`, or the system's folder for temporary files. `consumer-membership replay` reads
+        it. No record, secret, or metadata of a commit is in it. It can still be asked after close, in any thread; it
+        takes as long as a few thousand events take to be written, and nothing waits for it.
+
+        Raises:
+            UseError: (a `RuntimeError`) `recorder.enable` is false.
+            OSError: the file cannot be written.
+        """
+        return self._use().dump("asked for by the program", path)
 
     @raises_as_confluent
     def generation(self) -> int:

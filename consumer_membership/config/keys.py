@@ -41,7 +41,7 @@ topic.metadata.refresh.sparse
 #: This package's own.
 _OWN = """
 crash.guardian.enable group.instance.id.conflict.policy group.instance.id.pool heartbeat.active.interval.ms
-rebalance.callbacks
+rebalance.callbacks recorder.directory recorder.enable recorder.signal.enable
 """
 OF_LIBRDKAFKA = tuple(_LIBRDKAFKA.split())
 KEYS = (*OF_LIBRDKAFKA, *_OWN.split())
@@ -80,6 +80,9 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "auto.commit.interval.ms",
         "enable.auto.offset.store",
         "crash.guardian.enable",
+        "recorder.directory",
+        "recorder.enable",
+        "recorder.signal.enable",
     }
 )
 #: Fetching as this package tunes it; a key that the user gives wins.

@@ -47,6 +47,7 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.recorder.dumps import RecorderSettings
 from consumer_membership.text import excerpt
 from consumer_membership.types import ConflictPolicy, GroupProtocol
 
@@ -125,6 +126,18 @@ class ConsumerConfig:
     crash_guardian_enable: bool = _key(values.guardian, False)
     """a small process (13 MB, 21 with TLS and SASL) that leaves on behalf of members whose process was killed, while
     their host or container lives; Linux and macOS
+    """
+
+    # ---- the recorder ----
+    recorder_enable: bool = _key(values.boolean, True)
+    """keep the membership's latest events in memory (2 MB at most), for `dump()` and `consumer-membership replay`
+    """
+    recorder_directory: str | None = _key(values.text, None)
+    """where recordings are written, by itself when the membership ends fatally or fails; without it `dump()` alone
+    writes one
+    """
+    recorder_signal_enable: bool = _key(values.boolean, False)
+    """SIGUSR2 writes a recording of each such consumer of the process; a handler that the program has is called, too
     """
 
     # ---- where partitions start ----
@@ -299,6 +312,12 @@ class ConsumerConfig:
             with suppress(ValueError):
                 level = int(str(self.given.get("log_level", level)), 0)
         return LogSettings(client_id=self.client_id, contexts=contexts, level=level)
+
+    def recorder_settings(self) -> RecorderSettings:
+        """What is recorded of the member, and where it is written."""
+        return RecorderSettings(
+            is_on=self.recorder_enable, directory=self.recorder_directory or None, on_signal=self.recorder_signal_enable
+        )
 
     def start_settings(self) -> StartSettings:
         """Where partitions start."""

@@ -13,6 +13,7 @@ other's, and neither side imports the other.
 | orders | network | `order`, `show` | taken in their order; those of one call are seen all or none |
 | the view | network | `show` | a version each time; whoever has an order sees the view that it came with, or a later |
 | figures | network | `figures` | copied for statistics when the application asks |
+| a recording | network | `dump` | written by the thread that asks; the member's goes on |
 | the wake-up | either side | `wake_up.set` | the next `poll` looks at all of this before it hands out a record |
 
 Nothing blocks: a post rings the thread (`MemberThread.ring`), an order rings whoever waits for one (`listen`).
@@ -26,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from consumer_membership.config import ConnectionSettings, StartSettings
 from consumer_membership.errors import GroupError, TransportError
@@ -36,9 +37,14 @@ from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.recorder.dumps import RecorderSettings
 from consumer_membership.runtime.log_lines import ConsumerLines
 from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, TopicPartition
 from consumer_membership.wire.traffic import TrafficSnapshot
+
+if TYPE_CHECKING:  # it imports more than a consumer needs
+    from os import PathLike
+    from pathlib import Path
 
 # ---- what the application gives -------------------------------------------------------------------------------------
 
@@ -132,6 +138,9 @@ class MemberThread(Protocol):
     def figures(self) -> MemberFigures:
         """What statistics tell beside the view, as it is now."""
 
+    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
+        """Write a file with what is recorded of the member (`recorder.dumps.Dumps.write`)."""
+
     def stop(self, timeout_s: float) -> None:
         """End it and its connections; wait so long for it."""
 
@@ -145,6 +154,7 @@ class ThreadSettings:
     connection: ConnectionSettings
     start: StartSettings
     lines: ConsumerLines | None = None
+    recorder: RecorderSettings = RecorderSettings()
 
 
 #: Makes a member's thread at the end of this line, with the first view shown, and does not start it.
@@ -247,6 +257,10 @@ class Line:
     def figures(self) -> MemberFigures:
         """What statistics tell beside the view, as it is now."""
         return self._thread.figures()
+
+    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
+        """Write a file with what is recorded of the member, in whichever thread this is called."""
+        return self._thread.dump(cause, path)
 
     def stop(self, timeout_s: float) -> None:
         """End the thread; what the member had not said yet stays unsaid."""

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from typing import TypeVar
 
 from consumer_membership import Consumer
@@ -77,6 +79,8 @@ class ScriptedMember:
         self.attempt = 0
         #: How many times the thread was rung.
         self.rings = 0
+        #: Why recordings were asked for.
+        self.dumps: list[str] = []
         self._line = line
         # Taken by itself: the condition's own `with` is Python, and Ctrl-C in there would leave it locked.
         self._lock = threading.RLock()
@@ -130,6 +134,10 @@ class ScriptedMember:
 
     def figures(self) -> MemberFigures:
         return self.told
+
+    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
+        self.dumps.append(cause)
+        return Path(path or "nowhere")
 
     # ---- the test's side ----
 

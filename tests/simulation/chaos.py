@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
+from consumer_membership.recorder.ring import Recorder
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription
 from tests.simulation import inside
 from tests.simulation.application import Habits
@@ -45,7 +46,7 @@ class Outcome:
     repeated: int
 
 
-def simulate(seed: int, profile: Profile, make_member: Callable[..., GroupMember] = GroupMember) -> Outcome:
+def simulate(seed: int, profile: Profile, make_member: Callable[..., GroupMember | Recorder] = GroupMember) -> Outcome:
     """Run one seed; raises SimulationFailure."""
     run = Run(seed, profile, make_member)
     try:
@@ -75,7 +76,7 @@ class Pace(NamedTuple):
 class Run:
     """One run: its world, and the hand that makes trouble in it."""
 
-    def __init__(self, seed: int, profile: Profile, make_member: Callable[..., GroupMember]) -> None:
+    def __init__(self, seed: int, profile: Profile, make_member: Callable[..., GroupMember | Recorder]) -> None:
         self.profile = profile
         self.world = world = World(seed, rules=profile.rules[0], make_member=make_member)
         self.random = world.random

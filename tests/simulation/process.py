@@ -42,6 +42,7 @@ from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.recorder.ring import Recorder
 from consumer_membership.types import BrokerAddress, Instant, Subscription
 from consumer_membership.wire.verdicts import broker_error
 from tests.simulation import inside
@@ -71,9 +72,11 @@ class Process:
         self.name = f"p{seat}.{world.next_number('process')}"
         self.settings = settings
         self.member_ids: list[str] = []
-        self.member: GroupMember = world.make_member(
-            settings, protocols, new_member_id=self._new_member_id, jitter=world.random.random
-        )
+        made = world.make_member(settings, protocols, new_member_id=self._new_member_id, jitter=world.random.random)
+        #: A recorder with the member, where the world's members are recorded.
+        self.recorder = made if isinstance(made, Recorder) else None
+        self.member: GroupMember = made.member if isinstance(made, Recorder) else made
+        self._handle = made.handle
         self.application = Application(self, habits, settings.auto_commit)
         #: Of heartbeats, or of JoinGroup and SyncGroup.
         self.membership = Connection(world, self._hear)
@@ -141,7 +144,9 @@ class Process:
         if isinstance(event, LeaveRequested):
             self.subscription = Subscription()
         world.invariants.about_to_handle(self, event)
-        effects = member.handle(event, world.now)
+        effects = self._handle(event, world.now)
+        if self.recorder is not None:
+            self.recorder.saw(member.view())
         world.note(self, event, effects)
         world.invariants.handled(self, old, effects)
         for effect in effects:

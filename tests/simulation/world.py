@@ -21,6 +21,7 @@ from consumer_membership.membership.classic.assignors import BUILT_IN
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.states import MemberState
+from consumer_membership.recorder.ring import Recorder
 from consumer_membership.types import GroupProtocol, Instant, Subscription, TopicIdPartition, TopicPartition
 from tests.simulation import inside
 from tests.simulation.application import Habits
@@ -73,7 +74,7 @@ class World:
         *,
         rules: AnyRules | None = None,
         faults: Faults | None = None,
-        make_member: Callable[..., GroupMember] = GroupMember,
+        make_member: Callable[..., GroupMember | Recorder] = GroupMember,
     ) -> None:
         self.seed = seed
         self.random = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from math import inf
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
@@ -46,6 +47,10 @@ from consumer_membership.types import (
     Subscription,
 )
 
+if TYPE_CHECKING:  # it imports more than a consumer needs
+    from os import PathLike
+    from pathlib import Path
+
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
 STOP_S = 2.0
 #: The slices of a wait, whether the member is calm or not.
@@ -75,6 +80,7 @@ class Session:
             config.start_settings(),
         )
         self._settings = config.member_settings()
+        recorder = config.recorder_settings()
         self.subscriptions = config.subscription_settings()
         self._may_be_classic = GroupProtocol.CLASSIC in protocols.protocols
         self._has_servers = bool(connection.bootstrap_servers)
@@ -88,7 +94,12 @@ class Session:
         thread = make_thread(
             self.line,
             ThreadSettings(
-                member=self._settings, protocols=protocols, connection=connection, start=start, lines=self._lines
+                member=self._settings,
+                protocols=protocols,
+                connection=connection,
+                start=start,
+                lines=self._lines,
+                recorder=recorder,
             ),
         )
         self.line.connect(thread)
@@ -96,6 +107,8 @@ class Session:
         self._fetcher = Fetcher(self._handles.make, self.buffer, self._heard_at, by_duration)
         self._handle_lock = self._fetcher.lock
         self.life = Lifetime(self._fetcher, self.line.wake_up, registry)
+        if recorder.on_signal:
+            self._dump_on_signal()
         self._place = place_of(self._settings, connection)
         self._orders = OrderQueue(self.line)
         commit_settings = CommitSettings(
@@ -151,6 +164,20 @@ class Session:
         """Have the connections to come, librdkafka's and the member's, say this."""
         self.partitions.ask(lambda handle, _: self._handles.set_credentials(handle, username, password), 0)
         self.line.set_credentials(username, password)
+
+    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
+        """Write a file with what is recorded of the member; the path of it."""
+        self.life.check_process()
+        return self.line.dump(cause, path)
+
+    def _dump_on_signal(self) -> None:
+        from consumer_membership.runtime.application.dump_signal import have_dumped  # noqa: PLC0415 - few ask for it
+
+        if not have_dumped(self):
+            self._log.warning(
+                "recorder.signal.enable is ignored: signal handlers are set by the main thread only, and on systems "
+                "that have SIGUSR2; make the consumer there, or call consumer.dump()"
+            )
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
         """Ask for these topics from now on; the member joins, or tells its group, at the next poll."""

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from consumer_membership.errors import MembershipError
 from consumer_membership.membership.effects import (
@@ -27,9 +28,10 @@ from consumer_membership.membership.effects import (
     RaiseToApplication,
 )
 from consumer_membership.membership.events import CoordinatorLost, Polled, TimePassed
-from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView, ended
+from consumer_membership.recorder.dumps import Dumps
+from consumer_membership.recorder.ring import Recorder
 from consumer_membership.runtime.line import CommittedAsked, CredentialsChanged, Line, MemberFigures, ThreadSettings
 from consumer_membership.runtime.log_lines import RoomLog
 from consumer_membership.runtime.network.cluster import Cluster
@@ -37,6 +39,10 @@ from consumer_membership.runtime.network.connection_security import ConnectionSe
 from consumer_membership.runtime.network.log_observer import Observer
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError
+
+if TYPE_CHECKING:  # it imports more than a consumer needs
+    from os import PathLike
+    from pathlib import Path
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
 
@@ -67,20 +73,25 @@ class NetworkThread:
         self._settings = settings
         self._observer = observer
         self._security = security or ConnectionSecurity(settings.connection)
-        self._member = GroupMember(
-            settings.member, settings.protocols, new_member_id=new_member_id, jitter=random.random
+        recorder = Recorder(
+            settings.member,
+            settings.protocols,
+            new_member_id=new_member_id,
+            jitter=random.random,
+            is_on=settings.recorder.is_on,
         )
+        self._dumps = Dumps(recorder, settings.recorder)
         self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
         self._loop: MemberLoop | None = None
-        line.show(self._member.view())
+        line.show(recorder.member.view())
 
     def start(self) -> None:
         """Start it if it does not run: by one of several callers."""
         with self._starting:
             if self._loop is not None:
                 return
-            loop = MemberLoop(self._line, self._member, self._settings, self._observer, self._security)
+            loop = MemberLoop(self._line, self._dumps, self._settings, self._observer, self._security)
             name = f"membership {self._settings.member.group_id}"
             self._thread = threading.Thread(target=loop.run, name=name, daemon=True)
             self._loop = loop
@@ -94,6 +105,10 @@ class NetworkThread:
     def figures(self) -> MemberFigures:
         """What statistics tell beside the view, as it is now."""
         return MemberFigures() if self._loop is None else self._loop.figures()
+
+    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
+        """Write a file with what is recorded (`Dumps.write`)."""
+        return self._dumps.write(cause, path)
 
     def stop(self, timeout_s: float) -> None:
         """End it and close its connections; what the member had not said yet stays unsaid."""
@@ -114,13 +129,15 @@ class MemberLoop:
     def __init__(
         self,
         line: Line,
-        member: GroupMember,
+        dumps: Dumps,
         settings: ThreadSettings,
         observer: Observer,
         security: ConnectionSecurity,
     ) -> None:
         self._line = line
-        self._member = member
+        self._dumps = dumps
+        self._recorder = dumps.recorder
+        self._member = member = dumps.recorder.member
         self._lines = settings.lines
         self._has_servers = bool(settings.connection.bootstrap_servers)
         self._observer = observer
@@ -186,6 +203,7 @@ class MemberLoop:
     def _report_fault(self, error: Exception) -> None:
         """A bug of ours must reach the application, not end in a silent thread."""
         _LOG.error("The membership thread failed", exc_info=error)
+        self._write_recording("crash", f"crash: {type(error).__name__}: {error}")
         text = f"the membership thread failed with {type(error).__name__}: {error}; this is a bug, please report it"
         fault = BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
         self._show(
@@ -261,7 +279,7 @@ class MemberLoop:
             return
         now = self._loop.time()
         try:
-            effects = self._member.handle(event, now)
+            effects = self._recorder.handle(event, now)
         except Exception as error:  # noqa: BLE001 - see `_report_fault`
             self._report_fault(error)
             self.end()
@@ -270,11 +288,25 @@ class MemberLoop:
             # Nobody shall see a state in the view without the error that is its cause, nor be told of the error and
             # still see the epoch that it ended, nor perform a step before the view shows the epoch that it belongs to.
             problems = (effect for effect in effects if isinstance(effect, RaiseToApplication))
-            self._show(self._member.view(), *problems)
+            view = self._member.view()
+            self._recorder.saw(view)
+            self._show(view, *problems)
             self._observer.observed(event, effects, self._line.view)
         self._perform(effects)
+        self._record_end(effects)
         self._set_clock()
         self._watch_lease(self._loop.time())
+
+    def _record_end(self, effects: tuple[GroupEffect, ...]) -> None:
+        """Have a recording written of a membership that ended for good."""
+        for effect in effects:
+            if isinstance(effect, RaiseToApplication) and effect.problem is Problem.FATAL:
+                self._write_recording("fatal", f"fatal: {effect.error}")
+
+    def _write_recording(self, kind: str, cause: str) -> None:
+        words = self._dumps.write_by_itself(kind, cause)
+        if words is not None:
+            _LOG.warning("%s", words)
 
     def _show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
         if view.coordinator != self._line.view.coordinator:

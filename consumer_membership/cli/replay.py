@@ -1,0 +1,264 @@
+"""`replay`: a recording of a member, run through the same core, compared, and shown; as text, or as one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from math import inf
+from pathlib import Path
+from typing import TextIO
+
+from consumer_membership.cli.groups import DONE, REFUSED, answered
+from consumer_membership.cli.narration import missing_of, named
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.recorder.explanation import explained
+from consumer_membership.recorder.recording import Recording, read
+from consumer_membership.recorder.replay import Difference, Replay, ReplayedEvent
+from consumer_membership.recorder.values import RecordingError
+
+DESCRIPTION = """\
+Runs the membership's state machine on a recording (consumer.dump(), or
+recorder.directory), compares everything that it orders with what was ordered
+then, and shows the member as it was: state, what it owned and was to own, what
+it waited for. Asks no broker. Exits with 0 where all is the same, with 1 at the
+first difference, which is shown: another version of the package does otherwise.
+
+examples:
+  consumer-membership replay orders-3.recording.gz --explain
+  consumer-membership replay orders-3.recording.gz --step --until 12.5
+"""
+_STEP_WIDTH = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """Which file, until when (seconds after its first event), and what to show."""
+
+    path: Path
+    until_s: float = inf
+    is_stepwise: bool = False
+    explains: bool = False
+    is_json: bool = False
+
+
+def replay(options: ReplayOptions, out: TextIO, err: TextIO) -> int:
+    """Show a recording on `out`; the exit code. A file that cannot be read is one line on `err`."""
+
+    def ask() -> tuple[Iterable[str], int]:
+        try:
+            recording = read(options.path)
+            run = Replay(recording)
+            replayed = tuple(run.steps(_begun(recording) + options.until_s))
+        except OSError as error:
+            raise ConfigurationError("FILE", str(options.path), error.strerror or str(error)) from error
+        except RecordingError as error:
+            raise ConfigurationError("FILE", str(options.path), str(error)) from error
+        shown = [as_json(run, replayed, options)] if options.is_json else as_text(run, replayed, options)
+        return shown, DONE if run.difference is None else REFUSED
+
+    return answered("replay", ask, out, err)
+
+
+# ---- as text ---------------------------------------------------------------------------------------------------------
+
+
+def as_text(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOptions) -> Iterator[str]:
+    """What was recorded, step by step where that is wanted, how it compares, and how the member was."""
+    recording = run.recording
+    yield from _headline(recording)
+    if options.is_stepwise:
+        yield ""
+        for one in replayed:
+            yield from _step(one, recording)
+    yield ""
+    yield from _comparison(run, recording)
+    view = replayed[-1].view if replayed else run.member.view()
+    yield ""
+    yield from _member(view, recording, _moment_of(replayed, recording))
+    if options.explains:
+        yield ""
+        yield _explanation(recording, replayed, view)
+
+
+def _headline(recording: Recording) -> Iterator[str]:
+    settings = recording.settings
+    who = f"group {settings.group_id}" + (f", instance {settings.instance_id}" if settings.instance_id else "")
+    yield f"{who}, process {recording.process}, consumer-membership {recording.package}, Python {recording.python}"
+    yield f"written {_clock(recording.written_at)}: {recording.cause}"
+    begin = "from the member's birth on"
+    if recording.state is not None:
+        begin = f"from a checkpoint on, after {recording.first} events"
+    count = len(recording.entries)
+    lasted_s = recording.entries[-1].at - recording.entries[0].at if count else 0.0
+    yield f"{count} events in {lasted_s:.1f} s, {begin}"
+    if not recording.is_whole:
+        yield "the file has no end: what follows is not known"
+
+
+def _comparison(run: Replay, recording: Recording) -> Iterator[str]:
+    if run.difference is None:
+        yield f"replayed {run.count} of {len(recording.entries)} events: all as they were then"
+        return
+    yield from _difference(run.difference, recording)
+
+
+def _difference(difference: Difference, recording: Recording) -> Iterator[str]:
+    yield f"difference at event {difference.number}, {_after(difference.at, recording)}: {difference.what}"
+    yield from (f"  then: {_words(one)}" for one in difference.recorded)
+    yield from (f"  now:  {_words(one)}" for one in difference.replayed)
+
+
+def _step(one: ReplayedEvent, recording: Recording) -> Iterator[str]:
+    entry = one.entry
+    yield f"{one.number:6} {_after(entry.at, recording):>12}  {one.view.state!s:13} {_words(entry.event)[:_STEP_WIDTH]}"
+    yield from (f"{'':35}-> {_words(effect)[:_STEP_WIDTH]}" for effect in one.effects)
+    if entry.error is not None:
+        yield f"{'':35}!! {entry.error}"
+
+
+def _member(view: MembershipView, recording: Recording, now: float) -> Iterator[str]:
+    def lasted(since: float | None) -> str:
+        return "" if since is None else f", since {now - since:.1f} s"
+
+    protocol = f"{view.protocol.value} ({view.protocol_reason})" if view.protocol_reason else view.protocol.value
+    yield f"at {_clock(recording.moment(now))} ({_after(now, recording)})"
+    yield f"state     {view.state}{lasted(view.transitions[-1].at if view.transitions else None)}"
+    yield f"member    {view.member_id or '-'}, epoch {view.member_epoch}, protocol {protocol}"
+    yield f"owned     {named(view.owned) or 'nothing'}"
+    unresolved = f" and {view.unresolved} of topics without a name" if view.unresolved else ""
+    yield f"target    {named(view.target) or 'nothing'}{unresolved}"
+    if view.pending_revocation:
+        yield f"revoking  {named(view.pending_revocation)}"
+    until = "" if view.waits_until is None else f", for {max(0.0, view.waits_until - now):.1f} s more"
+    yield f"waits for {view.waits_for or 'nothing'}{lasted(view.waits_since)}{until}"
+    heard = "" if view.last_heartbeat_at is None else f", last heard of {now - view.last_heartbeat_at:.1f} s before"
+    yield f"asks      {view.coordinator or 'no coordinator'}{heard}"
+    if view.missing_topics:
+        yield f"topics    {missing_of(view.missing_topics)}"
+    if view.last_error is not None:
+        yield f"error     {view.last_error}"
+    for change in view.transitions:
+        yield f"{_after(change.at, recording):>12}  {change.old} -> {change.new}: {change.reason}"
+
+
+def _explanation(recording: Recording, replayed: tuple[ReplayedEvent, ...], view: MembershipView) -> str:
+    return explained(recording, tuple(one.entry for one in replayed), view)
+
+
+# ---- as JSON ---------------------------------------------------------------------------------------------------------
+
+
+def as_json(run: Replay, replayed: tuple[ReplayedEvent, ...], options: ReplayOptions) -> str:
+    """All of it as one object; times are seconds after the first event, but for `written`."""
+    recording, difference = run.recording, run.difference
+    view = replayed[-1].view if replayed else run.member.view()
+    told: dict[str, object] = {
+        "group_id": recording.settings.group_id,
+        "instance_id": recording.settings.instance_id,
+        "process": recording.process,
+        "package": recording.package,
+        "written": _clock(recording.written_at),
+        "cause": recording.cause,
+        "is_whole": recording.is_whole,
+        "events": len(recording.entries),
+        "replayed": run.count,
+        "is_identical": difference is None,
+        "difference": None
+        if difference is None
+        else {
+            "number": difference.number,
+            "at": difference.at - _begun(recording),
+            "what": difference.what,
+            "recorded": [_words(one) for one in difference.recorded],
+            "replayed": [_words(one) for one in difference.replayed],
+        },
+        "member": _plain(view, _begun(recording)),
+    }
+    if options.explains:
+        told["explanation"] = _explanation(recording, replayed, view)
+    if options.is_stepwise:
+        told["steps"] = [
+            {
+                "number": one.number,
+                "at": one.entry.at - _begun(recording),
+                "event": _words(one.entry.event),
+                "effects": [_words(effect) for effect in one.effects],
+                "state": one.view.state.name,
+                "waits_for": one.view.waits_for,
+            }
+            for one in replayed
+        ]
+    return json.dumps(told, indent=2)
+
+
+def _plain(view: MembershipView, begun: float) -> dict[str, object]:
+    def after(at: float | None) -> float | None:
+        return None if at is None else at - begun
+
+    return {
+        "state": view.state.name,
+        "protocol": view.protocol.value,
+        "member_id": view.member_id or None,
+        "member_epoch": view.member_epoch,
+        "owned": [f"{one.topic}-{one.partition}" for one in sorted(view.owned)],
+        "target": [f"{one.topic}-{one.partition}" for one in sorted(view.target)],
+        "unresolved": view.unresolved,
+        "pending_revocation": [f"{one.topic}-{one.partition}" for one in sorted(view.pending_revocation)],
+        "waits_for": view.waits_for,
+        "waits_since": after(view.waits_since),
+        "waits_until": after(view.waits_until),
+        "coordinator": None if view.coordinator is None else str(view.coordinator),
+        "last_heartbeat_at": after(view.last_heartbeat_at),
+        "last_error": None if view.last_error is None else str(view.last_error),
+        "transitions": [
+            {"at": after(one.at), "old": one.old.name, "new": one.new.name, "reason": one.reason}
+            for one in view.transitions
+        ],
+    }
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def _begun(recording: Recording) -> float:
+    return recording.entries[0].at if recording.entries else recording.clock
+
+
+def _moment_of(replayed: tuple[ReplayedEvent, ...], recording: Recording) -> float:
+    """When the member is looked at: when the file was written, unless the replay stopped before its end."""
+    if len(replayed) == len(recording.entries) or not replayed:
+        return recording.clock
+    return replayed[-1].entry.at
+
+
+def _after(at: float, recording: Recording) -> str:
+    return f"{at - _begun(recording):+.3f} s"
+
+
+def _clock(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
+
+
+def _words(value: object) -> str:
+    """A value of the core in few words: fields that say nothing are left out."""
+    match value:
+        case Enum():
+            return value.name
+        case str() | None:
+            return repr(value)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            said = ((one.name, getattr(value, one.name)) for one in fields(value))
+            inner = ", ".join(f"{name}={_words(one)}" for name, one in said if one is not None and one not in ("", ()))
+            return f"{type(value).__name__}({inner})"
+        case tuple() if hasattr(value, "_fields"):
+            return "-".join(map(str, value))
+        case tuple() | list() | frozenset() | set():
+            return f"[{', '.join(sorted(map(_words, value)))}]"
+        case _ if hasattr(value, "items"):
+            return f"{{{', '.join(sorted(f'{_words(key)}: {_words(one)}' for key, one in value.items()))}}}"
+        case _:
+            return str(value)

@@ -1,0 +1,108 @@
+"""When a ring becomes a file, and where: asked for by a program or a signal, or by itself where something ended badly.
+
+Each consumer writes by itself a few times only: what goes wrong again and again shall not fill a disk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from consumer_membership.errors import UseError
+from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.recorder.ring import Recorder
+
+if TYPE_CHECKING:  # it imports more than a consumer needs
+    from pathlib import Path
+
+#: Files that one consumer writes by itself in its life, and how far apart those for the same cause are.
+MOST_FILES: Final = 10
+SPACING_S: Final = 60.0
+SUFFIX: Final = ".recording.gz"
+#: Of the files of this process, so that no two have one name.
+_NUMBERS = itertools.count(1)
+_NOT_OF_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderSettings:
+    """What the configuration says of the recorder.
+
+    Attributes:
+        is_on: Whether events are kept at all.
+        directory: Where files are written, also by itself; None: only where somebody asks for one.
+        on_signal: Whether SIGUSR2 writes one of each consumer.
+    """
+
+    is_on: bool = True
+    directory: str | None = None
+    on_signal: bool = False
+
+
+class Dumps:
+    """The files of one member's recorder; every method may be called in any thread."""
+
+    def __init__(self, recorder: Recorder, settings: RecorderSettings) -> None:
+        self.recorder = recorder
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._count = 0
+        self._written_at: dict[str, float] = {}
+
+    def write(self, cause: str, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write what is kept to this file, or into this folder; None: the configured one, or that of temporary files.
+
+        Raises:
+            UseError: the recorder is off.
+            OSError: the file cannot be written.
+        """
+        from pathlib import Path  # noqa: PLC0415 - few consumers write a file
+
+        from consumer_membership.recorder.recording import write  # noqa: PLC0415
+
+        if not self._settings.is_on:
+            raise UseError("recorder.enable=false: nothing of this consumer was recorded; remove the key")
+        target = Path(self._folder() if path is None else path)
+        if path is None or target.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+            target /= self._name()
+        write(target, self.recorder.held(), cause, time.monotonic())
+        return target
+
+    def write_by_itself(self, kind: str, cause: str) -> str | None:
+        """Write a file for this kind of cause, unless there are enough; what to log of it, None: nothing was done."""
+        if not (self._settings.is_on and self._settings.directory is not None and self._may_write(kind)):
+            return None
+        try:
+            path = self.write(cause)
+        except Exception as error:  # noqa: BLE001 - whatever is the matter with it, the member goes on
+            return f"No recording could be written ({cause}): {type(error).__name__}: {error}"
+        return f"Wrote a recording of this member to {path} ({cause}); see it with: consumer-membership replay {path}"
+
+    def _may_write(self, kind: str) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            last = self._written_at.get(kind)
+            if self._count >= MOST_FILES or (last is not None and now - last < SPACING_S):
+                return False
+            self._count += 1
+            self._written_at[kind] = now
+        return True
+
+    def _folder(self) -> str:
+        if self._settings.directory is not None:
+            return self._settings.directory
+        import tempfile  # noqa: PLC0415 - only who asks for a file and names no place needs it
+
+        return tempfile.gettempdir()
+
+    def _name(self) -> str:
+        settings = self.recorder.settings
+        who = "-".join(filter(None, (settings.group_id, settings.instance_id)))[:100]
+        moment = time.time()
+        stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(moment))}{int(moment * 1000) % 1000:03}Z"
+        return f"{_NOT_OF_NAMES.sub('_', who)}-{stamp}-{os.getpid()}-{next(_NUMBERS)}{SUFFIX}"

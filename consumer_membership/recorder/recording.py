@@ -1,0 +1,253 @@
+"""A recording as a file: JSON lines, compressed. `docs/recorder.md` describes them, and what changes the version."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.classic.assignor import Assigned, Assignor, RebalanceProtocol
+from consumer_membership.membership.settings import ClassicSettings, MemberSettings
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.recorder.ring import Draw, Entry, RingContents
+from consumer_membership.recorder.values import Decoder, Encoder, Json, RecordingError
+from consumer_membership.types import Instant, TopicPartition
+from consumer_membership.version import __version__
+
+FORMAT: Final = "consumer-membership recording"
+#: What a reader must know to read a file; it grows with each change that an older reader would misread.
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What a file holds: how it came to be, how the member was at the beginning, and what happened since.
+
+    `written_at` is in seconds since 1970, and `clock` what the monotonic clock of `Entry.at` said at that moment.
+    `first` counts the entries of the member's life before these; `state` None: the member was just made, by `draws`.
+    `view` is what was seen of the member after the first `view_after` entries. `is_whole`: the file has its end.
+    """
+
+    cause: str
+    package: str
+    python: str
+    process: int
+    written_at: float
+    clock: Instant
+    settings: MemberSettings
+    protocols: ProtocolSettings
+    first: int
+    state: Json
+    draws: tuple[Draw, ...]
+    entries: tuple[Entry, ...]
+    view_after: int
+    view: MembershipView | None
+    is_whole: bool = True
+
+    def moment(self, at: Instant) -> float:
+        """An entry's time in seconds since 1970."""
+        return self.written_at - (self.clock - at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedAssignor:
+    """An assignor in a replay: what it computed stands in the events, and what it said of itself in the effects."""
+
+    name: str
+    protocols: frozenset[RebalanceProtocol]
+    told: dict[str, bytes | None] = field(default_factory=dict, compare=False)
+
+    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
+        """What it said in the recorded join."""
+        return self.told.get(self.name)
+
+    def assign(self, topics: object, subscriptions: object) -> dict[str, frozenset[TopicPartition]]:
+        """Never called: the core has the shell do that, and the recording has what came of it."""
+        raise NotImplementedError
+
+
+class RecordedObserver(RecordedAssignor):
+    """One that is told of its member's assignments."""
+
+    def on_assignment(self, assignment: Assigned, generation: int) -> None:
+        """Never called, either."""
+        raise NotImplementedError
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def lines_of(held: RingContents, cause: str, clock: Instant) -> Iterator[Json]:
+    """The lines of a file with what a ring holds; `clock` is the monotonic clock's present moment."""
+    encoder = Encoder(held.seal)
+    yield {
+        "format": FORMAT,
+        "version": VERSION,
+        "package": __version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "process": os.getpid(),
+        "cause": cause,
+        "written_at": time.time(),
+        "clock": clock,
+        "settings": encoder.encode(held.settings),
+        "protocols": _protocols_line(held.protocols, encoder),
+    }
+    state = None if held.state is None else json.loads(zlib.decompress(held.state))
+    yield {"first": held.first, "draws": held.draws, "state": state}
+    for entry in held.entries:
+        yield _entry_line(entry, encoder)
+    after = held.view_after - held.first
+    is_seen = 0 < after <= len(held.entries)
+    yield {
+        "end": len(held.entries),
+        "view_after": after if is_seen else 0,
+        "view": encoder.encode(held.view) if is_seen else None,
+    }
+
+
+def _protocols_line(protocols: ProtocolSettings, encoder: Encoder) -> Json:
+    """The settings of the protocols; of assignors, which are objects of anybody's, what the core asks them."""
+    classic = protocols.classic
+    assignors = [
+        {
+            "name": one.name,
+            "protocols": sorted(protocol.name for protocol in one.protocols),
+            "observes": hasattr(one, "on_assignment"),
+        }
+        for one in classic.assignors
+    ]
+    bare = replace(protocols, classic=replace(classic, assignors=()))
+    return {"assignors": assignors, "settings": encoder.encode(bare)}
+
+
+def _entry_line(entry: Entry, encoder: Encoder) -> Json:
+    line = {"at": entry.at, "event": encoder.encode(entry.event)}
+    if entry.draws:
+        line["draws"] = entry.draws
+    if entry.effects:
+        line["effects"] = [encoder.encode(effect) for effect in entry.effects]
+    if entry.error is not None:
+        line["error"] = entry.error
+    return line
+
+
+def write(path: Path, held: RingContents, cause: str, clock: Instant) -> None:
+    """Write a file with what a ring holds: under another name first, so that nobody finds half of one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    unfinished = path.with_name(f"{path.name}.part")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as raw, gzip.GzipFile("", "wb", 6, raw) as packed:
+            for line in lines_of(held, cause, clock):
+                packed.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Recording:
+    """The recording of a file.
+
+    Raises:
+        OSError: it cannot be read.
+        RecordingError: it is no recording, or one that this version of the package cannot read.
+    """
+    lines = _lines(path)
+    head = next(lines, None)
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise RecordingError(f"{path} is no recording of consumer-membership")
+    if head.get("version") != VERSION:
+        raise RecordingError(
+            f"{path} has version {head.get('version')} of the format, written by consumer-membership "
+            f"{head.get('package')}; this is {__version__}, which reads version {VERSION}: use the one that wrote it"
+        )
+    try:
+        return _recording(head, lines)
+    except RecordingError as error:
+        written_by = head.get("package")
+        raise RecordingError(
+            f"{path}, written by consumer-membership {written_by}, cannot be read by {__version__}: {error}"
+        ) from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
+        raise RecordingError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _lines(path: Path) -> Iterator[Json]:
+    """The lines of a file as far as it is whole: who wrote it may have been killed, or the disk full."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                yield json.loads(line)
+    except (EOFError, zlib.error, ValueError):
+        return
+    except gzip.BadGzipFile:
+        raise RecordingError(f"{path} is no recording of consumer-membership: it is not compressed") from None
+
+
+def _recording(head: Json, lines: Iterator[Json]) -> Recording:
+    decoder = Decoder()
+    base = next(lines)
+    entries: list[Entry] = []
+    end: Json = None
+    for line in lines:
+        if "end" in line:
+            end = line
+            break
+        entries.append(_entry(line, decoder))
+    view = decoder.decode(end["view"]) if end is not None else None
+    return Recording(
+        cause=head["cause"],
+        package=head["package"],
+        python=head["python"],
+        process=head["process"],
+        written_at=head["written_at"],
+        clock=head["clock"],
+        settings=decoder.decode(head["settings"]),
+        protocols=_protocols(head["protocols"], decoder),
+        first=base["first"],
+        state=base["state"],
+        draws=tuple(base["draws"]),
+        entries=tuple(entries),
+        view_after=end["view_after"] if end is not None else 0,
+        view=view,
+        is_whole=end is not None and end["end"] == len(entries),
+    )
+
+
+def _protocols(told: Json, decoder: Decoder) -> ProtocolSettings:
+    settings: ProtocolSettings = decoder.decode(told["settings"])
+    #: What the assignors said of themselves in one join: one table for all of them, filled by the replay.
+    words: dict[str, bytes | None] = {}
+    assignors: list[Assignor] = [
+        (RecordedObserver if one["observes"] else RecordedAssignor)(
+            name=one["name"], protocols=frozenset(RebalanceProtocol[name] for name in one["protocols"]), told=words
+        )
+        for one in told["assignors"]
+    ]
+    classic: ClassicSettings = replace(settings.classic, assignors=tuple(assignors))
+    return replace(settings, classic=classic)
+
+
+def _entry(line: Json, decoder: Decoder) -> Entry:
+    return Entry(
+        at=line["at"],
+        event=decoder.decode(line["event"]),
+        draws=tuple(line.get("draws", ())),
+        effects=tuple(decoder.decode(one) for one in line.get("effects", ())),
+        error=line.get("error"),
+    )

@@ -1,0 +1,155 @@
+"""The same core on what was recorded: step by step, each effect compared with the one of then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from math import inf
+
+from consumer_membership.membership.classic.exchanges import SendJoin
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.protocol import GroupEffect
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.recorder.recording import RecordedAssignor, Recording
+from consumer_membership.recorder.ring import Draw, Entry
+from consumer_membership.recorder.values import RecordingError, decoded_state, externals_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The first place where the core of now does otherwise than the one of then; `number` counts entries from 1."""
+
+    number: int
+    at: float
+    what: str
+    recorded: tuple[object, ...]
+    replayed: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedEvent:
+    """One entry, what it leads to now, and how the member is then."""
+
+    number: int
+    entry: Entry
+    effects: tuple[GroupEffect, ...]
+    view: MembershipView
+    difference: Difference | None = None
+
+
+class _RecordedChance:
+    """What was drawn then, in its order; what is drawn beyond it is a difference."""
+
+    def __init__(self) -> None:
+        self._left: list[Draw] = []
+        self.problem = ""
+
+    def give(self, draws: tuple[Draw, ...]) -> None:
+        """The draws of the next event."""
+        if self._left:
+            self.problem = self.problem or "less was drawn than then"
+        self._left = list(draws)
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether all of it was drawn."""
+        return not self._left
+
+    def jitter(self) -> float:
+        """As `Chance.jitter`."""
+        if self._left and isinstance(self._left[0], float | int):
+            return float(self._left.pop(0))
+        self.problem = self.problem or "a number was drawn that was not drawn then"
+        return 0.5
+
+    def new_member_id(self) -> str:
+        """As `Chance.new_member_id`."""
+        if self._left and isinstance(self._left[0], str):
+            return str(self._left.pop(0))
+        self.problem = self.problem or "a member id was made that was not made then"
+        return "replayed"
+
+
+class Replay:
+    """One run of the core on a recording; iterate over `steps` once."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self._chance = _RecordedChance()
+        self.member = self._begin()
+        self.difference: Difference | None = None
+        #: The entries that were run.
+        self.count = 0
+
+    def _begin(self) -> GroupMember:
+        recording, chance = self.recording, self._chance
+        chance.give(recording.draws)
+        if recording.state is None:
+            return GroupMember(
+                recording.settings, recording.protocols, new_member_id=chance.new_member_id, jitter=chance.jitter
+            )
+        externals = externals_of(recording.settings, recording.protocols)
+        externals |= {"jitter": chance.jitter, "new_member_id": chance.new_member_id}
+        try:
+            return decoded_state(recording.state, externals)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RecordingError(f"the checkpoint is damaged: {type(error).__name__}: {error}") from error
+
+    def run(self, until: float = inf) -> Difference | None:
+        """Run all that was recorded up to this moment; the first difference."""
+        for _ in self.steps(until):
+            pass
+        return self.difference
+
+    def steps(self, until: float = inf) -> Iterator[ReplayedEvent]:
+        """Each entry up to this moment (`Entry.at`), run; ends behind the first difference."""
+        for number, entry in enumerate(self.recording.entries, 1):
+            if entry.at > until:
+                return
+            effects, difference = self._run(number, entry)
+            self.count, self.difference = number, difference
+            view = self.member.view()
+            if difference is None and number == self.recording.view_after:
+                self.difference = difference = self._compared_view(number, entry, view)
+            yield ReplayedEvent(number=number, entry=entry, effects=effects, view=view, difference=difference)
+            if difference is not None:
+                return
+
+    def _run(self, number: int, entry: Entry) -> tuple[tuple[GroupEffect, ...], Difference | None]:
+        self._chance.give(entry.draws)
+        self._prepare_assignors(entry)
+        error: str | None = None
+        effects: tuple[GroupEffect, ...] = ()
+        try:
+            effects = self.member.handle(entry.event, entry.at)
+        except Exception as raised:  # noqa: BLE001 - the core's own fault is what a recording may be about
+            error = f"{type(raised).__name__}: {raised}"
+        what = ""
+        if error != entry.error:
+            what = f"it raised {entry.error or 'nothing'} then, and {error or 'nothing'} now"
+        elif effects != entry.effects:
+            what = "it orders something else"
+        elif self._chance.problem or not self._chance.is_used_up:
+            what = self._chance.problem or "less is drawn than then"
+        if not what:
+            return effects, None
+        return effects, Difference(number=number, at=entry.at, what=what, recorded=entry.effects, replayed=effects)
+
+    def _prepare_assignors(self, entry: Entry) -> None:
+        for assignor in self.recording.protocols.classic.assignors:
+            for effect in entry.effects:
+                if isinstance(effect, SendJoin) and isinstance(assignor, RecordedAssignor):
+                    assignor.told.update({name: said.user_data for name, said in effect.protocols})
+
+    def _compared_view(self, number: int, entry: Entry, view: MembershipView) -> Difference | None:
+        seen = self.recording.view
+        if seen is None or seen == view:
+            return None
+        names = [one.name for one in fields(view) if getattr(view, one.name) != getattr(seen, one.name)]
+        return Difference(
+            number=number,
+            at=entry.at,
+            what=f"the member's {', '.join(names)} is another one",
+            recorded=tuple(getattr(seen, name) for name in names),
+            replayed=tuple(getattr(view, name) for name in names),
+        )

@@ -1,0 +1,209 @@
+"""The latest events of one member, in memory: what the recorder costs while nothing goes wrong.
+
+An event and its effects are immutable, so that keeping them is to keep references: nothing is copied or written before
+somebody asks. The ring has two segments. Where the newer one is full the older one is dropped, and another begins with
+a checkpoint: the core's state at that moment, from which a replay begins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.backoff import Jitter
+from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.types import Instant
+
+#: How much a segment holds: an event with its effects weighs 1, about half a kilobyte, and each partition that it names
+#: as much again by the share below. Two segments are two megabytes at most; an idle member fills one in an hour, one
+#: whose records flow in three minutes.
+SEGMENT_WEIGHT = 2_000
+PARTITIONS_OF_A_WEIGHT = 2
+
+#: What the core is given by chance: a number from 0 up to 1, or a member id.
+Draw: TypeAlias = float | str
+
+#: The events that may name many partitions or members.
+_LARGE: Mapping[type[GroupEvent], Callable[[GroupEvent], object]] = MappingProxyType(
+    {
+        ev.StepFinished: attrgetter("offsets"),
+        ev.PositionsReported: attrgetter("offsets"),
+        ev.CommitRequested: attrgetter("offsets"),
+        ev.HeartbeatAnswered: attrgetter("assignment"),
+        ev.StartOffsetsFetched: attrgetter("offsets"),
+        ev.CommitAnswered: attrgetter("errors"),
+        ev.TopicsLookedUp: attrgetter("names"),
+        ex.JoinAnswered: attrgetter("members"),
+        ex.SyncAnswered: attrgetter("assignment"),
+        ex.TopicsDescribed: attrgetter("topics.partitions"),
+        ex.AssignmentComputed: attrgetter("assignments"),
+    }
+)
+
+
+class Entry(NamedTuple):
+    """One event with what was drawn since the one before, and what it led to; `error`: what the core raised instead."""
+
+    at: Instant
+    event: GroupEvent
+    draws: tuple[Draw, ...]
+    effects: tuple[GroupEffect, ...]
+    error: str | None = None
+
+
+class Segment(NamedTuple):
+    """Events that followed each other, the number of the first, and how the member was before: None is just made.
+
+    `draws` are those of its making. The entries grow; to copy them is safe in any thread.
+    """
+
+    first: int
+    state: bytes | None
+    draws: tuple[Draw, ...]
+    entries: list[Entry]
+
+
+class RingContents(NamedTuple):
+    """What a ring holds at one moment; `view` is the member's after so many entries of its life, where one was seen."""
+
+    settings: MemberSettings
+    protocols: ProtocolSettings
+    seal: bytes
+    first: int
+    state: bytes | None
+    draws: tuple[Draw, ...]
+    entries: tuple[Entry, ...]
+    view_after: int
+    view: MembershipView | None
+
+
+class Chance:
+    """What the core is given by chance, with a note of it."""
+
+    __slots__ = ("_jitter", "_new_member_id", "drawn")
+
+    def __init__(self, jitter: Jitter, new_member_id: Callable[[], str]) -> None:
+        self._jitter = jitter
+        self._new_member_id = new_member_id
+        self.drawn: list[Draw] = []
+
+    def jitter(self) -> float:
+        """A number from 0 up to 1."""
+        number = self._jitter()
+        self.drawn.append(number)
+        return number
+
+    def new_member_id(self) -> str:
+        """A fresh member id."""
+        member_id = self._new_member_id()
+        self.drawn.append(member_id)
+        return member_id
+
+    def take(self) -> tuple[Draw, ...]:
+        """What was drawn since this was asked last."""
+        if not self.drawn:
+            return ()
+        drawn = tuple(self.drawn)
+        self.drawn.clear()
+        return drawn
+
+
+class Recorder:
+    """A member with the ring of its latest events.
+
+    `handle` and `saw` are called on the member's thread; `held` may be asked by any. Not `is_on`: nothing is kept.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        protocols: ProtocolSettings,
+        *,
+        new_member_id: Callable[[], str],
+        jitter: Jitter,
+        segment_weight: int = SEGMENT_WEIGHT,
+        is_on: bool = True,
+    ) -> None:
+        self.settings = settings
+        self._protocols = protocols
+        self._chance = Chance(jitter, new_member_id)
+        self.member = GroupMember(
+            settings, protocols, new_member_id=self._chance.new_member_id, jitter=self._chance.jitter
+        )
+        #: Makes stand-ins of what is not to be written, equal for equal texts; it is never written itself.
+        self._seal = os.urandom(16)
+        self._full_at = self._segment_weight = segment_weight
+        self._weight = 0
+        self._count = 0
+        self._seen: tuple[int, MembershipView | None] = (0, None)
+        #: The older one and the one that grows; replaced as a whole, for other threads.
+        self._segments: tuple[Segment, ...] = (Segment(0, None, self._chance.take(), []),)
+        self._entries = self._segments[0].entries
+        if not is_on:
+            self.handle = self.member.handle  # type: ignore[method-assign]  # so that it costs nothing
+            self.saw = lambda view: None  # type: ignore[method-assign]  # noqa: ARG005
+
+    def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
+        """As the member's own; what the core raises is noted, too."""
+        kind = type(event)
+        if self._weight >= self._full_at and (kind is ev.Polled or kind is ev.TimePassed):
+            self._begin_segment()
+        try:
+            effects = self.member.handle(event, now)
+        except Exception as error:
+            self._note(Entry(now, event, self._chance.take(), (), f"{type(error).__name__}: {error}"))
+            raise
+        self._note(Entry(now, event, self._chance.take(), effects))
+        large = _LARGE.get(kind)
+        if large is not None:
+            self._weigh(large(event))
+        return effects
+
+    def saw(self, view: MembershipView) -> None:
+        """The member looks so after the latest event."""
+        self._seen = (self._count, view)
+
+    def held(self) -> RingContents:
+        """What is kept at this moment."""
+        segments, (view_after, view) = self._segments, self._seen
+        entries = tuple(entry for segment in segments for entry in tuple(segment.entries))
+        base = segments[0]
+        return RingContents(
+            settings=self.settings,
+            protocols=self._protocols,
+            seal=self._seal,
+            first=base.first,
+            state=base.state,
+            draws=base.draws,
+            entries=entries,
+            view_after=view_after,
+            view=view,
+        )
+
+    def _note(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._weight += 1
+        self._count += 1
+
+    def _weigh(self, large: object) -> None:
+        if large is not None:
+            self._weight += len(large) // PARTITIONS_OF_A_WEIGHT  # type: ignore[arg-type]  # of the table: all are sized
+
+    def _begin_segment(self) -> None:
+        from consumer_membership.recorder.values import encoded_state  # noqa: PLC0415 - most members end before that
+
+        state = encoded_state(self.member, self.settings, self._protocols, self._seal)
+        begun = Segment(self._count, state, self._chance.take(), [])
+        self._segments, self._entries = (self._segments[-1], begun), begun.entries
+        self._weight = 0
+        # A large group's state is large: what it costs stays a small part of what was recorded since.
+        self._full_at = max(self._segment_weight, len(state) // 256)

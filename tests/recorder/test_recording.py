@@ -1,0 +1,105 @@
+"""A recording as a file: written whole or not at all, read as far as it is whole, refused in words."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.membership.events import Polled
+from consumer_membership.recorder.recording import VERSION, read, write
+from consumer_membership.recorder.replay import Replay
+from consumer_membership.recorder.values import RecordingError
+from tests.recorder.members import Recorded
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the file is."""
+    return tmp_path / "a.recording.gz"
+
+
+def rewritten(path: Path, **changes: object) -> None:
+    """The file with another head."""
+    head, *lines = gzip.decompress(path.read_bytes()).splitlines()
+    changed = json.dumps(json.loads(head) | changes).encode()
+    path.write_bytes(gzip.compress(b"\n".join([changed, *lines])))
+
+
+def test_file_holds_what_the_ring_held(path: Path) -> None:
+    """With who wrote it, when and why; for its owner's eyes."""
+    member = Recorded()
+    member.join()
+    recording, held = member.written(path), member.recorder.held()
+    assert (recording.entries, recording.view, recording.settings) == (held.entries, held.view, held.settings)
+    assert (recording.cause, recording.clock, recording.is_whole) == ("a test", member.now, True)
+    assert recording.moment(member.now) == recording.written_at
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_idle_minutes_are_a_few_kilobytes(path: Path) -> None:
+    """A heartbeat that changes nothing costs a few dozen bytes."""
+    member = Recorded()
+    member.join()
+    before = len(gzip.compress(b"")) + path.stat().st_size if member.written(path) else 0
+    for _ in range(12):
+        for _ in range(20):
+            member.tell(Polled())
+        member.answer()
+    member.written(path)
+    assert path.stat().st_size - before < 12 * 500
+
+
+def test_file_that_cannot_be_written_is_not_there(tmp_path: Path) -> None:
+    """Nor is half of it."""
+    member = Recorded()
+    with pytest.raises(OSError):  # noqa: PT011 - which one is the system's
+        write(tmp_path / "no" / "folder", member.recorder.held(), "a test", 0.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_without_its_end_is_read_as_far_as_it_goes(path: Path) -> None:
+    """The disk was full, or the copy was cut."""
+    member = Recorded()
+    member.join()
+    for _ in range(200):
+        member.tell(Polled())
+    member.written(path)
+    lines = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(lines[: len(lines) // 2]))
+    recording = read(path)
+    assert not recording.is_whole
+    assert 0 < len(recording.entries) < 204
+    assert Replay(recording).run() is None
+    path.write_bytes(gzip.compress(lines)[:-200])
+    assert not read(path).is_whole
+
+
+def test_file_of_another_version_is_refused_in_words(path: Path) -> None:
+    """Who wrote it can read it."""
+    member = Recorded()
+    member.written(path)
+    rewritten(path, version=VERSION + 1, package="9.9")
+    with pytest.raises(RecordingError, match=rf"version {VERSION + 1} of the format, written by .* 9\.9"):
+        read(path)
+
+
+def test_what_is_no_recording_is_refused(path: Path) -> None:
+    """Another file, compressed or not, and one whose lines say something else."""
+    path.write_bytes(b"hello")
+    with pytest.raises(RecordingError, match="is no recording"):
+        read(path)
+    path.write_bytes(gzip.compress(b'{"a": 1}\n'))
+    with pytest.raises(RecordingError, match="is no recording"):
+        read(path)
+    Recorded().written(path)
+    rewritten(path, settings={"!": "types.BrokerError"})
+    with pytest.raises(RecordingError, match="other fields in this version"):
+        read(path)
+    Recorded().written(path)
+    rewritten(path, protocols=3)
+    with pytest.raises(RecordingError, match="is damaged"):
+        read(path)

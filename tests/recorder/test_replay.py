@@ -1,0 +1,113 @@
+"""Every recording of simulated members, whatever went wrong there, replays identically; another core is found out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.membership.consumer.heartbeat import Heartbeats
+from consumer_membership.membership.events import CoordinatorLost, Polled
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.recorder.recording import read, write
+from consumer_membership.recorder.replay import Replay
+from consumer_membership.recorder.ring import Recorder
+from tests.recorder.members import Recorded, simulated
+from tests.simulation.profiles import PROFILES
+
+#: In every second run the ring is so small that its members' recordings begin with a checkpoint.
+WEIGHTS = (40, 2_000)
+SEEDS = 12
+LEAST_RECORDINGS, LEAST_CHECKPOINTS = 500, 100
+
+
+def is_identical(recorder: Recorder, path: Path) -> bool:
+    """Whether a file of what it holds leads to the same effects, all of them, and to the same view."""
+    held = recorder.held()
+    write(path, held, "a test", held.entries[-1].at if held.entries else 0.0)
+    replay = Replay(read(path))
+    return replay.run() is None and replay.count == len(held.entries)
+
+
+@pytest.mark.slow
+def test_every_recording_of_the_simulation_replays_identically(tmp_path: Path) -> None:
+    """Of each process of each profile: killed, fenced, closed, taken over, of both protocols."""
+    count = checkpoints = 0
+    different = []
+    for name in PROFILES:
+        for seed in range(SEEDS):
+            for number, recorder in enumerate(simulated(name, seed, segment_weight=WEIGHTS[seed % 2])):
+                count += 1
+                checkpoints += recorder.held().state is not None
+                if not is_identical(recorder, tmp_path / "a"):
+                    different.append((name, seed, number))
+    assert different == []
+    assert count >= LEAST_RECORDINGS
+    assert checkpoints >= LEAST_CHECKPOINTS
+
+
+def test_core_that_does_otherwise_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first entry whose effects are other ones is shown, with both."""
+    member = Recorded()
+    member.join()
+    member.tell(Polled(), CoordinatorLost(reason="broken"), Polled())
+    recording = member.written(tmp_path / "a")
+    monkeypatch.setattr(GroupMember, "_on_coordinator_lost", lambda *_: None)
+    monkeypatch.setattr(
+        GroupMember,
+        "_TAKERS",
+        {kind: take for kind, take in GroupMember._TAKERS.items() if kind is not CoordinatorLost},
+    )
+    difference = Replay(recording).run()
+    assert difference is not None
+    assert (difference.number, difference.what) == (8, "it orders something else")
+    assert difference.recorded != difference.replayed
+
+
+def test_core_that_draws_otherwise_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it orders the same for now."""
+    member = Recorded()
+    member.join()
+    recording = member.written(tmp_path / "a")
+    made = Heartbeats.__init__
+
+    def greedy(one: Heartbeats, settings: object, jitter: object) -> None:
+        made(one, settings, jitter)  # type: ignore[arg-type]
+        jitter()  # type: ignore[operator]
+
+    monkeypatch.setattr(Heartbeats, "__init__", greedy)
+    difference = Replay(recording).run()
+    assert difference is not None
+    assert difference.what == "a number was drawn that was not drawn then"
+
+
+def test_fault_of_the_core_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same exception at the same event; where it is mended the replay says so."""
+    member = Recorded()
+    member.join()
+
+    advance = GroupMember._advance
+
+    def fail(one: GroupMember) -> None:
+        if one.parts.now >= 200.0:
+            raise ZeroDivisionError("by nothing")
+        advance(one)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(GroupMember, "_advance", fail)
+        with pytest.raises(ZeroDivisionError):
+            member.recorder.handle(Polled(), 200.0)
+        recording = member.written(tmp_path / "a")
+        assert Replay(recording).run() is None
+    difference = Replay(recording).run()
+    assert difference is not None
+    assert difference.what == "it raised ZeroDivisionError: by nothing then, and nothing now"
+
+
+def test_replay_stops_at_a_moment(tmp_path: Path) -> None:
+    """And shows the member as it was then."""
+    member = Recorded()
+    member.join()
+    replay = Replay(member.written(tmp_path / "a"))
+    assert [step.view.state.name for step in replay.steps(until=102.0)] == ["UNSUBSCRIBED", "JOINING"]
+    assert replay.count == 2
