@@ -419,7 +419,7 @@ class Consumer(LibrdkafkaConsumer):
         takes as long as a few thousand events take to be written, and nothing waits for it.
 
         Raises:
-            UseError: (a `RuntimeError`) `recorder.enable` is false.
+            UseError: `recorder.enable` is false.
             OSError: the file cannot be written.
         """
         return self._use().dump("asked for by the program", path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from os import PathLike
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,9 @@ class Thread:
 
     def figures(self) -> MemberFigures:
         return MemberFigures(coordinator_since=1.0)
+
+    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
+        return Path(path or cause)
 
     def stop(self, timeout_s: float) -> None:
         self.stopped_within_s = timeout_s

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -36,6 +37,9 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.recorder.dumps import RecorderSettings
+from consumer_membership.recorder.recording import Recording, read
+from consumer_membership.recorder.replay import Difference, Replay
 from consumer_membership.runtime.line import Line, RefusedError, ThreadSettings, UnansweredError
 from consumer_membership.runtime.network import thread as network_thread
 from consumer_membership.runtime.network import transport
@@ -150,7 +154,7 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
     """Makes a member that subscribes and polls once, or one that does nothing yet."""
     made: list[Application] = []
 
-    def member(*, subscribes: bool = True, **settings: object) -> Application:
+    def member(*, subscribes: bool = True, directory: Path | None = None, **settings: object) -> Application:
         line = Line(lambda: (application.polls, 0))
         thread = NetworkThread(
             line,
@@ -159,6 +163,7 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
                 protocols=CONSUMER_ONLY,
                 connection=ConnectionSettings(bootstrap_servers=broker.servers, reconnect_backoff_s=0.02),
                 start=StartSettings(reset=OffsetReset.EARLIEST),
+                recorder=RecorderSettings(directory=None if directory is None else str(directory)),
             ),
             observer=LogObserver(),
         )
@@ -272,7 +277,7 @@ def test_failure_of_the_thread_is_the_end_of_the_membership(
     def fail(*_: object) -> None:
         raise LookupError("a bug")
 
-    monkeypatch.setattr(one.thread._member, "handle", fail)
+    monkeypatch.setattr(one.thread._dumps.recorder.member, "handle", fail)
     until(lambda: bool(one.problems) and one.orders[-1] == "lose", one)
     view = one.line.view
     assert (view.state, view.member_epoch, view.group_protocol) == (MemberState.FATAL, 0, None)
@@ -280,6 +285,63 @@ def test_failure_of_the_thread_is_the_end_of_the_membership(
     assert view.last_error == one.problems[0].error
     assert "LookupError: a bug; this is a bug, please report it" in str(view.last_error)
     assert view.transitions[-1].new is MemberState.FATAL
+
+
+def replayed(path: Path) -> tuple[Recording, Difference | None]:
+    """A file, and the first difference of the same core."""
+    recording = read(path)
+    return recording, Replay(recording).run()
+
+
+def test_recording_of_a_living_member_replays(join: Callable[..., Application], tmp_path: Path) -> None:
+    """Asked for by any thread, while the member's goes on."""
+    one = join()
+    until(lambda: one.owns(6), one)
+    recording, difference = replayed(one.line.dump("a test", tmp_path / "a"))
+    assert (recording.cause, recording.state, difference) == ("a test", None, None)
+    assert len(recording.entries) >= 5
+
+
+def test_checkpoint_of_a_living_member_replays(join: Callable[..., Application], tmp_path: Path) -> None:
+    """Where older events were dropped the state stands for them."""
+    one = join()
+    recorder = one.thread._dumps.recorder
+    recorder._full_at = recorder._segment_weight = 20
+    until(lambda: recorder.held().state is not None, one)
+    recording, difference = replayed(one.line.dump("a test", tmp_path / "a"))
+    assert (recording.first > 0, difference) == (True, None)
+
+
+def test_fatal_end_is_recorded(broker: ScriptedBroker, join: Callable[..., Application], tmp_path: Path) -> None:
+    """With `recorder.directory`: without a question, and once."""
+    del broker.versions[HEARTBEAT]
+    one = join(directory=tmp_path)
+    until(lambda: bool(list(tmp_path.glob("*.gz"))), one)
+    (path,) = tmp_path.glob("*.gz")
+    recording, difference = replayed(path)
+    assert recording.cause.startswith("fatal: UNSUPPORTED_VERSION")
+    assert difference is None
+    until(lambda: one.state is MemberState.FATAL, one)
+
+
+def test_fault_of_the_core_is_recorded(
+    join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The last event is the one at which it failed."""
+    one = join(directory=tmp_path)
+    until(lambda: one.owns(6), one)
+
+    def fail(*_: object) -> None:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(one.thread._dumps.recorder.member, "handle", fail)
+    until(lambda: bool(one.problems), one)
+    (path,) = tmp_path.glob("*.gz")
+    recording, difference = replayed(path)
+    assert recording.cause == "crash: LookupError: a bug"
+    assert recording.entries[-1].error == "LookupError: a bug"
+    assert difference is not None
+    assert difference.number == len(recording.entries)
 
 
 def test_holder_that_is_back_before_the_newcomer_joined_is_released_again(

@@ -1,0 +1,52 @@
+"""SIGUSR2: each consumer that asked for it writes a recording, and the program's own handler is called, too."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.recorder.recording import read
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(signal, "SIGUSR2"), reason="Windows has no SIGUSR2"),
+]
+
+_PROGRAM = """
+import os, signal, sys, threading
+from consumer_membership import Consumer
+
+heard = []
+signal.signal(signal.SIGUSR2, lambda number, frame: heard.append(number))
+config = {"bootstrap.servers": "127.0.0.1:1", "recorder.directory": sys.argv[1], "log_level": 0}
+wanted = [Consumer({**config, "group.id": f"wanted-{n}", "recorder.signal.enable": True}) for n in range(2)]
+other = Consumer({**config, "group.id": "other"})
+late = []
+thread = threading.Thread(target=lambda: late.append(Consumer({**config, "group.id": "late",
+    "recorder.signal.enable": True})))
+thread.start()
+thread.join()
+before = set(threading.enumerate())
+os.kill(os.getpid(), signal.SIGUSR2)
+for thread in set(threading.enumerate()) - before:
+    thread.join()
+print(heard == [signal.SIGUSR2])
+for consumer in (*wanted, other, *late):
+    consumer.close()
+"""
+
+
+def test_consumers_that_asked_for_it_write_one(tmp_path: Path) -> None:
+    """In the thread of nobody who is waited for; one that was made outside the main thread is told that it cannot."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    recordings = sorted(tmp_path.iterdir())
+    assert [path.name.split("-2")[0] for path in recordings] == ["wanted-0", "wanted-1"]
+    assert [read(path).cause for path in recordings] == ["SIGUSR2", "SIGUSR2"]
+    assert "recorder.signal.enable is ignored" in done.stderr
