@@ -18,6 +18,7 @@ from tests.integration.nursery import NURSERY, Descriptor
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until
 from tests.support import victim
+from tests.support.recordings import assert_all_replay
 from tests.support.victim import Lifetime, Order, Point
 
 
@@ -96,6 +97,7 @@ class Victim:
             "heartbeat.interval.ms": 200,
             # What the members do, and not what programs for eager groups are told (`test_eager_callbacks`).
             "rebalance.callbacks": "incremental",
+            "recorder.directory": str(folder / "recordings"),
         }
         settings |= {key.replace("_", "."): value for key, value in config.items() if value is not None}
         self._life = Lifetime(
@@ -104,6 +106,7 @@ class Victim:
         self.account = Account()
         self.changed = threading.Condition()
         self._has_ended = False
+        self._recordings = folder / "recordings"
         self._log = folder / f"victim-{len(list(folder.glob('victim-*')))}.log"
         orders, self._orders = os.pipe()
         self._commits_ordered = 0
@@ -194,12 +197,15 @@ class Victim:
         self.process.join(PATIENCE_S)
         self._ear.join(PATIENCE_S)
         assert self.process.exitcode is not None, f"it did not end: {self}"
+        # Who dies at a point writes a recording first, and so does who closes.
+        assert_all_replay(self._recordings)
         return self.process.exitcode
 
     def died(self) -> None:
         """Wait for its death at its point, and nowhere else."""
         self.wait(lambda a: a.died_at is not None, "its death")
         assert self.ended() == -signal.SIGKILL, str(self)
+        assert list(self._recordings.glob("*.gz")), "it did not write what it had recorded"
 
     def wait(self, condition: Callable[[Account], bool], what: str) -> None:
         """Wait until this holds; `what` goes into the failure."""

@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as Partition
 from consumer_membership import Consumer
 from consumer_membership.clients.consumer import Membership
 from consumer_membership.membership.states import MemberState
+from tests.support.recordings import assert_consumer_replays
 
 #: Generous: a bound against hanging, not a measurement.
 PATIENCE_S = 60.0
@@ -63,6 +64,8 @@ class Worker:
         self._polls = threading.Event()
         self._polls.set()
         self._is_frozen = threading.Event()
+        #: Whether what it recorded was run again, which must lead to the same.
+        self._is_replayed = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._membership: Membership = "default"
         self._orders: list[Callable[[Consumer], None]] = []
@@ -82,6 +85,9 @@ class Worker:
         self._stopping.set()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the consumer did not close in time"
+        if not self._is_replayed:
+            self._is_replayed = True
+            assert_consumer_replays(self.consumer)
 
     def order(self, action: Callable[[Consumer], None]) -> None:
         """Have this done on the application's thread, between two polls."""

@@ -18,6 +18,7 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NoReturn
@@ -107,11 +108,14 @@ class Trap:
 
     point: Point | None
     is_armed: bool
+    #: Writes a recording of the member.
+    dump: Callable[[], object] = field(default=lambda: None, init=False)
     _has_acknowledged: bool = field(default=False, init=False)
 
     def spring(self, *points: Point) -> None:
         """Die, if one of these is the point."""
         if self.is_armed and self.point in points:
+            self.dump()
             say(dies=self.point)
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -173,6 +177,7 @@ class Application:
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._standing: tuple[object, ...] = ()
         self._consumer = Consumer(life.config)
+        trap.dump = self._consumer.dump
         self._consumer.subscribe(
             [life.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
@@ -189,6 +194,7 @@ class Application:
             self._look()
         self._look()
         self._consumer.close()
+        self._consumer.dump()
         say(closed=True)
 
     def _obey(self) -> bool:
