@@ -26,6 +26,8 @@ from consumer_membership.errors import (
     UnsupportedProtocolError,
     UseError,
 )
+from consumer_membership.health.progress import PartitionHealth
+from consumer_membership.health.verdict import Health, HealthVerdict
 from consumer_membership.membership.classic.assignor import (
     Assigned,
     AssignmentObserver,
@@ -106,6 +108,8 @@ __all__ = [
     "ElectionType",
     "FatalGroupError",
     "GroupError",
+    "Health",
+    "HealthVerdict",
     "IllegalStateException",
     "InternalError",
     "IsolationLevel",
@@ -118,6 +122,7 @@ __all__ = [
     "Message",
     "Messages",
     "Node",
+    "PartitionHealth",
     "Producer",
     "RebalanceProtocol",
     "SerializingProducer",

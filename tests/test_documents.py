@@ -23,6 +23,7 @@ from kio.schema.errors import ErrorCode
 import consumer_membership
 from consumer_membership import (
     Consumer,
+    HealthVerdict,
     MembershipView,
     MemberState,
     MemberSubscription,
@@ -172,7 +173,7 @@ def test_headings_stand_alone(path: Path) -> None:
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
     shown = all_blocks("python")
-    assert len(shown) == 11
+    assert len(shown) == 12
     used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
     of = {
         "consumer": dir(Consumer),
@@ -500,6 +501,7 @@ def test_methods_fields_and_parameters_exist() -> None:
         *spark.__all__,
         *MembershipView.__dataclass_fields__,
         *("format", "read_uncommitted"),
+        *(verdict.value for verdict in HealthVerdict),
         *KEYS,
         *librdkafka_keys.keys(),
         *(

@@ -2,7 +2,7 @@
 
 Same configuration, methods, callbacks, return types and exceptions as confluent-kafka 2.16; where it differs on
 purpose, the method says so. Beside the drop-in's surface: `membership()`, `generation()`, `owned_since()`,
-`begin_commit()` and `dump()`.
+`begin_commit()`, `health()` and `dump()`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from consumer_membership.clients.group_metadata import check_layout, pack_group_
 from consumer_membership.clients.outcomes import PendingCommit, call_on_commit, domain_offsets, with_committed
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.environment import naming_variables
+from consumer_membership.health.verdict import Health
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.application.fetcher import key_of
@@ -409,6 +410,15 @@ class Consumer(LibrdkafkaConsumer):
         session = self._use()
         session.life.check_process()
         return session.view
+
+    @raises_as_confluent
+    def health(self) -> Health:
+        """How the consumer is: one of `HealthVerdict`, since when and why, until when; how far its partitions are.
+
+        Never waits, in any thread, and after close, too. The first call begins to look at the partitions every two
+        seconds: what is told of them is of the latest look.
+        """
+        return self._use().health()
 
     @raises_as_confluent
     def dump(self, path: str | PathLike[str] | None = None) -> Path:

@@ -128,13 +128,16 @@ class ConsumerConfig:
     their host or container lives; Linux and macOS
     """
 
-    # ---- the recorder ----
+    # ---- health and the recorder ----
+    health_stuck_after_ms: int = _key(values.positive_ms, 60_000)
+    """a partition whose position stands for so long while its end moves away is `stuck` in `health()`
+    """
     recorder_enable: bool = _key(values.boolean, True)
     """keep the membership's latest events in memory (2 MB at most), for `dump()` and `consumer-membership replay`
     """
     recorder_directory: str | None = _key(values.text, None)
-    """where recordings are written, by itself when the membership ends fatally or fails; without it `dump()` alone
-    writes one
+    """where recordings are written, by itself when the consumer is stuck, or its membership ends fatally or fails;
+    without it `dump()` alone writes one
     """
     recorder_signal_enable: bool = _key(values.boolean, False)
     """SIGUSR2 writes a recording of each such consumer of the process; a handler that the program has is called, too

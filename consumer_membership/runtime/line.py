@@ -7,7 +7,7 @@ other's, and neither side imports the other.
 |---|---|---|---|
 | events | application | `post`, `send` | taken in their order; they wait until the thread is started |
 | credentials | application | `set_credentials` | likewise; good for each authentication after them |
-| a question | application | `ask_committed` | likewise; answered, failed, or cancelled with the thread's end |
+| a question | application | `ask_committed`, `ask_ends` | likewise; answered, failed, or cancelled at the end |
 | progress | application | `progress` | two growing counts that the network reads when it likes, without a lock |
 | the end of a calm | application | `rouse` | the network, which reads those seldom while `is_calm`, reads them soon |
 | orders | network | `order`, `show` | taken in their order; those of one call are seen all or none |
@@ -63,6 +63,22 @@ class CommittedAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Where partitions end, as far as their leaders said: all of the log, and what readers of committed records get."""
+
+    high: Mapping[TopicPartition, int] = field(default_factory=dict)
+    stable: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsAsked:
+    """Another question beside the core: where these partitions end; fails with a `MembershipError`."""
+
+    partitions: frozenset[TopicPartition]
+    answer: Future[Ends]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialsChanged:
     """Later authentications are to say this; connections that stand are left as they are."""
 
@@ -70,7 +86,7 @@ class CredentialsChanged:
     password: str = field(repr=False)
 
 
-Post: TypeAlias = Event | CommittedAsked | CredentialsChanged
+Post: TypeAlias = Event | CommittedAsked | EndsAsked | CredentialsChanged
 
 
 class RefusedError(GroupError):
@@ -140,6 +156,9 @@ class MemberThread(Protocol):
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a file with what is recorded of the member (`recorder.dumps.Dumps.write`)."""
+
+    def dump_by_itself(self, kind: str, cause: str) -> None:
+        """The same where nobody asked, if that is wanted, and not too often (`Dumps.write_by_itself`)."""
 
     def stop(self, timeout_s: float) -> None:
         """End it and its connections; wait so long for it."""
@@ -238,6 +257,14 @@ class Line:
             asked.answer.cancel()
         return asked.answer
 
+    def ask_ends(self, partitions: frozenset[TopicPartition]) -> Future[Ends]:
+        """Ask the leaders of these partitions where they end; likewise."""
+        asked = EndsAsked(partitions=partitions, answer=Future())
+        self._thread.start()
+        if not self._post((asked,)):
+            asked.answer.cancel()
+        return asked.answer
+
     def set_credentials(self, username: str, password: str) -> None:
         """Have later authentications say this."""
         self._post((CredentialsChanged(username=username, password=password),))
@@ -261,6 +288,10 @@ class Line:
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a file with what is recorded of the member, in whichever thread this is called."""
         return self._thread.dump(cause, path)
+
+    def dump_by_itself(self, kind: str, cause: str) -> None:
+        """Have one written where something is the matter, if that is wanted."""
+        self._thread.dump_by_itself(kind, cause)
 
     def stop(self, timeout_s: float) -> None:
         """End the thread; what the member had not said yet stays unsaid."""
@@ -308,5 +339,5 @@ class Line:
         with self._lock:
             self._is_hung_up = True
         for post in self.take_posts():
-            if isinstance(post, CommittedAsked):
+            if isinstance(post, CommittedAsked | EndsAsked):
                 post.answer.cancel()

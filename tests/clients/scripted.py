@@ -139,6 +139,10 @@ class ScriptedMember:
         self.dumps.append(cause)
         return Path(path or "nowhere")
 
+    def dump_by_itself(self, kind: str, cause: str) -> None:
+        assert kind
+        assert cause
+
     # ---- the test's side ----
 
     def order(self, *effects: ApplicationEffect) -> None:

@@ -38,6 +38,10 @@ class Thread:
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         return Path(path or cause)
 
+    def dump_by_itself(self, kind: str, cause: str) -> None:
+        assert kind
+        assert cause
+
     def stop(self, timeout_s: float) -> None:
         self.stopped_within_s = timeout_s
 

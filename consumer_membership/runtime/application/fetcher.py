@@ -465,6 +465,11 @@ class Fetcher:
 
     # ---- positions ----
 
+    @property
+    def starts(self) -> dict[TopicPartition, int]:
+        """Where partitions start of which nothing was delivered yet, and others too, as far as that is a number."""
+        return self._starts.copy()
+
     def seek(self, target: Wanted) -> None:
         """Go on from this offset; what was fetched of the partition is forgotten."""
         partition = key_of(target)

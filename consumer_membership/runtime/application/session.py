@@ -19,6 +19,7 @@ from confluent_kafka import Message
 
 from consumer_membership.config import ByDuration, ConsumerConfig
 from consumer_membership.errors import CommitError
+from consumer_membership.health.verdict import Health
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
@@ -28,6 +29,7 @@ from consumer_membership.runtime.application.callbacks import CallbackStyle
 from consumer_membership.runtime.application.commits import GRACE_S, Commits, CommitSettings, OffsetBook
 from consumer_membership.runtime.application.fetcher import Fetcher, whole_ms
 from consumer_membership.runtime.application.handle import HandleCallbacks, Handles
+from consumer_membership.runtime.application.health_monitor import HealthMonitor
 from consumer_membership.runtime.application.lifetime import THIS_PROCESS, Lifetime, Registry, place_of
 from consumer_membership.runtime.application.locks import CallLock, caller, is_running
 from consumer_membership.runtime.application.orders import CALM_SLICE_S, SLICE_S, OrderQueue
@@ -123,6 +125,16 @@ class Session:
         self.partitions = Partitions(self._fetcher, self.commits, self._steps, self._style, self.line, self.life)
         self._performer = Performer(self._orders, self._steps, on_commit=on_commit, on_left=self.partitions.left)
         self._notices = self._performer.notices
+        self._health = HealthMonitor(
+            self._fetcher,
+            self.line,
+            self.life,
+            lambda: self.view,
+            lambda: self.partitions.is_subscribed,
+            stuck_after_s=config.health_stuck_after_ms / 1000,
+            max_poll_interval_s=self._settings.max_poll_interval_s,
+        )
+        self._records_stalls = recorder.is_on and recorder.directory is not None
         #: The version of the view in which the member was last told that the application polls.
         self._announced_at: int | None = None
         #: The version of the view when partitions were frozen; None: none are.
@@ -165,6 +177,11 @@ class Session:
         self.partitions.ask(lambda handle, _: self._handles.set_credentials(handle, username, password), 0)
         self.line.set_credentials(username, password)
 
+    def health(self) -> Health:
+        """How the consumer is: why nothing is consumed, if nothing is; never waits."""
+        self.life.check_process()
+        return self._health.health()
+
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a file with what is recorded of the member; the path of it."""
         self.life.check_process()
@@ -190,6 +207,8 @@ class Session:
         if self._place is not None and self.life.take_place(self._place):
             self._log.warning("%s", self._place.warning())
         self.partitions.subscribe(subscription)
+        if self._records_stalls:
+            self._health.start()
         self._steps.listener = listener
         self.line.post(Subscribed(subscription=subscription, is_eager=self._style.is_eager(listener)))
         self._announced_at = None
@@ -504,6 +523,7 @@ class Session:
                 self._settle(errors)
         finally:
             self.life.close()
+            self._health.stop()
             self.line.stop(STOP_S)
             with self._handle_lock:
                 self.buffer.ready.clear()
@@ -540,6 +560,7 @@ class Session:
         if self.life.is_ours and not self.life.is_closed:
             self.life.end()
             self.life.close()
+            self._health.stop()
             self.line.stop(0)
 
     def _rewrite(self, statistics: str) -> str:

@@ -59,7 +59,7 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.states import SILENT
-from consumer_membership.runtime.line import Heard, RefusedError, UnansweredError
+from consumer_membership.runtime.line import Ends, Heard, RefusedError, UnansweredError
 from consumer_membership.runtime.log_lines import RoomLog
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.exchanges import (
@@ -388,6 +388,19 @@ class MemberRequests:
             raise RefusedError(f"{_NOT_FETCHED}: {refusal}", refusal.error.code) from refusal
         except TransportError as failure:
             raise UnansweredError(f"{_NOT_FETCHED}: Local: Timed out ({failure})") from failure
+
+    async def ends(self, partitions: frozenset[TopicPartition]) -> Ends:
+        """Where these partitions end, as their leaders say, asked again while that may help; no order of the core.
+
+        Raises:
+            MembershipError: a leader refused, or did not answer in time.
+        """
+        latest = dict.fromkeys(partitions, _LATEST)
+        high = await self._cluster.list_offsets(latest, read_committed=False, timeout_s=LIST_OFFSETS_TIMEOUT_S)
+        if not self._start.read_committed:
+            return Ends(high=high, stable=high)
+        stable = await self._cluster.list_offsets(latest, read_committed=True, timeout_s=LIST_OFFSETS_TIMEOUT_S)
+        return Ends(high=high, stable=stable)
 
     def _asker(self) -> tuple[str, int]:
         """Member id and epoch of whoever asks now; a classic member asks as nobody, as in `_fetch_committed`."""

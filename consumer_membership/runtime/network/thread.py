@@ -13,9 +13,10 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from consumer_membership.errors import MembershipError
 from consumer_membership.membership.effects import (
@@ -32,7 +33,14 @@ from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.recorder.dumps import Dumps
 from consumer_membership.recorder.ring import Recorder
-from consumer_membership.runtime.line import CommittedAsked, CredentialsChanged, Line, MemberFigures, ThreadSettings
+from consumer_membership.runtime.line import (
+    CommittedAsked,
+    CredentialsChanged,
+    EndsAsked,
+    Line,
+    MemberFigures,
+    ThreadSettings,
+)
 from consumer_membership.runtime.log_lines import RoomLog
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
@@ -45,6 +53,8 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
     from pathlib import Path
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
+
+AnswerT = TypeVar("AnswerT")
 
 #: How often the thread looks whether the application polls and is given records.
 SAMPLE_S = 0.25
@@ -109,6 +119,10 @@ class NetworkThread:
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a file with what is recorded (`Dumps.write`)."""
         return self._dumps.write(cause, path)
+
+    def dump_by_itself(self, kind: str, cause: str) -> None:
+        """Write one where something is the matter, if that is wanted (`Dumps.write_by_itself`)."""
+        _write_by_itself(self._dumps, kind, cause)
 
     def stop(self, timeout_s: float) -> None:
         """End it and close its connections; what the member had not said yet stays unsaid."""
@@ -203,7 +217,7 @@ class MemberLoop:
     def _report_fault(self, error: Exception) -> None:
         """A bug of ours must reach the application, not end in a silent thread."""
         _LOG.error("The membership thread failed", exc_info=error)
-        self._write_recording("crash", f"crash: {type(error).__name__}: {error}")
+        _write_by_itself(self._dumps, "crash", f"crash: {type(error).__name__}: {error}")
         text = f"the membership thread failed with {type(error).__name__}: {error}; this is a bug, please report it"
         fault = BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
         self._show(
@@ -232,7 +246,9 @@ class MemberLoop:
                 case CredentialsChanged():
                     self._security.set_credentials(post.username, post.password)
                 case CommittedAsked():
-                    self._ask_committed(post)
+                    self._ask(post.answer, self._requests.committed(post.partitions, post.timeout_s))
+                case EndsAsked():
+                    self._ask(post.answer, self._requests.ends(post.partitions))
                 case _:
                     self._feed(post)
 
@@ -301,12 +317,7 @@ class MemberLoop:
         """Have a recording written of a membership that ended for good."""
         for effect in effects:
             if isinstance(effect, RaiseToApplication) and effect.problem is Problem.FATAL:
-                self._write_recording("fatal", f"fatal: {effect.error}")
-
-    def _write_recording(self, kind: str, cause: str) -> None:
-        words = self._dumps.write_by_itself(kind, cause)
-        if words is not None:
-            _LOG.warning("%s", words)
+                _write_by_itself(self._dumps, "fatal", f"fatal: {effect.error}")
 
     def _show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
         if view.coordinator != self._line.view.coordinator:
@@ -375,22 +386,12 @@ class MemberLoop:
     async def _request(self, order: NetworkOrder) -> None:
         self._feed(await self._requests.answer_to(order))
 
-    def _ask_committed(self, asked: CommittedAsked) -> None:
-        """Ask beside the core: once the member knows its coordinator, behind the commits that were posted before."""
-        task = self._begin(self._answer(asked))
+    def _ask(self, answer: Future[AnswerT], question: Coroutine[None, None, AnswerT]) -> None:
+        """Ask beside the core, behind the commits that were posted before."""
+        task = self._begin(_answered(answer, question))
         # Where neither answer came: the thread ends. And nobody waits for one that is given, or cancelled by who asked.
-        task.add_done_callback(lambda _: asked.answer.cancel())
-        asked.answer.add_done_callback(lambda _: self.call(task.cancel))
-
-    async def _answer(self, asked: CommittedAsked) -> None:
-        try:
-            found = await self._requests.committed(asked.partitions, asked.timeout_s)
-        except MembershipError as error:
-            if asked.answer.set_running_or_notify_cancel():
-                asked.answer.set_exception(error)
-            return
-        if asked.answer.set_running_or_notify_cancel():
-            asked.answer.set_result(found)
+        task.add_done_callback(lambda _: answer.cancel())
+        answer.add_done_callback(lambda _: self.call(task.cancel))
 
     def _request_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -398,3 +399,20 @@ class MemberLoop:
         if isinstance(error, Exception):
             self._report_fault(error)
             self.end()
+
+
+async def _answered(answer: Future[AnswerT], question: Coroutine[None, None, AnswerT]) -> None:
+    try:
+        found = await question
+    except MembershipError as error:
+        if answer.set_running_or_notify_cancel():
+            answer.set_exception(error)
+        return
+    if answer.set_running_or_notify_cancel():
+        answer.set_result(found)
+
+
+def _write_by_itself(dumps: Dumps, kind: str, cause: str) -> None:
+    words = dumps.write_by_itself(kind, cause)
+    if words is not None:
+        _LOG.warning("%s", words)

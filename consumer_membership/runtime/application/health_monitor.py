@@ -1,0 +1,176 @@
+"""Looks at one consumer's partitions every few seconds, on a thread of its own, so that `health` waits for nothing.
+
+It begins when somebody asks for the first time, or at once where recordings are wanted (`recorder.directory`). What it
+takes is one turn at the handle, as any other thread's call does. Where a partition stands still its ends are asked of
+the brokers, on the member's own connections: librdkafka knows the ends of what it fetches, and what it fails to fetch
+is what this is about.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from time import monotonic
+from weakref import ref
+
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership.errors import MembershipError
+from consumer_membership.health.progress import Look, ProgressLog
+from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, judged
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.application.fetcher import Fetcher
+from consumer_membership.runtime.application.lifetime import Lifetime
+from consumer_membership.runtime.line import Ends, Line
+from consumer_membership.types import TopicPartition
+
+_LOG = logging.getLogger("consumer_membership.session")
+
+#: How often it looks: some 0.3 ms for 100 partitions each time.
+LOOK_S = 2.0
+
+
+class HealthMonitor:
+    """The health of one session. `view` and `is_subscribed` are asked of it, in any thread."""
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        line: Line,
+        life: Lifetime,
+        view: Callable[[], MembershipView],
+        is_subscribed: Callable[[], bool],
+        *,
+        stuck_after_s: float,
+        max_poll_interval_s: float,
+    ) -> None:
+        self._fetcher = fetcher
+        self._line = line
+        self._life = life
+        self._view = view
+        self._is_subscribed = is_subscribed
+        self._stuck_after_s = stuck_after_s
+        self._max_poll_interval_s = max_poll_interval_s
+        self._log = ProgressLog(stuck_after_s)
+        self._polls = 0
+        self._polled_at: float | None = None
+        self._ends = Ends()
+        self._asked: Future[Ends] | None = None
+        self._asked_at = float("-inf")
+        self._starting = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    # ---- for any thread ----
+
+    def health(self) -> Health:
+        """How the consumer is now; never waits. The first call begins the looking."""
+        self.start()
+        return self._judge(monotonic())
+
+    def start(self) -> None:
+        """Begin to look, if that was not begun, and the session is open."""
+        if self._thread is not None or self._life.is_ending or self._life.is_closed:
+            return
+        with self._starting:
+            if self._thread is None:
+                name = "membership health"
+                self._thread = threading.Thread(
+                    target=_keep_looking, args=(ref(self), self._stopped), name=name, daemon=True
+                )
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; returns at once."""
+        self._stopped.set()
+
+    def _judge(self, now: float) -> Health:
+        circumstances = Circumstances(
+            view=self._view(),
+            progress=self._log.latest,
+            is_subscribed=self._is_subscribed(),
+            is_closed=self._life.is_ending or self._life.is_closed,
+            polled_at=self._note_polls(now),
+            max_poll_interval_s=self._max_poll_interval_s,
+            broker_lost_since=self._fetcher.lost_since,
+        )
+        return judged(now, circumstances)
+
+    def _note_polls(self, now: float) -> float | None:
+        """When the application was last seen polling: as exact as it is looked for."""
+        polls, _ = self._line.progress()
+        if polls != self._polls:
+            self._polls, self._polled_at = polls, now
+        return self._polled_at
+
+    # ---- on its own thread ----
+
+    def look(self) -> None:
+        """Look at the partitions; what stands still is asked for, what is stuck is recorded."""
+        now = monotonic()
+        polled_at = self._note_polls(now)
+        with self._fetcher.lock:
+            if self._life.is_closed:
+                return
+            seen = self._seen(now)
+        self._log.look(seen, polled_at)
+        self._ask_ends(now)
+        health = self._judge(now)
+        if health.verdict is HealthVerdict.STUCK:
+            self._line.dump_by_itself("stuck", f"stuck: {health.why}")
+
+    def _seen(self, now: float) -> Look:
+        fetcher = self._fetcher
+        assigned = frozenset(fetcher.assigned)
+        positions = {partition: at.offset for partition, at in fetcher.positions(assigned).items()}
+        ends = {partition: self._end_of(partition) for partition in assigned}
+        return Look(
+            at=now,
+            assigned=assigned,
+            positions=fetcher.starts | positions,
+            begun=positions.keys(),
+            ends={partition: end for partition, end in ends.items() if end >= 0},
+            stable_ends={partition: end for partition, end in self._ends.stable.items() if partition in assigned},
+            paused=frozenset(fetcher.paused),
+            frozen=frozenset(fetcher.frozen | fetcher.given_up),
+        )
+
+    def _end_of(self, partition: TopicPartition) -> int:
+        """As librdkafka saw it with its latest fetch, or as the brokers said since; negative: not known."""
+        cached = self._fetcher.handle.get_watermark_offsets(Wanted(*partition), cached=True)
+        return max(cached[1], self._ends.high.get(partition, -1))
+
+    def _ask_ends(self, now: float) -> None:
+        """Take the answer to the last question, and ask the next one, if it is time for that."""
+        if self._asked is not None and self._asked.done():
+            self._ends = _answer_of(self._asked)
+            self._asked = None
+        if self._asked is None and now - self._asked_at >= self._stuck_after_s / 4:
+            suspects = self._log.suspects(now)
+            if suspects:
+                self._asked, self._asked_at = self._line.ask_ends(suspects), now
+
+
+def _answer_of(asked: Future[Ends]) -> Ends:
+    try:
+        return asked.result()
+    except (MembershipError, CancelledError):
+        return Ends()
+
+
+def _keep_looking(monitor_of: Callable[[], HealthMonitor | None], stopped: threading.Event) -> None:
+    """Until the session is closed, or nobody has its consumer any more: the thread keeps none alive."""
+    while True:
+        monitor = monitor_of()
+        if monitor is None:
+            return
+        try:
+            monitor.look()
+        except (KafkaException, RuntimeError) as error:
+            _LOG.debug("The partitions could not be looked at: %s", error)
+        del monitor
+        if stopped.wait(LOOK_S):
+            return

@@ -1,0 +1,1 @@
+"""Why nothing is consumed: partitions and verdicts, in virtual time."""

@@ -1,0 +1,158 @@
+"""`health()` on a real broker: what is told of a consumer that consumes, rests, waits, and stands still."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from consumer_membership import Consumer, Health, HealthVerdict, PartitionHealth, types
+from consumer_membership.devbroker import Broker
+from consumer_membership.runtime.application import health_monitor
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.proxy import Proxy
+from tests.support.recordings import assert_all_replay
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 60.0
+STUCK_AFTER_MS = 1500
+V = HealthVerdict
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often."""
+    monkeypatch.setattr(health_monitor, "LOOK_S", 0.1)
+
+
+@pytest.fixture
+def topic(kafka: Broker) -> str:
+    """With one partition."""
+    return create_topic(kafka.bootstrap_servers, unique("health"), 1)
+
+
+@pytest.fixture
+def make(kafka: Broker, tmp_path: Path) -> Iterator[Callable[..., Consumer]]:
+    """Makes consumers of a new group."""
+    made: list[Consumer] = []
+
+    def consumer(**config: object) -> Consumer:
+        settings: dict[str, object] = {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": unique("group"),
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 200,
+            "health.stuck.after.ms": STUCK_AFTER_MS,
+            "recorder.directory": str(tmp_path / "recordings"),
+        }
+        made.append(Consumer(settings | {key.replace("_", "."): value for key, value in config.items()}))
+        return made[-1]
+
+    yield consumer
+    for one in made:
+        one.close()
+
+
+def until(consumer: Consumer, verdict: HealthVerdict, *, polls: bool = True) -> Health:
+    """Poll until it is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (health := consumer.health()).verdict is not verdict:
+        assert time.monotonic() < deadline, health
+        if polls:
+            consumer.poll(0.05)
+        else:
+            consumer.membership()
+    return health
+
+
+def of(health: Health, topic: str) -> PartitionHealth:
+    """Its first partition."""
+    return health.partitions[types.TopicPartition(topic, 0)]
+
+
+def test_consumer_consumes_rests_and_is_closed(kafka: Broker, topic: str, make: Callable[..., Consumer]) -> None:
+    """From its making to its end."""
+    consumer = make()
+    assert consumer.health().verdict is V.STARTING
+    consumer.subscribe([topic])
+    assert consumer.health().why == "waits for the application's next poll, to join"
+    produce(kafka.bootstrap_servers, topic, 10)
+    found = until(consumer, V.CONSUMING)
+    while not found.partitions or of(found, topic).position != 10:
+        consumer.poll(0.05)
+        found = consumer.health()
+    found = until(consumer, V.IDLE)
+    assert (of(found, topic).position, of(found, topic).lag, found.would_restart_help) == (10, 0, False)
+    consumer.close()
+    assert consumer.health().verdict is V.CLOSED
+
+
+def test_paused_consumer_is_paused(kafka: Broker, topic: str, make: Callable[..., Consumer]) -> None:
+    """However much is written, and for however long."""
+    consumer = make()
+    consumer.subscribe([topic])
+    until(consumer, V.IDLE)
+    consumer.pause(consumer.assignment() or [TopicPartition(topic, 0)])
+    found = until(consumer, V.PAUSED)
+    produce(kafka.bootstrap_servers, topic, 10)
+    assert (of(found, topic).is_paused, of(found, topic).waits_for) == (
+        True,
+        "resume(): the application paused it",
+    )
+
+
+def test_open_transaction_that_holds_readers_back_is_the_cause(
+    kafka: Broker, topic: str, make: Callable[..., Consumer], tmp_path: Path
+) -> None:
+    """Named by the last stable offset; no restart helps; a recording is written by itself, and replays."""
+    consumer = make()
+    consumer.subscribe([topic])
+    until(consumer, V.IDLE)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("writer")})
+    writer.init_transactions(PATIENCE_S)
+    writer.begin_transaction()
+    writer.produce(topic, b"never committed", partition=0)
+    assert writer.flush(PATIENCE_S) == 0
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := consumer.health()).verdict is not V.STUCK or not of(found, topic).is_held_back:
+        assert time.monotonic() < deadline, found
+        produce(kafka.bootstrap_servers, topic, 1)
+        consumer.poll(0.05)
+    assert "waits for a transaction that is open since offset 0" in found.why
+    assert not found.would_restart_help
+    while not assert_all_replay(tmp_path / "recordings"):
+        consumer.poll(0.05)
+    writer.abort_transaction(PATIENCE_S)
+    while consumer.health().verdict is V.STUCK:
+        consumer.poll(0.05)
+
+
+def test_application_that_does_not_poll_is_told_before_and_after(topic: str, make: Callable[..., Consumer]) -> None:
+    """Before max.poll.interval.ms is over with its end; afterwards a restart may help."""
+    consumer = make(max_poll_interval_ms=3000)
+    consumer.subscribe([topic])
+    until(consumer, V.IDLE)
+    found = until(consumer, V.NOT_POLLED, polls=False)
+    assert found.until is not None
+    assert not found.would_restart_help
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := consumer.health()).would_restart_help:
+        assert time.monotonic() < deadline, found
+    assert found.verdict is V.NOT_POLLED
+
+
+def test_cut_network_is_not_the_process_fault(kafka: Broker, topic: str, make: Callable[..., Consumer]) -> None:
+    """The session's end is told; when the network is back, all is well."""
+    with Proxy(kafka.bootstrap_servers) as proxy:
+        consumer = make(bootstrap_servers=proxy.address, reconnect_backoff_max_ms=300)
+        consumer.subscribe([topic])
+        until(consumer, V.IDLE)
+        proxy.cut()
+        found = until(consumer, V.UNREACHABLE)
+        assert (found.would_restart_help, found.is_ready) == (False, False)
+        proxy.heal()
+        until(consumer, V.IDLE)

@@ -1,0 +1,94 @@
+"""The thread that looks at partitions: begun when it is wanted, ended with its session, quick to ask."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+from consumer_membership import Consumer, HealthVerdict
+from consumer_membership.health.progress import AssignmentProgress, PartitionHealth
+from consumer_membership.health.verdict import Circumstances, judged
+from consumer_membership.membership.states import MemberState
+from consumer_membership.runtime.application import health_monitor
+from consumer_membership.types import TopicPartition
+from tests.support.views import view_of
+
+NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "health", "log_level": 0}
+#: A bound against hanging, not a measurement.
+PATIENCE_S = 20.0
+
+
+def looking() -> set[threading.Thread]:
+    """The threads that look."""
+    return {thread for thread in threading.enumerate() if thread.name == "membership health"}
+
+
+def test_nobody_looks_before_somebody_asks() -> None:
+    """One thread for each consumer that was asked, which ends with it."""
+    before = looking()
+    with Consumer(NOBODY) as consumer:
+        assert looking() == before
+        assert consumer.health().verdict is HealthVerdict.STARTING
+        assert consumer.health().would_restart_help is False
+        (thread,) = looking() - before
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert consumer.health().verdict is HealthVerdict.CLOSED
+    assert looking() == before
+
+
+def test_where_recordings_are_wanted_it_looks_unasked(tmp_path: object) -> None:
+    """What is stuck is to be recorded, whether somebody asks or not."""
+    before = looking()
+    with Consumer(NOBODY, **{"recorder.directory": str(tmp_path)}) as consumer:
+        consumer.subscribe(["orders"])
+        assert len(looking() - before) == 1
+
+
+def test_thread_keeps_no_consumer_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was dropped without a close is gone as ever."""
+    monkeypatch.setattr(health_monitor, "LOOK_S", 0.01)
+    before = looking()
+    consumer = Consumer(NOBODY)
+    consumer.health()
+    (thread,) = looking() - before
+    gone = weakref.ref(consumer)
+    del consumer
+    gc.collect()
+    assert gone() is None
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def test_verdict_does_not_walk_through_partitions() -> None:
+    """What is told of 1,000 partitions was made when they were looked at: 50,000 verdicts take a second or so."""
+    rests = PartitionHealth(position=7, end=7, lag=0, progressed_at=1.0)
+    partitions = {TopicPartition("orders", number): rests for number in range(1_000)}
+    circumstances = Circumstances(
+        view=view_of(MemberState.STABLE),
+        progress=AssignmentProgress(at=1.0, partitions=partitions),
+        is_subscribed=True,
+        is_closed=False,
+        polled_at=1.0,
+        max_poll_interval_s=300.0,
+    )
+    assert judged(2.0, circumstances).partitions is partitions
+
+
+def test_health_is_asked_in_microseconds() -> None:
+    """It waits for nothing, whoever polls; the figure stands in the benchmarks."""
+    with Consumer(NOBODY) as consumer:
+        consumer.health()
+        poller = threading.Thread(target=lambda: consumer.poll(1.0))
+        poller.start()
+        deadline = time.monotonic() + PATIENCE_S
+        asked = 0
+        while poller.is_alive():
+            consumer.health()
+            asked += 1
+            assert time.monotonic() < deadline
+        assert asked > 100
