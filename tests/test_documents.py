@@ -173,7 +173,7 @@ def test_headings_stand_alone(path: Path) -> None:
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
     shown = all_blocks("python")
-    assert len(shown) == 12
+    assert len(shown) == 13
     used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
     of = {
         "consumer": dir(Consumer),
