@@ -35,6 +35,7 @@ from tests.benchmarks.figures import (
     spark,
     spark_growth,
     spark_recovery,
+    spark_scale,
     spark_source,
     standstill,
     throughput,
@@ -53,10 +54,12 @@ FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
     for module in (
         *(imports, codec, start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
         *(crash, bounce, crash_rounds, guardian, assignors, classic, classic_crash, secured_start),
-        *(aio, spark, spark_source, spark_recovery, spark_growth),
+        *(aio, spark, spark_source, spark_recovery, spark_growth, spark_scale),
     )
 }
-ONLY_BY_NAME = frozenset({spark.NAME, spark_source.NAME, spark_recovery.NAME, spark_growth.NAME, secured_start.NAME})
+ONLY_BY_NAME = frozenset(
+    {spark.NAME, spark_source.NAME, spark_recovery.NAME, spark_growth.NAME, spark_scale.NAME, secured_start.NAME}
+)
 """They need pyspark and minutes each, or a broker of their own."""
 
 

@@ -148,15 +148,15 @@ class Bench:
         """A new topic."""
         return create_topic(self.bootstrap, unique(f"bench-{name}"), partitions)
 
-    def filled_topic(self, name: str, records: int, value_bytes: int = 100) -> str:
+    def filled_topic(self, name: str, records: int, value_bytes: int = 100, partitions: int = PARTITIONS) -> str:
         """A new topic that holds so many records, evenly spread.
 
         Raises:
             WorkerFailedError: Not all were acknowledged.
         """
-        topic = self.topic(name)
+        topic = self.topic(name, partitions)
         job = bulk.Job(
-            bootstrap=self.bootstrap, topic=topic, partitions=PARTITIONS, total=records, value_bytes=value_bytes
+            bootstrap=self.bootstrap, topic=topic, partitions=partitions, total=records, value_bytes=value_bytes
         )
         with Worker("bulk", job) as worker:
             filled = worker.expect("filled", max(_FILL_TIMEOUT_S, records / _FEWEST_FILLED_PER_S))

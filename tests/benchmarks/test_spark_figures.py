@@ -160,5 +160,5 @@ def test_growth_goes_to_sixteen_times() -> None:
 
 def test_some_figures_run_only_where_they_are_named() -> None:
     """Spark's need pyspark, and minutes each; the secured start another broker."""
-    by_name = {"spark", "spark-recovery", "spark-growth", "spark-source", "secured-start"}
+    by_name = {"spark", "spark-recovery", "spark-growth", "spark-source", "spark-scale", "secured-start"}
     assert runner.FIGURES.keys() - set(runner.by_default()) == by_name

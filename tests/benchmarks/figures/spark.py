@@ -128,14 +128,14 @@ def contested(bench: Bench, name: str, contests: Sequence[Contest], notes: Seque
     )
 
 
-def take(worker: Worker, turn: spark_turns.Turn, records: int) -> float:
+def take(worker: Worker, turn: spark_turns.Turn, records: int, timeout_s: float = _TIMEOUT_S) -> float:
     """Have a worker take one turn; how many seconds it took.
 
     Raises:
         WorkerFailedError: It did not, or not every record came once.
     """
     worker.order(turn.order())
-    facts = worker.expect(turn.group, _TIMEOUT_S).facts
+    facts = worker.expect(turn.group, timeout_s).facts
     if facts["records"] != records:
         raise WorkerFailedError(f"{facts['records']} of {records} records came")
     return float(facts["wall_s"])

@@ -1,0 +1,171 @@
+"""How far Spark's members go: executors and partitions side by side, and what a member costs the coordinator."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import psutil
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from tests.benchmarks.bench import Figure, counted_in, tell
+from tests.benchmarks.figures.spark import START_TIMEOUT_S, take
+from tests.benchmarks.processes import Worker
+from tests.benchmarks.samples import Series, at_most
+from tests.benchmarks.workers import crowd, spark_turns
+
+if TYPE_CHECKING:
+    from tests.benchmarks.bench import Bench
+
+NAME = "spark-scale"
+
+EXECUTORS = (1, 2, 4, 8)
+PARTITIONS = (200, 2_000)
+_RECORDS, _QUICK_RECORDS = 2_000_000, 100_000
+_MOST_RECORDS = 50_000_000
+_BYTES = 20
+#: Members of one group, and how often each asks: often, so that it is seen beside what the broker does anyway.
+_CROWD, _HEARTBEAT_MS, _WATCH_S = 100, 200, 20.0
+_COMMITS = 100
+_TIMEOUT_S = 300.0
+_MIB = 2**20
+
+
+def run(bench: Bench) -> Figure:
+    """Drains on growing clusters; then crowds of members that do nothing."""
+    began_load = os.getloadavg()[0]
+    drains = {
+        (executors, partitions): _series(f"drain, {executors} executors, {partitions:,} partitions", "s")
+        for partitions in PARTITIONS
+        for executors in EXECUTORS
+    }
+    python, jvm = _series("driver's Python, RSS", "MiB"), _series("driver's JVM, RSS", "MiB")
+    whole = _series("drain of the most records", "s")
+    beat, commit, grown = (
+        {partitions: _series(f"{what}, {partitions:,} partitions", unit) for partitions in PARTITIONS}
+        for what, unit in (
+            ("broker CPU of a heartbeat", "us"),
+            ("broker CPU of a commit of all partitions", "ms"),
+            (f"until {_CROWD} members own all", "s"),
+        )
+    )
+    broker = _broker(bench.bootstrap)
+    records = _QUICK_RECORDS if bench.is_quick else _RECORDS
+    series = [*drains.values(), python, jvm, whole, *beat.values(), *commit.values(), *grown.values()]
+    with counted_in(*series):
+        topics = {number: bench.filled_topic(NAME, records, _BYTES, number) for number in PARTITIONS}
+        for executors in EXECUTORS:
+            job = spark_turns.Job(bootstrap=bench.bootstrap, master=f"local-cluster[{executors},1,512]", jars=[])
+            with Worker("spark_turns", job) as worker:
+                worker.expect("ready", START_TIMEOUT_S)
+                # The executors start with the first tasks.
+                take(worker, _turn(bench, topics[PARTITIONS[0]], executors), records)
+                for partitions in PARTITIONS:
+                    for _ in range(bench.count(2, 1)):
+                        wall_s = take(worker, _turn(bench, topics[partitions], executors), records)
+                        drains[executors, partitions].add(wall_s, records=records)
+                        tell(f"{NAME}: {drains[executors, partitions].label} {wall_s:.2f} s")
+                if executors == max(EXECUTORS):
+                    driver = psutil.Process(worker.pid)
+                    python.add(driver.memory_info().rss / _MIB)
+                    jvm.add(sum(child.memory_info().rss for child in driver.children()) / _MIB)
+                if executors == 2:
+                    most = records if bench.is_quick else _MOST_RECORDS
+                    topic = bench.filled_topic(f"{NAME}-most", most, _BYTES, PARTITIONS[0])
+                    whole.add(take(worker, _turn(bench, topic, executors), most, _TIMEOUT_S), records=most)
+                    tell(f"{NAME}: {most:,} records {whole.values[-1]:.1f} s")
+                worker.end()
+        for partitions in PARTITIONS:
+            _watch(bench, broker, partitions, beat[partitions], commit[partitions], grown[partitions])
+    return Figure(
+        name=NAME,
+        title=f"Spark: executors and partitions, {records:,} x {_BYTES} B; {_CROWD} members that do nothing",
+        series=tuple(series),
+        checks=(
+            at_most(
+                "each record came once, in every drain: failures",
+                sum(len(one.failures) for one in drains.values()),
+                0,
+                "drains",
+                list(drains.values()),
+            ),
+        ),
+        notes=(
+            "drains in batches of Arrow; a first drain on each cluster is not counted: it starts the executors",
+            f"{os.cpu_count()} cores for broker, driver, executors and tasks: more executors than cores share them",
+            f"broker CPU: while {_CROWD} members send one every {_HEARTBEAT_MS} ms, less what it uses with nobody",
+            *(
+                f"{one.label}: {statistics.median(s.detail['records'] / s.value for s in one.samples):,.0f} records/s"
+                for one in (*drains.values(), whole)
+                if one.samples
+            ),
+        ),
+        began_load=began_load,
+    )
+
+
+def _series(label: str, unit: str) -> Series:
+    return Series(label=label, unit=unit, is_ours=True)
+
+
+def _turn(bench: Bench, topic: str, executors: int) -> spark_turns.Turn:
+    group = bench.group(bench.ours())
+    return spark_turns.Turn(way="our-arrow", topic=topic, group=group, instances=executors)
+
+
+def _broker(bootstrap: str) -> psutil.Process:
+    """The process that listens there."""
+    port = urlsplit(f"//{bootstrap}").port
+    listening = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN and one.pid]
+    return psutil.Process(next(one.pid for one in listening if one.laddr.port == port))
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _used(broker: psutil.Process, seconds: float) -> float:
+    before = _cpu_s(broker)
+    time.sleep(seconds)
+    return _cpu_s(broker) - before
+
+
+def _watch(bench: Bench, broker: psutil.Process, partitions: int, beat: Series, commit: Series, grown: Series) -> None:
+    """A crowd of members on a topic of so many partitions."""
+    topic = bench.topic(f"{NAME}-crowd", partitions)
+    time.sleep(bench.settle_s)
+    nobody = _used(broker, _WATCH_S)
+    group = bench.group(bench.ours())
+    job = crowd.Job(bootstrap=bench.bootstrap, topic=topic, group=group, members=_CROWD, heartbeat_ms=_HEARTBEAT_MS)
+    with Worker("crowd", job) as worker:
+        began = worker.expect("joined", _TIMEOUT_S).at
+        _until_owned(worker, partitions)
+        grown.add(time.monotonic() - began)
+        time.sleep(bench.settle_s)
+        used = _used(broker, _WATCH_S)
+        sent = _CROWD * _WATCH_S * 1000 / _HEARTBEAT_MS
+        beat.add((used - nobody) / sent * 1e6, used_s=used, nobody_s=nobody)
+        tell(f"{NAME}: {beat.label} {beat.values[-1]:.0f} us; {grown.label} {grown.values[-1]:.1f} s")
+        worker.end()
+    job = crowd.Job(bootstrap=bench.bootstrap, topic=topic, group=f"{group}-one", members=1, heartbeat_ms=5_000)
+    with Worker("crowd", job) as worker:
+        _until_owned(worker, partitions)
+        before, began = _cpu_s(broker), time.monotonic()
+        worker.order(str(_COMMITS))
+        worker.expect("committed", _TIMEOUT_S)
+        idle = nobody / _WATCH_S * (time.monotonic() - began)
+        commit.add((_cpu_s(broker) - before - idle) / _COMMITS * 1e3)
+        tell(f"{NAME}: {commit.label} {commit.values[-1]:.2f} ms")
+        worker.end()
+
+
+def _until_owned(worker: Worker, partitions: int) -> None:
+    def owns() -> bool:
+        worker.order("owned")
+        return bool(worker.expect("owned", _TIMEOUT_S).facts["partitions"] == partitions)
+
+    Retrying(stop=stop_after_delay(_TIMEOUT_S), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(owns)

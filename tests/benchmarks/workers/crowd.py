@@ -1,0 +1,83 @@
+"""Many members of one group in one process, none of which reads: their cost is seen at the coordinator."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from consumer_membership import Consumer
+from tests.benchmarks.workers.wiring import END, job_of, next_order, say
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Which group.
+
+    Attributes:
+        bootstrap: The broker.
+        topic: What is subscribed to.
+        group: The group.
+        members: How many.
+        heartbeat_ms: How often each asks the coordinator.
+    """
+
+    bootstrap: str
+    topic: str
+    group: str
+    members: int
+    heartbeat_ms: int
+
+
+def main() -> None:
+    """Join, say when every partition is owned, and commit or end when told to."""
+    job = job_of(Job)
+    config = {
+        "bootstrap.servers": job.bootstrap,
+        "group.id": job.group,
+        "heartbeat.interval.ms": job.heartbeat_ms,
+        "rebalance.callbacks": "incremental",
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
+    consumers = [Consumer(config) for _ in range(job.members)]
+    is_over = threading.Event()
+
+    def rest(consumer: Consumer, arriving: list[TopicPartition]) -> None:
+        consumer.pause(arriving)
+
+    def poll(consumer: Consumer) -> None:
+        while not is_over.is_set():
+            consumer.poll(0.5)
+
+    threads = [threading.Thread(target=poll, args=(consumer,)) for consumer in consumers]
+    for consumer, thread in zip(consumers, threads, strict=True):
+        consumer.subscribe([job.topic], on_assign=rest)
+        thread.start()
+    say("joined")
+    while (order := next_order(None)) != END:
+        if order == "owned":
+            say("owned", partitions=sum(len(consumer.membership().owned) for consumer in consumers))
+        else:
+            _commit(consumers[0], int(order or "0"))
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    for consumer in consumers:
+        consumer.close()
+
+
+def _commit(consumer: Consumer, times: int) -> None:
+    owned = consumer.assignment()
+    for number in range(times):
+        for each in owned:
+            each.offset = number
+        consumer.commit(offsets=owned, asynchronous=False)
+    say("committed", partitions=len(owned))
+
+
+if __name__ == "__main__":
+    main()
