@@ -7,8 +7,10 @@ each column, apart from the two that are nearly always the same in every record:
 
 from __future__ import annotations
 
+import gc
 import importlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import compress, groupby
@@ -111,6 +113,23 @@ def record_batch(messages: list[Message], columns: tuple[str, ...] = COLUMNS, *,
     known = _known(runs, len(messages))
     arrays = [known[name](arrow, runs) if name in known else _COLUMN_MAKERS[name](arrow, messages) for name in columns]
     return arrow.RecordBatch.from_arrays(arrays, schema=schema(columns))
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Keep Python's collector away while batches gather and are formed.
+
+    It begins anew at each seven hundred messages, finds nothing (they are no cycles) and takes a third to half of the
+    time. Of a formed batch no message is left at the end of this.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def after(batch: Batch, batch_format: BatchFormat, positions: Mapping[Partition, int]) -> Batch:

@@ -51,8 +51,8 @@ class MemberJob:
             raise ConfigurationError(
                 "spark",
                 type(spark).__module__,
-                "a session of Spark Connect has no driver here that tasks could call; use member_task, or run this on "
-                "the driver",
+                "through Spark Connect nobody could tell the tasks of a run to stop, or hear of them: use drain, or "
+                'format("kafka-group"), or run this where the driver is',
             )
         self._context = context
         payload = pickled(sink)
@@ -112,8 +112,10 @@ class MemberJob:
             return self._summaries
         failures = self._server.failures()
         if failures:
-            raise _as_raised(failures[-1]) from self._error
-        raise MembershipError(f"the Spark job failed: {_reason(self._error)}") from self._error
+            last = failures[-1]
+            text = f"task {last.instance}, attempt {last.attempt}: {last.text}"
+            raise raised_in_a_task(last.kind, text) from self._error
+        raise MembershipError(f"the Spark job failed: {words_of(self._error)}") from self._error
 
     # ---- inside ----
 
@@ -149,31 +151,30 @@ class MemberJob:
             # member that is removed in the middle of a batch is refused, and what its sink has taken comes again.
             self._server.stop()
             self._server.wait_for_ends(_LAST_BATCH_S)
-            self._clear_away()
+            clear_away(self.plan)
         self._server.close()
         self._over.set()
 
-    def _clear_away(self) -> None:
-        """Remove what killed tasks left in the group: its partitions would wait for the end of a session."""
-        admin = GroupAdmin(self.plan.config)
-        try:
-            members = admin.describe(self.plan.group, with_offsets=False).group.members
-            left = [
-                member.instance_id
-                for member in members
-                if member.instance_id is not None
-                and (attempt := attempt_of(member.client_id)) is not None
-                and run_of(attempt) == self.plan.run_started_ms
-            ]
-            if left:
-                admin.remove_members(self.plan.group, instance_ids=left, reason=f"run {self.plan.run} has ended")
-        except GroupError as refused:
-            if refused.code != _NO_SUCH_GROUP:
-                _log.warning("Run %s: its members may stay in the group: %s", self.plan.run, refused)
-        except MembershipError as failed:
-            _log.warning(
-                "Run %s: its members may stay in the group until their sessions end: %s", self.plan.run, failed
-            )
+
+def clear_away(plan: MemberPlan) -> None:
+    """Remove what killed tasks of this run left in the group: its partitions would wait for the end of a session."""
+    admin = GroupAdmin(plan.config)
+    try:
+        members = admin.describe(plan.group, with_offsets=False).group.members
+        left = [
+            member.instance_id
+            for member in members
+            if member.instance_id is not None
+            and (attempt := attempt_of(member.client_id)) is not None
+            and run_of(attempt) == plan.run_started_ms
+        ]
+        if left:
+            admin.remove_members(plan.group, instance_ids=left, reason=f"run {plan.run} has ended")
+    except GroupError as refused:
+        if refused.code != _NO_SUCH_GROUP:
+            _log.warning("Run %s: its members may stay in the group: %s", plan.run, refused)
+    except MembershipError as failed:
+        _log.warning("Run %s: its members may stay in the group until their sessions end: %s", plan.run, failed)
 
 
 def _setting(spark: SparkSession, key: str, otherwise: str) -> str:
@@ -189,15 +190,15 @@ def _is_from_outside(failure: Failure) -> bool:
     return failure.kind == FencedError.__name__ and failure.was_latest
 
 
-def _as_raised(failure: Failure) -> MembershipError:
-    kind = getattr(errors, failure.kind, MembershipError)
-    text = f"task {failure.instance}, attempt {failure.attempt}: {failure.text}"
-    if isinstance(kind, type) and issubclass(kind, _WITH_A_TEXT):
-        return kind(text)
-    return MembershipError(f"{failure.kind}: {text}")
+def raised_in_a_task(kind: str, text: str) -> MembershipError:
+    """An error of a task, to be raised here: of its own class where it is made of a text alone."""
+    known = getattr(errors, kind, MembershipError)
+    if isinstance(known, type) and issubclass(known, _WITH_A_TEXT):
+        return known(text)
+    return MembershipError(f"{kind}: {text}")
 
 
-def _reason(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     """What was raised last, in Python or else in the JVM: the last line before the JVM's stack that is no frame."""
     said = takewhile(lambda line: not line.startswith("\tat "), str(error).splitlines())
     lines = [line for line in said if line.strip() and not line.startswith((" ", "\t"))]

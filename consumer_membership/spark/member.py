@@ -6,13 +6,11 @@ partition never goes to another member in the middle of a batch. Spark is unknow
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -21,7 +19,15 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import FencedError, GroupError, MembershipError
 from consumer_membership.membership.states import MemberState
-from consumer_membership.spark.batches import are_records, before, formed, place_of, ranges_of, runs_of
+from consumer_membership.spark.batches import (
+    are_records,
+    before,
+    formed,
+    place_of,
+    ranges_of,
+    runs_of,
+    without_collections,
+)
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.brokers import check_ends
 from consumer_membership.spark.context import Partition
@@ -125,7 +131,7 @@ class TaskMember:
         return order is None and not self._bounds.is_done
 
     def _turn(self) -> None:
-        with _without_collections():
+        with without_collections():
             held = self._gathered()
         if held.ranges or held.finished:
             self._moved_at = time.monotonic()
@@ -323,20 +329,3 @@ class TaskMember:
                 end = watermarks[1]
             lag += max(0, end - position)
         return lag
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Keep Python's collector away while a batch gathers and is formed.
-
-    It begins anew at each seven hundred messages, finds nothing (they are no cycles) and takes a third of the time. Of
-    a formed batch no message is left at the end of this.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

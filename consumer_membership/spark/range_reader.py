@@ -6,9 +6,8 @@ driver: it only ever reads the same offsets again. What it needs is the right to
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
@@ -18,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import DrainError
 from consumer_membership.librdkafka import LibrdkafkaConsumer
-from consumer_membership.spark.batches import place_of, record_batch
+from consumer_membership.spark.batches import place_of, record_batch, without_collections
 from consumer_membership.spark.context import Partition
 
 if TYPE_CHECKING:
@@ -155,24 +154,9 @@ class RangeReader:
             DrainError: offsets are gone, a topic is, or nothing came in time; the text names partition and offsets.
         """
         reading = RangeReading(self.config, share, self.timeout_s)
-        with closing(reading), without_collection():  # GeneratorExit, too, when Spark has enough or cancels the task
+        with closing(reading), without_collections():  # GeneratorExit, too, when Spark has enough or cancels the task
             for messages in reading.messages():
                 yield record_batch(messages, self.columns)
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Python's search for cycles is off meanwhile: records and columns have none, and it takes half of the time.
-
-    It begins anew with every few hundred objects, and a record is three of them.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class RangeReading:

@@ -11,6 +11,7 @@ from consumer_membership.errors import ConfigurationError, DrainError
 from consumer_membership.spark.arguments import check_sink, check_text, check_time, check_until, context_of
 from consumer_membership.spark.bounds import tally_in
 from consumer_membership.spark.brokers import AssigningAtOnce, ends_now
+from consumer_membership.spark.connect_job import ConnectJob
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.control import MemberProgress
 from consumer_membership.spark.display import Display
@@ -74,7 +75,7 @@ class DrainResult:
 class RunHandle:
     """A run under way. As a context manager it is stopped at the block's end."""
 
-    def __init__(self, job: MemberJob, display: Display) -> None:
+    def __init__(self, job: MemberJob | ConnectJob, display: Display) -> None:
         self._job = job
         self._display = display
 
@@ -208,6 +209,8 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     resumed by calling it again; one that has nothing to do returns at once. Other members of the group may work at the
     same time; the drain ends when the group has committed all of it, whoever did it.
 
+    With a session of Spark Connect, too, and without progress: nothing of the client's has to be reachable.
+
     Args:
         spark, config, topics, group, sink, instances: As for `run`.
         until: "now"; or an end for each partition, by (topic, number), those not named being left out.
@@ -239,7 +242,9 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     todo = sum(max(0, end - max(0, before.get(place, unread).offset)) for place, end in _ends(plan).items())
     if todo == 0:
         return _drained(plan, before, before, 0.0)
-    running = RunHandle(MemberJob(spark, plan, sink, control_host), Display(show_progress, todo))
+    job: MemberJob | ConnectJob
+    job = ConnectJob(spark, plan, sink) if context_of(spark) is None else MemberJob(spark, plan, sink, control_host)
+    running = RunHandle(job, Display(show_progress, todo))
     done = running.wait(timeout_s)
     if done is None:
         running.cancel()

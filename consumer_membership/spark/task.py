@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import FrameType
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from confluent_kafka import Message
 
@@ -21,6 +22,9 @@ from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import MemberPlan, Options, planned
 
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
+
 RowT = TypeVar("RowT")
 
 
@@ -31,6 +35,20 @@ def rdd_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[object]], Iter
         for _ in rows:
             pass
         yield _in_this_task(plan, sink)
+
+    return task
+
+
+def frame_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """The function for `mapInArrow` over a frame whose partitions are the members; a row of each is its summary."""
+
+    def task(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - in the task
+
+        for _ in rows:
+            pass
+        summary = json.dumps(asdict(_in_this_task(plan, sink)))
+        yield pa.RecordBatch.from_pydict({"summary": [summary]})
 
     return task
 

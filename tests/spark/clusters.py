@@ -25,8 +25,11 @@ from consumer_membership.spark.control import MemberProgress
 from consumer_membership.types import OffsetAndMetadata
 from tests.conftest import QUICK_JAVA
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.newest_pyspark import connect_libraries
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+#: Before a master: a server of Spark Connect with this master, and a session of it.
+CONNECT = "connect+"
 #: A session takes a minute to start on a busy machine.
 PATIENCE_S = 150.0
 
@@ -133,9 +136,17 @@ def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
     """This process's session; its workers run this interpreter and find the package and the tests."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(ROOT)
+    builder = SparkSession.builder
+    if master.startswith(CONNECT):
+        # pyspark looks for them when it is asked for such a session.
+        libraries = str(connect_libraries())
+        sys.path.append(libraries)
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), libraries])
+        builder = builder.remote(master.removeprefix(CONNECT))
+    else:
+        builder = builder.master(master)
     builder = (
-        SparkSession.builder.master(master)
-        .config("spark.driver.host", "127.0.0.1")
+        builder.config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.memory", "512m")
         .config("spark.executor.extraJavaOptions", QUICK_JAVA)

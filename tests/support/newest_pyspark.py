@@ -9,8 +9,8 @@ from pathlib import Path
 from consumer_membership.devbroker.java import cache_folder
 
 NEWEST_PYSPARK = "4.3.0"
-#: What its extra `pipelines` needs beside pyspark.
-_PIPELINES = (
+#: What pyspark's extras `connect` and `pipelines` need beside it.
+_CONNECT = (
     "grpcio>=1.76",
     "grpcio-status>=1.76",
     "googleapis-common-protos>=1.71",
@@ -28,13 +28,13 @@ def newest_pyspark() -> Path:
     return _fetched(f"pyspark-{NEWEST_PYSPARK}", "pyspark", f"pyspark=={NEWEST_PYSPARK}")
 
 
-def pipelines_libraries() -> Path:
-    """The folder of what declarative pipelines need; it goes onto the path, too.
+def connect_libraries() -> Path:
+    """The folder of what clients of Spark Connect and declarative pipelines need; it goes onto the path, too.
 
     Raises:
         RuntimeError: as `newest_pyspark`.
     """
-    return _fetched("pyspark-pipelines", "grpc_status", *_PIPELINES)
+    return _fetched("pyspark-connect", "grpc_status", *_CONNECT)
 
 
 def _fetched(name: str, package: str, *requirements: str) -> Path:

@@ -13,7 +13,7 @@ import pytest
 
 from consumer_membership.admin import GroupAdmin
 from tests.support.kafka import create_topic, produce, unique
-from tests.support.newest_pyspark import newest_pyspark, pipelines_libraries
+from tests.support.newest_pyspark import connect_libraries, newest_pyspark
 
 if TYPE_CHECKING:
     from consumer_membership.devbroker import Broker
@@ -40,7 +40,7 @@ def test_pipeline_reads_the_group(kafka: Broker, tmp_path: Path) -> None:
     home = newest_pyspark() / "pyspark"
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, (home.parent, pipelines_libraries(), ROOT))),
+        "PYTHONPATH": os.pathsep.join(map(str, (home.parent, connect_libraries(), ROOT))),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
