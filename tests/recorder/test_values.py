@@ -41,7 +41,7 @@ VALUES = (
 )
 
 
-@pytest.mark.parametrize("value", VALUES, ids=str)
+@pytest.mark.parametrize("value", VALUES, ids=[type(value).__name__ for value in VALUES])
 def test_value_comes_back_as_it_was(value: object) -> None:
     """Through text, and floats to their last bit."""
     assert Decoder().decode(json.loads(json.dumps(Encoder(SEAL).encode(value)))) == value
@@ -79,7 +79,7 @@ def test_metadata_of_commits_and_bytes_of_assignors_are_not_written() -> None:
         {"no": "tag"},
         [1],
     ],
-    ids=str,
+    ids=range(9),
 )
 def test_what_is_none_of_the_cores_values_is_refused(told: object) -> None:
     """A file can make the core's values and nothing else; what this version does not know is said."""
