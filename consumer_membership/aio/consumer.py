@@ -26,6 +26,7 @@ from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.consumer import Consumer, Membership, session_of
 from consumer_membership.clients.exceptions import ClosedConsumerError
+from consumer_membership.health.verdict import Health
 from consumer_membership.membership.view import MembershipView
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class AIOConsumer(TheirConsumer):
     """A member of a consumer group for asyncio; construct it inside a running loop, whose it then is.
 
     Its methods are `Consumer`'s, to be awaited. Beside confluent-kafka's: `async for message in consumer`, and
-    `membership()`, `generation()`, `owned_since()`, which wait for nothing. Callbacks may be coroutine functions, and
-    run on the loop; rebalances take place inside `poll` and `consume`, as there.
+    `membership()`, `generation()`, `owned_since()`, `health()`, which wait for nothing. Callbacks may be coroutine
+    functions, and run on the loop; rebalances take place inside `poll` and `consume`, as there.
 
     Args:
         consumer_conf: librdkafka's configuration keys, as `Consumer` takes them.
@@ -331,6 +332,10 @@ class AIOConsumer(TheirConsumer):
     def owned_since(self, partition: TopicPartition) -> int | None:
         """The member epoch at which this partition was taken; None: it is not owned. Never waits."""
         return self._consumer.owned_since(partition)
+
+    def health(self) -> Health:
+        """How the consumer is: one verdict with its cause, and how far each partition is. Never waits."""
+        return self._consumer.health()
 
     # ---- how a call is made ----
 
