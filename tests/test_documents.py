@@ -325,7 +325,16 @@ def test_command_lines_are_understood(path: Path, line: str, monkeypatch: pytest
             main(words[1:])
             assert words[-1:] == started[0][-1:]
         case ["consumer-membership", *rest]:
-            for name in ("run_demo", "consume", "run_foreground", "describe", "remove_members", "replay"):
+            for name in (
+                "run_demo",
+                "consume",
+                "run_foreground",
+                "describe",
+                "remove_members",
+                "list_groups",
+                "replay",
+                "show_lag",
+            ):
                 monkeypatch.setattr(f"consumer_membership.cli.command.{name}", lambda *_, **__: 0)
             assert main(rest) == 0
         case ["python", "-m", "pytest", *rest]:

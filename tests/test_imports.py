@@ -20,7 +20,7 @@ OURS = "consumer_membership"
 WAYS = (f"import {OURS}", f"from {OURS} import Consumer", f"from {OURS} import *")
 
 #: Rooms that only other programs need.
-OTHER_ROOMS = ("admin", "aio", "cli", "demo", "devbroker", "spark")
+OTHER_ROOMS = ("admin", "aio", "cli", "demo", "devbroker", "observe", "spark")
 #: Of the rooms that a consumer needs: what only another protocol, TLS, SASL, the guardian or an assignor does.
 OF_SOME_CONSUMERS = (
     "membership.classic.assignors.checked",

@@ -14,8 +14,11 @@ in its own room of this name (`AdminClient`, `NewTopic`, ...), for programs that
 from typing import TYPE_CHECKING
 
 from consumer_membership.admin.group_admin import GroupAdmin
+from consumer_membership.admin.listing import GroupListing
 from consumer_membership.admin.progress import GroupReport, PartitionProgress
 from consumer_membership.admin.removal import Removal, RemovalOutcome
+from consumer_membership.admin.survey import GroupSurvey, PartitionOffsets, Subject, TopicSurvey
+from consumer_membership.runtime.network.cluster_client import ListedGroup, OpenTransaction
 from consumer_membership.runtime.network.group_client import GroupDescription, MemberDescription, MemberIdentity
 
 if TYPE_CHECKING:
@@ -24,12 +27,19 @@ if TYPE_CHECKING:
 __all__ = [
     "GroupAdmin",
     "GroupDescription",
+    "GroupListing",
     "GroupReport",
+    "GroupSurvey",
+    "ListedGroup",
     "MemberDescription",
     "MemberIdentity",
+    "OpenTransaction",
+    "PartitionOffsets",
     "PartitionProgress",
     "Removal",
     "RemovalOutcome",
+    "Subject",
+    "TopicSurvey",
 ]
 
 

@@ -8,11 +8,14 @@ from typing import TypeVar
 
 from consumer_membership.admin import arguments
 from consumer_membership.admin.inquiry import Inquiry
+from consumer_membership.admin.listing import GroupListing, listing
 from consumer_membership.admin.progress import GroupReport
 from consumer_membership.admin.removal import Removal, chosen
+from consumer_membership.admin.survey import GroupSurvey, surveyed
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.checks import checked_keys
 from consumer_membership.errors import UseError
+from consumer_membership.runtime.network.cluster_client import ClusterClient
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.group_client import Cluster, GroupClient
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
@@ -57,6 +60,29 @@ class GroupAdmin:
         wants_offsets = arguments.flag("with_offsets", with_offsets)
         return self._ask(group_id, lambda inquiry: inquiry.report(with_offsets=wants_offsets))
 
+    def list_groups(self) -> GroupListing:
+        """Every group that the asker may describe, of any kind, by group id; and which brokers did not tell theirs."""
+
+        async def ask(cluster: Cluster) -> GroupListing:
+            return await listing(ClusterClient(cluster), self._timeout_s)
+
+        return self._run(ask)
+
+    def survey(self, group_id: str, *, in_depth: bool = True) -> GroupSurvey:
+        """The group with what surrounds it: its topics, the offsets of its partitions, transactions, limits.
+
+        What cannot be told, for want of a right or of an answer, is missing and named in `refusals`: only a cluster
+        that does not answer at all raises. Not `in_depth`: without start and last stable offsets, transactions and
+        settings, which do not change from one second to the next.
+        """
+        goes_deep = arguments.flag("in_depth", in_depth)
+        group = arguments.group_id(group_id)
+
+        async def ask(cluster: Cluster) -> GroupSurvey:
+            return await surveyed(cluster, group, self._timeout_s, in_depth=goes_deep)
+
+        return self._run(ask)
+
     def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata | BrokerError]:
         """All that the group has committed and the asker may see, with metadata; nothing where there is no such group.
 
@@ -95,10 +121,18 @@ class GroupAdmin:
     def _ask(self, group_id: str, ask: Callable[[Inquiry], Awaitable[AnswerT]]) -> AnswerT:
         group = arguments.group_id(group_id)
 
+        async def inquire(cluster: Cluster) -> AnswerT:
+            return await ask(Inquiry(GroupClient(cluster), group, self._timeout_s))
+
+        return self._run(inquire)
+
+    def _run(self, ask: Callable[[Cluster], Awaitable[AnswerT]]) -> AnswerT:
+        """What is answered over connections that are this call's."""
+
         async def run() -> AnswerT:
             cluster = Cluster(self._settings, self._security)
             try:
-                return await ask(Inquiry(GroupClient(cluster), group, self._timeout_s))
+                return await ask(cluster)
             finally:
                 await cluster.close()
 

@@ -15,6 +15,7 @@ from consumer_membership import __version__
 from consumer_membership.cli import run
 from consumer_membership.cli.consume import ConsumeOptions, consume
 from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptions, describe, remove_members
+from consumer_membership.cli.overview import LagOptions, ListOptions, list_groups, show_lag
 from consumer_membership.cli.replay import DESCRIPTION as _REPLAY
 from consumer_membership.cli.replay import ReplayOptions, replay
 from consumer_membership.demo.brokers import WAYS
@@ -43,6 +44,24 @@ classic ones. Needs the ACL operation DESCRIBE on the group and its topics.
 examples:
   consumer-membership describe -b localhost:9092 -g orders
   consumer-membership describe -b localhost:9092 -g orders --json | jq .lag
+"""
+_LIST = """\
+Lists the groups of a cluster, of every kind, as their coordinators tell them. A
+group that this client may not describe is not told. Exits with 1 if a broker did
+not tell its groups.
+
+examples:
+  consumer-membership list -b localhost:9092
+  consumer-membership list -b localhost:9092 --state Empty --protocol classic --json
+"""
+_LAG = """\
+Shows how far a group is behind, worst partition first; with --watch again and
+again, with rates and the time until it is at the end, if it goes on so. With
+--json, --watch writes one object a line. Needs what `describe` needs.
+
+examples:
+  consumer-membership lag -b localhost:9092 -g orders
+  consumer-membership lag -b localhost:9092 -g orders --watch --interval 5
 """
 _REMOVE = """\
 Removes members from a group on their behalf, static and dynamic ones, of both
@@ -126,6 +145,24 @@ def _describe(options: argparse.Namespace) -> int:
         asking=_asking(options), shows_members=not options.offsets, shows_offsets=not options.members
     )
     return describe(chosen, sys.stdout, sys.stderr)
+
+
+def _list(options: argparse.Namespace) -> int:
+    chosen = ListOptions(
+        config=_config(options),
+        states=frozenset(options.state),
+        protocols=frozenset(options.protocol),
+        is_json=options.json,
+        timeout_s=options.timeout,
+    )
+    return list_groups(chosen, sys.stdout, sys.stderr)
+
+
+def _lag(options: argparse.Namespace) -> int:
+    chosen = LagOptions(
+        asking=_asking(options), watches=options.watch, interval_s=options.interval, looks=options.looks
+    )
+    return show_lag(chosen, sys.stdout, sys.stderr)
 
 
 def _remove_members(options: argparse.Namespace) -> int:
@@ -253,18 +290,19 @@ _COUNT, _NUMBER = _at_least(1, int), _at_least(0, float)
 _BROKER_WAYS = [way.value for way in Way]
 _HELP_OF_WAY = "where the broker comes from (default: the first of these that can be had)"
 #: Which group, of which cluster, and how to get there.
-_GROUP = (
+_CLUSTER = (
     _takes("-b --bootstrap-servers", "HOST:PORT", "several with commas (default: $KAFKA_BOOTSTRAP_SERVERS)"),
-    _takes("-g --group", None, "group.id", required=True),
     _several(
         "-c --config", "KEY=VALUE", "any other configuration key; may be repeated", type=_key_and_value, default=[]
     ),
 )
-_ASKING = (
-    *_GROUP,
+_GROUP = (*_CLUSTER, _takes("-g --group", None, "group.id", required=True))
+_HOW = (
     _flag("--json", "one JSON object instead of tables"),
     _takes("--timeout", "S", "seconds for it all, attempts included (default 30)", type=_at_least(0.001, float)),
 )
+_ASKING = (*_GROUP, *_HOW)
+_KINDS = ("classic", "consumer", "share", "streams")
 _COMMANDS = (
     _Command(
         "demo",
@@ -305,6 +343,30 @@ _COMMANDS = (
         either=(
             _flag("--members", "the members only; asks for no offsets"),
             _flag("--offsets", "the partitions only: committed, end, lag, owner"),
+        ),
+    ),
+    _Command(
+        "list",
+        "list the groups of a cluster",
+        _LIST,
+        _list,
+        (
+            *_CLUSTER,
+            *_HOW,
+            _several("--state", None, "only groups in this state, as Stable or Empty; may be repeated", default=[]),
+            _several("--protocol", None, "only groups of this protocol; may be repeated", choices=_KINDS, default=[]),
+        ),
+    ),
+    _Command(
+        "lag",
+        "show how far a group is behind",
+        _LAG,
+        _lag,
+        (
+            *_ASKING,
+            _flag("--watch", "again and again, until Ctrl-C, with rates"),
+            _takes("--interval", "S", "seconds between two looks (default 2)", type=_at_least(0.1, float), default=2.0),
+            _takes("--looks", "N", "end after so many looks", type=_COUNT),
         ),
     ),
     _Command(

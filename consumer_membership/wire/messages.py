@@ -3,7 +3,8 @@
 Each table has every version that Apache Kafka 4.4 has of its message, `versions.SPOKEN` those that are used. What they
 say was read in Kafka's message definitions and is held against those of the broker's jar, field by field
 (`tests/wire/test_messages_of_kafka.py`), against another implementation's bytes, both ways and in every version
-(`tests/wire/test_messages.py`), and against frames of the Java client and of librdkafka (`tests/wire/golden`).
+(`tests/wire/test_messages.py`), and, but for what operators alone ask, against frames of the Java client and of
+librdkafka (`tests/wire/golden`).
 """
 
 from __future__ import annotations
@@ -345,6 +346,29 @@ DESCRIBE_GROUPS_RESPONSE = Table(
     """,
 )
 
+LIST_GROUPS_REQUEST = Table(
+    "ListGroupsRequest",
+    "3+",
+    """
+    StatesFilter  []string  4+
+    TypesFilter   []string  5+
+    """,
+)
+
+LIST_GROUPS_RESPONSE = Table(
+    "ListGroupsResponse",
+    "3+",
+    """
+    ThrottleTimeMs  int32     1+
+    ErrorCode       int16     0+
+    Groups          []struct  0+
+      GroupId       string    0+
+      ProtocolType  string    0+
+      GroupState    string    4+
+      GroupType     string    5+
+    """,
+)
+
 SASL_HANDSHAKE_REQUEST = Table(
     "SaslHandshakeRequest",
     NEVER,
@@ -450,6 +474,89 @@ SASL_AUTHENTICATE_RESPONSE = Table(
     ErrorMessage       string  0+  nullable=0+
     AuthBytes          bytes   0+
     SessionLifetimeMs  int64   1+  default=0
+    """,
+)
+
+DESCRIBE_PRODUCERS_REQUEST = Table(
+    "DescribeProducersRequest",
+    "0+",
+    """
+    Topics              []struct  0+
+      Name              string    0+
+      PartitionIndexes  []int32   0+
+    """,
+)
+
+DESCRIBE_PRODUCERS_RESPONSE = Table(
+    "DescribeProducersResponse",
+    "0+",
+    """
+    ThrottleTimeMs               int32     0+
+    Topics                       []struct  0+
+      Name                       string    0+
+      Partitions                 []struct  0+
+        PartitionIndex           int32     0+
+        ErrorCode                int16     0+
+        ErrorMessage             string    0+  nullable=0+  default=null
+        ActiveProducers          []struct  0+
+          ProducerId             int64     0+
+          ProducerEpoch          int32     0+
+          LastSequence           int32     0+  default=-1
+          LastTimestamp          int64     0+  default=-1
+          CoordinatorEpoch       int32     0+
+          CurrentTxnStartOffset  int64     0+  default=-1
+    """,
+)
+
+DESCRIBE_TRANSACTIONS_REQUEST = Table(
+    "DescribeTransactionsRequest",
+    "0+",
+    """
+    TransactionalIds  []string  0+
+    """,
+)
+
+DESCRIBE_TRANSACTIONS_RESPONSE = Table(
+    "DescribeTransactionsResponse",
+    "0+",
+    """
+    ThrottleTimeMs            int32     0+
+    TransactionStates         []struct  0+
+      ErrorCode               int16     0+
+      TransactionalId         string    0+
+      TransactionState        string    0+
+      TransactionTimeoutMs    int32     0+
+      TransactionStartTimeMs  int64     0+
+      ProducerId              int64     0+
+      ProducerEpoch           int16     0+
+      Topics                  []struct  0+
+        Topic                 string    0+
+        Partitions            []int32   0+
+    """,
+)
+
+LIST_TRANSACTIONS_REQUEST = Table(
+    "ListTransactionsRequest",
+    "0+",
+    """
+    StateFilters            []string  0+
+    ProducerIdFilters       []int64   0+
+    DurationFilter          int64     1+  default=-1
+    TransactionalIdPattern  string    2+  nullable=2+  default=null
+    """,
+)
+
+LIST_TRANSACTIONS_RESPONSE = Table(
+    "ListTransactionsResponse",
+    "0+",
+    """
+    ThrottleTimeMs       int32     0+
+    ErrorCode            int16     0+
+    UnknownStateFilters  []string  0+
+    TransactionStates    []struct  0+
+      TransactionalId    string    0+
+      ProducerId         int64     0+
+      TransactionState   string    0+
     """,
 )
 
@@ -574,10 +681,14 @@ LAYOUTS: Mapping[Api, tuple[Table, Table]] = MappingProxyType(
         Api.LEAVE_GROUP: (LEAVE_GROUP_REQUEST, LEAVE_GROUP_RESPONSE),
         Api.SYNC_GROUP: (SYNC_GROUP_REQUEST, SYNC_GROUP_RESPONSE),
         Api.DESCRIBE_GROUPS: (DESCRIBE_GROUPS_REQUEST, DESCRIBE_GROUPS_RESPONSE),
+        Api.LIST_GROUPS: (LIST_GROUPS_REQUEST, LIST_GROUPS_RESPONSE),
         Api.SASL_HANDSHAKE: (SASL_HANDSHAKE_REQUEST, SASL_HANDSHAKE_RESPONSE),
         Api.API_VERSIONS: (API_VERSIONS_REQUEST, API_VERSIONS_RESPONSE),
         Api.DESCRIBE_CONFIGS: (DESCRIBE_CONFIGS_REQUEST, DESCRIBE_CONFIGS_RESPONSE),
         Api.SASL_AUTHENTICATE: (SASL_AUTHENTICATE_REQUEST, SASL_AUTHENTICATE_RESPONSE),
+        Api.DESCRIBE_PRODUCERS: (DESCRIBE_PRODUCERS_REQUEST, DESCRIBE_PRODUCERS_RESPONSE),
+        Api.DESCRIBE_TRANSACTIONS: (DESCRIBE_TRANSACTIONS_REQUEST, DESCRIBE_TRANSACTIONS_RESPONSE),
+        Api.LIST_TRANSACTIONS: (LIST_TRANSACTIONS_REQUEST, LIST_TRANSACTIONS_RESPONSE),
         Api.CONSUMER_GROUP_HEARTBEAT: (CONSUMER_GROUP_HEARTBEAT_REQUEST, CONSUMER_GROUP_HEARTBEAT_RESPONSE),
         Api.CONSUMER_GROUP_DESCRIBE: (CONSUMER_GROUP_DESCRIBE_REQUEST, CONSUMER_GROUP_DESCRIBE_RESPONSE),
     }

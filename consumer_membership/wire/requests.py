@@ -231,7 +231,7 @@ def offset_fetch(
     """
     topics = None
     if partitions is not None:
-        topics = [{"name": topic, "partition_indexes": numbers} for topic, numbers in _numbers(partitions).items()]
+        topics = topics_with_numbers(partitions)
     one = {"group_id": group_id, "topics": topics}
     asker = {"member_id": member_id or None, "member_epoch": member_epoch if member_id else NO_EPOCH}
     return Call(
@@ -364,6 +364,11 @@ def _numbers(partitions: Iterable[tuple[KeyT, int]]) -> Mapping[KeyT, tuple[int,
     for topic, partition in partitions:
         gathered[topic].append(partition)
     return {topic: tuple(sorted(gathered[topic])) for topic in sorted(gathered)}
+
+
+def topics_with_numbers(partitions: Iterable[TopicPartition]) -> list[Fields]:
+    """The partitions by topic, as requests that say nothing else of them have them."""
+    return [{"name": topic, "partition_indexes": numbers} for topic, numbers in _numbers(partitions).items()]
 
 
 def _topics(partitions: Iterable[TopicPartition], row: Callable[[TopicPartition], Fields]) -> list[Fields]:

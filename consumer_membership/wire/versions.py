@@ -12,7 +12,7 @@ with all that static members need (KIP-345), and with what speaks as it did. Wha
 | FindCoordinator | 3 | Kafka 2.4, Redpanda and the mock cluster |
 | JoinGroup | 5 | Kafka 2.4, Redpanda and the mock cluster, which have up to 6 |
 | SyncGroup | 3 | Kafka 2.4, Redpanda and the mock cluster, which have up to 4 |
-| OffsetCommit, Heartbeat, LeaveGroup, DescribeGroups | 8, 3, 4, 5 | Kafka 2.4 and Redpanda |
+| OffsetCommit, Heartbeat, LeaveGroup, DescribeGroups, ListGroups | 8, 3, 4, 5, 3 | Kafka 2.4 and Redpanda |
 | SaslAuthenticate | 1 | Kafka 2.4, whose newest it is |
 
 Metadata below 7 has no leader epochs, and ListOffsets below 2 no isolation level; between the lowest and the newest of
@@ -42,10 +42,14 @@ class Api(IntEnum):
     LEAVE_GROUP = 13
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     DESCRIBE_CONFIGS = 32
     SASL_AUTHENTICATE = 36
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
 
@@ -78,12 +82,18 @@ SPOKEN: Mapping[Api, tuple[int, ...]] = MappingProxyType(
         Api.LEAVE_GROUP: (4, 5),
         # 6 tells an unknown group from a dead one (KIP-1043).
         Api.DESCRIBE_GROUPS: (5, 6),
+        # 4 brings states (KIP-518), 5 the types (KIP-848).
+        Api.LIST_GROUPS: (3, 4, 5),
         # 1 is followed by SaslAuthenticate (KIP-152), 0 by bytes without a frame.
         Api.SASL_HANDSHAKE: (1,),
         Api.API_VERSIONS: (0, 3),
         Api.DESCRIBE_CONFIGS: (4,),
         # 1 says how long the broker believes it (KIP-368).
         Api.SASL_AUTHENTICATE: (1, 2),
+        # The three of KIP-664, by which an operator finds a transaction that hangs.
+        Api.DESCRIBE_PRODUCERS: (0,),
+        Api.DESCRIBE_TRANSACTIONS: (0,),
+        Api.LIST_TRANSACTIONS: (0,),
         # 1 brings the regular expression (KIP-848 as released in 4.0).
         Api.CONSUMER_GROUP_HEARTBEAT: (0, 1),
         # 1 says of each member which protocol it speaks (KIP-1099).
@@ -102,6 +112,10 @@ _RELEASES: Mapping[tuple[Api, int], str] = MappingProxyType(
     {
         (Api.METADATA, METADATA_BY_ID): "3.0",
         (Api.OFFSET_COMMIT, CONSUMER_COMMIT): "4.0",
+        (Api.LIST_GROUPS, 4): "2.6",
+        (Api.DESCRIBE_PRODUCERS, 0): "3.0",
+        (Api.DESCRIBE_TRANSACTIONS, 0): "3.0",
+        (Api.LIST_TRANSACTIONS, 0): "3.0",
         # A group has a configuration since then.
         (Api.DESCRIBE_CONFIGS, 4): "4.0",
         (Api.CONSUMER_GROUP_HEARTBEAT, 0): "4.0",

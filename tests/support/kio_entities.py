@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -16,6 +16,7 @@ from kio.serial import entity_writer
 
 from consumer_membership.wire.serial import Struct
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: A value of each of kio's types, by chance; hypothesis' own strategies for its classes take seconds for each layout.
 VALUES: dict[str, Any] = {
     "bool": lambda chance: chance.random() < 0.5,
@@ -28,6 +29,7 @@ VALUES: dict[str, Any] = {
     "uuid": lambda chance: chance.choice([None, UUID(int=chance.getrandbits(128))]),
     "error_code": lambda chance: chance.choice(list(ErrorCode)),
     "timedelta_i32": lambda chance: timedelta(milliseconds=chance.randint(-(2**31), 2**31 - 1)),
+    "datetime_i64": lambda chance: _EPOCH + timedelta(milliseconds=chance.randint(0, 10**14)),
     # Python's durations end at 10^9 days, which a longer one in the bytes is malformed for.
     "timedelta_i64": lambda chance: timedelta(milliseconds=chance.randint(-(10**15), 10**15)),
 }
@@ -59,8 +61,8 @@ def some_value(field: Any, annotation: Any, chance: Random) -> Any:
 
 
 def our_name(name: str, value: object) -> str:
-    """Kafka's name of a field: kio's durations have no unit in theirs."""
-    return f"{name}_ms" if isinstance(value, timedelta) else name
+    """Kafka's name of a field: kio's times and durations have no unit in theirs."""
+    return f"{name}_ms" if isinstance(value, timedelta | datetime) else name
 
 
 def as_values(one: Any) -> Any:
@@ -70,6 +72,8 @@ def as_values(one: Any) -> Any:
         return {our_name(name, value): as_values(value) for name, value in pairs}
     if isinstance(one, tuple):
         return tuple(map(as_values, one))
+    if isinstance(one, datetime):
+        return round((one - _EPOCH) / timedelta(milliseconds=1))
     return round(one / timedelta(milliseconds=1)) if isinstance(one, timedelta) else one
 
 

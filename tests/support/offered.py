@@ -5,7 +5,8 @@ from __future__ import annotations
 #: What Apache Kafka 4.0 to 4.4 offer (tests/integration/test_broker_differences.py asks them).
 KAFKA_4_0 = {2: (1, 10), 3: (0, 13), 8: (2, 9), 9: (1, 9), 10: (0, 6), 11: (2, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5)}
 KAFKA_4_0 |= {15: (0, 6), 17: (0, 1), 18: (0, 4), 32: (1, 4), 36: (0, 2), 68: (0, 1), 69: (0, 1)}
-KAFKA_4_1 = KAFKA_4_0 | {11: (0, 9)}
+KAFKA_4_0 |= {16: (0, 5), 61: (0, 0), 65: (0, 0), 66: (0, 1)}
+KAFKA_4_1 = KAFKA_4_0 | {11: (0, 9), 66: (0, 2)}
 KAFKA_4_2 = KAFKA_4_1 | {2: (1, 11), 8: (2, 10), 9: (1, 10)}
 KAFKA_4_3 = KAFKA_4_2
 KAFKA_4_4 = KAFKA_4_3 | {18: (0, 5)}

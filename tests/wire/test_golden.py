@@ -70,6 +70,8 @@ NOT_LIBRDKAFKAS: Mapping[Api, tuple[int, ...]] = {
     Api.CONSUMER_GROUP_HEARTBEAT: (0,),
     Api.CONSUMER_GROUP_DESCRIBE: (1,),
 }
+#: What operators alone ask, never recorded: it is held against Kafka's definitions (`test_messages_of_kafka`) and kio.
+NOT_RECORDED = {Api.LIST_GROUPS, Api.DESCRIBE_PRODUCERS, Api.DESCRIBE_TRANSACTIONS, Api.LIST_TRANSACTIONS}
 #: The versions of what members of a classic group tell each other. The structures have 0 to 3.
 SEEN_BLOBS: Mapping[tuple[str, str], set[int]] = {
     (SUBSCRIPTION.name, JAVA): {3},
@@ -184,7 +186,7 @@ def test_what_members_tell_each_other_is_read_and_written_again() -> None:
 @pytest.mark.parametrize("direction", [REQUEST, ANSWER])
 def test_golden_frames_are_of_these_versions(direction: str) -> None:
     """The table is the file's."""
-    found: dict[Api, tuple[set[int], set[int]]] = {api: (set(), set()) for api in LAYOUTS}
+    found: dict[Api, tuple[set[int], set[int]]] = {api: (set(), set()) for api in LAYOUTS if api not in NOT_RECORDED}
     for frame in golden():
         if frame.direction == direction:
             found[frame.api][frame.client == LIBRDKAFKA].add(frame.version)
@@ -193,10 +195,11 @@ def test_golden_frames_are_of_these_versions(direction: str) -> None:
 
 def test_what_is_spoken_has_golden_frames() -> None:
     """Of the Java client everything; of librdkafka all but what the table names."""
-    assert {api: set(versions) - set(SEEN[api][0]) for api, versions in SPOKEN.items()} == {
-        api: set() for api in SPOKEN
+    spoken = {api: versions for api, versions in SPOKEN.items() if api not in NOT_RECORDED}
+    assert {api: set(versions) - set(SEEN[api][0]) for api, versions in spoken.items()} == {
+        api: set() for api in spoken
     }
-    missing = {api: tuple(one for one in versions if one not in SEEN[api][1]) for api, versions in SPOKEN.items()}
+    missing = {api: tuple(one for one in versions if one not in SEEN[api][1]) for api, versions in spoken.items()}
     assert {api: versions for api, versions in missing.items() if versions} == NOT_LIBRDKAFKAS
 
 

@@ -31,7 +31,7 @@ PAIRS: list[tuple[Table, int, Any]] = [
     )
     for version in range(4)
 ]
-#: Only the first ApiVersions request has no field at all.
+#: The first requests of ApiVersions and ListGroups have no field at all.
 LONGER = [pair for pair in PAIRS if layout_of(*pair[:2]).fields]
 
 

@@ -176,6 +176,22 @@ class Cluster:
             return {}
         return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=False)
 
+    async def stable_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
+        """As `end_offsets`, the last stable offset: where an open transaction holds readers of committed records."""
+        if not partitions:
+            return {}
+        return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=True)
+
+    async def start_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
+        """As `end_offsets`, the offset of the oldest record that is kept."""
+        if not partitions:
+            return {}
+        return await self._ask_leaders(dict.fromkeys(partitions, requests.EARLIEST_TIMESTAMP), read_committed=False)
+
     async def _ask_leaders(
         self, partitions: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> Mapping[TopicPartition, _Offset]:

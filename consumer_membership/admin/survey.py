@@ -1,0 +1,237 @@
+"""A group with what surrounds it, as one value: each question is asked by itself, and a refusal is part of the answer.
+
+`describe` is for whoever wants to know how a group is, and fails where it cannot say; a survey is for whoever wants to
+know what is the matter with it, and then what is refused is a finding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias, TypeVar
+
+from consumer_membership.admin.inquiry import described
+from consumer_membership.admin.progress import Committed, partitions_of
+from consumer_membership.errors import TransportError
+from consumer_membership.runtime.network.cluster_client import ClusterClient, ClusterMetadata, OpenTransaction
+from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
+from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
+
+AnswerT = TypeVar("AnswerT")
+_Offset: TypeAlias = int | BrokerRefusal | TransportError
+
+#: What a question is called that nobody answered in time.
+_SILENCE = "_TIMED_OUT"
+#: Each question has this share of the time: a coordinator that does not come back must not take it from the others.
+_SHARE = 0.4
+
+
+class Subject(Enum):
+    """What was asked for, and may have been refused."""
+
+    COORDINATOR = "the coordinator"
+    GROUP = "the group"
+    COMMITTED = "committed offsets"
+    TOPICS = "topics"
+    TRANSACTIONS = "open transactions"
+    BROKER_SETTINGS = "the broker's settings"
+    GROUP_SETTINGS = "the group's settings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSurvey:
+    """A topic: its partitions with their leaders' node ids (None: nobody leads it now), or why it is not told."""
+
+    leaders: Mapping[int, int | None]
+    is_internal: bool
+    error: BrokerError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOffsets:
+    """The offsets of a partition; None: not asked for, or not told, and then `error` says why."""
+
+    start: int | None
+    end: int | None
+    #: The last stable offset: readers of committed records get nothing from here on.
+    stable: int | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSurvey:
+    """A group and what surrounds it at one moment.
+
+    `group` and `coordinator` are None where they were refused, and everything that was refused is in `refusals`. The
+    topics are those that members subscribe to or have, and those that the group committed; `offsets` has every
+    partition of them. `at` is in seconds since 1970, by this machine's clock.
+    """
+
+    group_id: str
+    at: float
+    coordinator: BrokerAddress | None
+    group: GroupDescription | None
+    committed: Committed
+    topics: Mapping[str, TopicSurvey]
+    offsets: Mapping[TopicPartition, PartitionOffsets]
+    transactions: tuple[OpenTransaction, ...]
+    broker_settings: Mapping[str, str]
+    group_settings: Mapping[str, str]
+    refusals: Mapping[Subject, BrokerError]
+
+
+async def surveyed(cluster: Cluster, group_id: str, timeout_s: float, *, in_depth: bool) -> GroupSurvey:
+    """The group as it is now.
+
+    Raises:
+        TransportError: no broker of the cluster answered.
+    """
+    await cluster.brokers(timeout_s)
+    return await _Surveyor(cluster, group_id, timeout_s * _SHARE).survey(in_depth=in_depth)
+
+
+class _Surveyor:
+    """Asks the questions of one survey and keeps what was refused."""
+
+    def __init__(self, cluster: Cluster, group_id: str, patience_s: float) -> None:
+        self._cluster = cluster
+        self._groups = GroupClient(cluster)
+        self._brokers = ClusterClient(cluster)
+        self._group_id = group_id
+        self._patience_s = patience_s
+        self._refusals: dict[Subject, BrokerError] = {}
+
+    async def survey(self, *, in_depth: bool) -> GroupSurvey:
+        at = time.time()
+        coordinator, group, committed = await self._of_coordinator()
+        names = _names_of(group, committed)
+        metadata = await self._asked(Subject.TOPICS, self._cluster.metadata(names, self._patience_s))
+        topics = {} if metadata is None else _topics(metadata, names)
+        known = {TopicPartition(name, number) for name, topic in topics.items() for number in topic.leaders}
+        mentioned = () if group is None else partitions_of(group, committed)
+        offsets = await self._offsets(sorted({*known, *committed, *mentioned}), in_depth=in_depth)
+        transactions: tuple[OpenTransaction, ...] = ()
+        broker_settings: Mapping[str, str] = {}
+        group_settings: Mapping[str, str] = {}
+        if in_depth and metadata is not None:
+            held = [partition for partition, one in offsets.items() if _is_held(one)]
+            if held:
+                asked = self._brokers.open_transactions(metadata, held, self._patience_s)
+                transactions = await self._asked(Subject.TRANSACTIONS, asked) or ()
+            broker = coordinator or next(iter(metadata.brokers.values()), None)
+            if broker is not None:
+                broker_asked = self._brokers.broker_settings(broker, self._patience_s)
+                broker_settings = await self._asked(Subject.BROKER_SETTINGS, broker_asked) or {}
+                group_asked = self._brokers.group_settings(broker, self._group_id, self._patience_s)
+                group_settings = await self._asked(Subject.GROUP_SETTINGS, group_asked) or {}
+        return GroupSurvey(
+            group_id=self._group_id,
+            at=at,
+            coordinator=coordinator,
+            group=group,
+            committed=committed,
+            topics=topics,
+            offsets=offsets,
+            transactions=transactions,
+            broker_settings=broker_settings,
+            group_settings=group_settings,
+            refusals=dict(self._refusals),
+        )
+
+    async def _of_coordinator(self) -> tuple[BrokerAddress | None, GroupDescription | None, Committed]:
+        coordinator = await self._asked(
+            Subject.COORDINATOR, self._persist("the coordinator", lambda at, _: _itself(at))
+        )
+        if coordinator is None:
+            return None, None, {}
+        group = await self._asked(
+            Subject.GROUP,
+            self._persist(
+                "the group", lambda at, left_s: described(self._groups, at, self._group_id, lambda: max(0.0, left_s))
+            ),
+        )
+        committed = await self._asked(
+            Subject.COMMITTED,
+            self._persist(
+                "committed offsets", lambda at, left_s: self._groups.all_committed(at, self._group_id, left_s)
+            ),
+        )
+        return coordinator, group, {} if committed is None else committed
+
+    async def _offsets(
+        self, partitions: Sequence[TopicPartition], *, in_depth: bool
+    ) -> Mapping[TopicPartition, PartitionOffsets]:
+        # The last stable offset first: nothing that is ended in between makes it look as if it were held.
+        nothing: Mapping[TopicPartition, _Offset] = {}
+        stable = await self._of_leaders(self._cluster.stable_offsets, partitions) if in_depth else nothing
+        ends = await self._of_leaders(self._cluster.end_offsets, partitions)
+        starts = await self._of_leaders(self._cluster.start_offsets, partitions) if in_depth else nothing
+        return {
+            one: PartitionOffsets(
+                start=_number(starts.get(one)),
+                end=_number(ends.get(one)),
+                stable=_number(stable.get(one)),
+                error=_reason(ends.get(one)),
+            )
+            for one in partitions
+        }
+
+    async def _of_leaders(
+        self,
+        ask: Callable[[Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, _Offset]]],
+        partitions: Sequence[TopicPartition],
+    ) -> Mapping[TopicPartition, _Offset]:
+        return await self._asked(Subject.TOPICS, ask(partitions)) or {}
+
+    async def _persist(self, what: str, ask: Callable[[BrokerAddress, float], Awaitable[AnswerT]]) -> AnswerT:
+        return await self._cluster.with_coordinator(self._group_id, what, self._patience_s, ask)
+
+    async def _asked(self, subject: Subject, question: Awaitable[AnswerT]) -> AnswerT | None:
+        """The answer; None where there is none, and then why is kept."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await question
+        except BrokerRefusal as refusal:
+            self._refusals[subject] = refusal.error
+        except (TransportError, TimeoutError) as error:
+            self._refusals[subject] = BrokerError(code=-185, name=_SILENCE, message=str(error) or "no answer in time")
+        return None
+
+
+async def _itself(coordinator: BrokerAddress) -> BrokerAddress:
+    return coordinator
+
+
+def _names_of(group: GroupDescription | None, committed: Committed) -> frozenset[str]:
+    """The topics that the group has to do with."""
+    of_members = () if group is None else group.members
+    subscribed = {name for member in of_members for name in member.topics}
+    held = () if group is None else partitions_of(group, committed)
+    return frozenset(subscribed | {one.topic for one in held} | {one.topic for one in committed})
+
+
+def _topics(metadata: ClusterMetadata, names: frozenset[str]) -> Mapping[str, TopicSurvey]:
+    return {
+        name: TopicSurvey(
+            leaders={number: one.leader for number, one in sorted(topic.partitions.items())},
+            is_internal=topic.is_internal,
+            error=topic.error,
+        )
+        for name, topic in sorted(metadata.topics.items())
+        if name in names
+    }
+
+
+def _is_held(offsets: PartitionOffsets) -> bool:
+    return offsets.stable is not None and offsets.end is not None and offsets.stable < offsets.end
+
+
+def _number(offset: _Offset | None) -> int | None:
+    return offset if isinstance(offset, int) else None
+
+
+def _reason(offset: _Offset | None) -> str:
+    return "" if offset is None or isinstance(offset, int) else str(offset)

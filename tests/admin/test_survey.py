@@ -1,0 +1,108 @@
+"""Surveys and listings on the real broker: what surrounds a group, and refusals in the place of what they keep back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from consumer_membership.admin import GroupAdmin, PartitionOffsets, Subject
+from consumer_membership.devbroker import Broker
+from consumer_membership.errors import TransportError
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from tests.support.acls import AUTHORIZER, forbid
+from tests.support.brokers import RunBrokers
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+def commit(broker: Broker, group: str, *partitions: Partition) -> None:
+    """Commit these as nobody of the group."""
+    consumer = RawConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=list(partitions), asynchronous=False)
+    consumer.close()
+
+
+@contextmanager
+def transaction(broker: Broker, topic: str, name: str) -> Iterator[Producer]:
+    """One record of an open transaction in partition 0."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"held", partition=0)
+    producer.flush(20)
+    yield producer
+    producer.abort_transaction(20)
+
+
+def test_survey_has_offsets_and_who_holds_them_up(kafka: Broker) -> None:
+    """Start, end and last stable offset of every partition of the group's topics; the open transaction by its name."""
+    topic, group, name = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group"), unique("tx")
+    produce(kafka.bootstrap_servers, topic, 4)
+    commit(kafka, group, Partition(topic, 0, 1))
+    admin = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
+    with transaction(kafka, topic, name):
+        survey = admin.survey(group)
+    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    committed = survey.committed[p0]
+    assert isinstance(committed, OffsetAndMetadata)
+    assert (set(survey.committed), committed.offset) == ({p0}, 1)
+    assert survey.offsets == {
+        p0: PartitionOffsets(start=0, end=3, stable=2),
+        p1: PartitionOffsets(start=0, end=2, stable=2),
+    }
+    (opened,) = survey.transactions
+    assert (opened.partition, opened.transactional_id, opened.start_offset) == (p0, name, 2)
+    assert (opened.state, opened.timeout_ms) == ("Ongoing", 60_000)
+    assert survey.group is not None
+    assert (survey.group.state, survey.refusals, list(survey.topics)) == ("Empty", {}, [topic])
+    assert int(survey.broker_settings["group.consumer.max.size"]) > 0
+    assert int(survey.group_settings["consumer.session.timeout.ms"]) > 0
+
+
+def test_quick_survey_asks_for_what_changes(kafka: Broker) -> None:
+    """Group, committed offsets and ends; nothing else."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
+    commit(kafka, group, Partition(topic, 0, 0))
+    survey = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).survey(group, in_depth=False)
+    assert survey.offsets == {TopicPartition(topic, 0): PartitionOffsets(start=None, end=0, stable=None)}
+    assert (survey.broker_settings, survey.group_settings, survey.transactions) == ({}, {}, ())
+
+
+def test_group_that_is_not_there_is_a_refusal(kafka: Broker) -> None:
+    """A survey is no failure for it."""
+    survey = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).survey(unique("nobody"))
+    assert survey.group is None
+    assert survey.refusals[Subject.GROUP].name == "GROUP_ID_NOT_FOUND"
+
+
+def test_missing_right_keeps_back_its_own_answer_alone(broker_pool: RunBrokers) -> None:
+    """DESCRIBE on the group; the settings, for one, are told all the same."""
+    broker = broker_pool.shared(properties=AUTHORIZER)
+    topic, group = create_topic(broker.bootstrap_servers, unique("topic")), unique("group")
+    commit(broker, group, Partition(topic, 0, 0))
+    forbid(broker.bootstrap_servers, ResourceType.GROUP, group, AclOperation.DESCRIBE)
+    survey = GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}, timeout_s=20).survey(group)
+    assert survey.refusals[Subject.COORDINATOR].name == "GROUP_AUTHORIZATION_FAILED"
+    assert survey.broker_settings
+
+
+def test_cluster_that_does_not_answer_raises() -> None:
+    """Nothing is known then, and that is no survey."""
+    with pytest.raises(TransportError):
+        GroupAdmin({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=0.5).survey("g")
+
+
+def test_groups_are_listed_with_state_and_kind(kafka: Broker) -> None:
+    """A group that only holds offsets is a classic one, and empty."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic")), unique("group")
+    commit(kafka, group, Partition(topic, 0, 0))
+    listing = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).list_groups()
+    (found,) = [one for one in listing.groups if one.group_id == group]
+    assert (found.state, found.kind, listing.untold) == ("Empty", "classic", {})

@@ -1,0 +1,153 @@
+"""`list` and `lag`: filters, tables, JSON, rates; and both on the real broker."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import TopicPartition as Partition
+
+from consumer_membership.admin import GroupListing, GroupReport, ListedGroup, PartitionProgress
+from consumer_membership.cli import main
+from consumer_membership.cli.groups import Asking
+from consumer_membership.cli.overview import (
+    LagOptions,
+    ListOptions,
+    chosen,
+    duration,
+    lag_json,
+    lag_text,
+    listed_json,
+    listed_text,
+    positions,
+    show_lag,
+)
+from consumer_membership.devbroker import Broker
+from consumer_membership.observe.rates import Rates
+from consumer_membership.types import BrokerAddress
+from tests.admin.builders import group
+from tests.support.kafka import create_topic, produce, unique
+
+
+def listed(name: str, state: str | None, kind: str | None, protocol_type: str = "consumer") -> ListedGroup:
+    """One group."""
+    return ListedGroup(group_id=name, protocol_type=protocol_type, state=state, kind=kind)
+
+
+LISTING = GroupListing(
+    groups=(
+        listed("a", "Stable", "consumer"),
+        listed("b", "Empty", "classic"),
+        listed("c", "Stable", "classic", "connect"),
+        listed("d", None, None),
+    ),
+    untold={BrokerAddress(node_id=2, host="h", port=1): "no answer"},
+)
+
+
+@pytest.mark.parametrize(
+    ("states", "protocols", "expected"),
+    [
+        ((), (), "abcd"),
+        (("stable",), (), "ac"),
+        (("Stable", "EMPTY"), ("classic",), "bc"),
+        ((), ("share",), ""),
+    ],
+)
+def test_filters_let_through_what_is_in_both(
+    states: tuple[str, ...], protocols: tuple[str, ...], expected: str
+) -> None:
+    """One of the states and one of the protocols; a state in any case of letters."""
+    options = ListOptions(config={}, states=frozenset(states), protocols=frozenset(protocols))
+    assert "".join(one.group_id for one in chosen(LISTING, options)) == expected
+
+
+def test_listing_is_a_table_or_json() -> None:
+    """What an old broker does not say is a dash, or null; a protocol type only where it is not "consumer"."""
+    assert list(listed_text(LISTING, ListOptions(config={}))) == [
+        "GROUP  STATE   PROTOCOL  PROTOCOL TYPE",
+        "a      Stable  consumer  -",
+        "b      Empty   classic   -",
+        "c      Stable  classic   connect",
+        "d      -       -         -",
+    ]
+    told = json.loads(listed_json(LISTING, ListOptions(config={})))
+    assert told["groups"][3] == {"group_id": "d", "state": None, "protocol": None, "protocol_type": "consumer"}
+    assert told["untold"] == [{"broker": "h:1 (id 2)", "reason": "no answer"}]
+    nothing = ListOptions(config={}, states=frozenset({"Dead"}))
+    assert list(listed_text(LISTING, nothing)) == ["No such groups."]
+
+
+def report(*lags: tuple[int | None, int]) -> GroupReport:
+    """A group that committed these offsets of these ends."""
+    rows = tuple(
+        PartitionProgress(
+            topic="t",
+            partition=number,
+            committed=committed,
+            end=end,
+            lag=None if committed is None else end - committed,
+            owner="m" if number == 0 else None,
+            next_owner=None,
+            note="" if committed is not None else "nothing committed",
+        )
+        for number, (committed, end) in enumerate(lags)
+    )
+    return GroupReport(group=group(), coordinator=BrokerAddress(node_id=1, host="h", port=1), partitions=rows)
+
+
+def test_lag_is_told_worst_first_with_rates_once_there_are_two_looks() -> None:
+    """A partition that stands still although there is more to read is named."""
+    rates = Rates()
+    rates.look(0.0, positions(report((0, 100), (10, 1_000), (None, 5))))
+    now = report((50, 100), (10, 1_200), (None, 5))
+    rates.look(5.0, positions(now))
+    assert list(lag_text(now, rates)) == [
+        "Group g: Stable, lag 1,240, reads 10.0/s, written 40.0/s, drained in never",
+        "",
+        "TOPIC  PARTITION  COMMITTED    END    LAG  READ/S  WRITTEN/S  DRAINED IN  OWNER  NOTE",
+        "t              1         10  1,200  1,190     0.0       40.0       never  -      stands still for 5 s",
+        "t              0         50    100     50    10.0        0.0         5 s  m      -",
+        "t              2          -      5      -       -          -           -  -      nothing committed",
+    ]
+    told = json.loads(lag_json(now, rates, watches=True))
+    assert (told["lag"], told["rate"], told["drained_in_s"]) == (1_240, {"read": 10.0, "written": 40.0}, None)
+    assert told["partitions"][0]["rate"] == {"read": 10.0, "written": 0.0}
+    assert told["partitions"][1]["still_for_s"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0.0, "0 s"), (59.4, "59 s"), (185, "3 min 5 s"), (7_620, "2 h 7 min"), (None, "never")]
+)
+def test_durations_are_for_people(seconds: float | None, expected: str) -> None:
+    """Two units at most."""
+    assert duration(seconds) == expected
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_lag_and_list_of_a_real_group(kafka: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    """Between two looks the group commits: the second has its rate."""
+    servers = kafka.bootstrap_servers
+    topic, name = create_topic(servers, unique("topic"), 2), unique("group")
+    produce(servers, topic, 20)
+    consumer = RawConsumer({"bootstrap.servers": servers, "group.id": name})
+    consumer.commit(offsets=[Partition(topic, 0, 4)], asynchronous=False)
+    asking = Asking(config={"bootstrap.servers": servers}, group=name, is_json=True)
+    out, err = io.StringIO(), io.StringIO()
+
+    def go_on(_: float) -> None:
+        consumer.commit(offsets=[Partition(topic, 0, 10)], asynchronous=False)
+
+    assert show_lag(LagOptions(asking=asking, watches=True, looks=2), out, err, go_on) == 0
+    first, second = map(json.loads, out.getvalue().splitlines())
+    assert (first["lag"], first["rate"], second["lag"]) == (6, None, 0)
+    assert second["rate"]["read"] > 0
+    assert second["drained_in_s"] == 0.0
+    consumer.close()
+    assert main(["list", "-b", servers, "--state", "empty", "--protocol", "classic", "--json"]) == 0
+    assert name in {one["group_id"] for one in json.loads(capsys.readouterr().out)["groups"]}
+    assert main(["list", "-b", servers, "--state", "Stable", "--json"]) == 0
+    assert name not in {one["group_id"] for one in json.loads(capsys.readouterr().out)["groups"]}
