@@ -1,0 +1,539 @@
+# ruff: noqa: ANN401  # both kinds of consumers
+"""Incidents as they happen to groups, made on a real broker with confluent-kafka's consumer and with ours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AclBindingFilter, AclOperation, AdminClient, NewPartitions, ResourceType
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from consumer_membership import Consumer
+from consumer_membership.admin import GroupAdmin, GroupDescription
+from consumer_membership.observe.findings import Cause
+from tests.support.acls import forbid
+from tests.support.kafka import create_topic, delete_topic, produce, unique
+
+PATIENCE_S = 60.0
+RAW, OURS = RawConsumer, Consumer
+#: What is done between two looks at the group: by then something has happened.
+Between = Callable[[], object]
+
+
+def nothing() -> None:
+    """Nothing happens."""
+
+
+class Application:
+    """A consumer in a thread that polls; `freeze` has it stop doing so."""
+
+    def __init__(self, kind: Any, servers: str, group: str, *topics: str, **config: object) -> None:
+        settings: dict[str, object] = {
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "auto.commit.interval.ms": 50,
+        }
+        self.consumer = kind(settings | {key.replace("_", "."): value for key, value in config.items()})
+        self.assigned: set[tuple[str, int]] = set()
+        self._topics = topics
+        self._orders: list[Callable[[], object]] = []
+        self._changed = threading.Condition()
+        self._polls, self._ends, self._is_frozen = threading.Event(), threading.Event(), threading.Event()
+        self._polls.set()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._polls.set()
+        self._thread.join(PATIENCE_S)
+
+    def _note(self, adds: bool) -> Callable[[object, list[Partition]], None]:  # noqa: FBT001
+        def note(_: object, partitions: list[Partition]) -> None:
+            named = {(one.topic, one.partition) for one in partitions}
+            with self._changed:
+                self.assigned = self.assigned | named if adds else self.assigned - named
+                self._changed.notify_all()
+
+        return note
+
+    def _run(self) -> None:
+        self.consumer.subscribe(list(self._topics), on_assign=self._note(True), on_revoke=self._note(False))
+        while not self._ends.is_set():
+            if not self._polls.is_set():
+                self._is_frozen.set()
+                self._polls.wait(PATIENCE_S)
+                continue
+            if self._orders:
+                self._orders.pop(0)()
+            self.consumer.poll(0.05)
+        self.consumer.close()
+
+    def do(self, act: Callable[[], object]) -> None:
+        """Have this done by its own thread, between two polls; done when it returns."""
+        is_done = threading.Event()
+
+        def order() -> None:
+            act()
+            is_done.set()
+
+        self._orders.append(order)
+        assert is_done.wait(PATIENCE_S)
+
+    def has(self, count: int) -> Self:
+        """As soon as it has so many partitions."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.assigned) == count, PATIENCE_S), self.assigned
+        return self
+
+    def freeze(self) -> None:
+        """It polls no more; at the return the last poll is over."""
+        self._polls.clear()
+        assert self._is_frozen.wait(PATIENCE_S)
+
+
+@dataclass(slots=True)
+class Stage:
+    """A broker on which an incident is made."""
+
+    servers: str
+
+    @property
+    def admin(self) -> GroupAdmin:
+        """Who is asked."""
+        return GroupAdmin({"bootstrap.servers": self.servers}, timeout_s=20.0)
+
+    def topic(self, partitions: int = 2, records: int = 0) -> str:
+        """A topic with records."""
+        name = create_topic(self.servers, unique("topic"), partitions)
+        if records:
+            produce(self.servers, name, records)
+        return name
+
+    def write(self, topic: str, count: int = 10) -> None:
+        """More records."""
+        produce(self.servers, topic, count)
+
+    def commit(self, group: str, *offsets: tuple[str, int, int]) -> None:
+        """Commit as nobody of the group."""
+        consumer = RawConsumer({"bootstrap.servers": self.servers, "group.id": group})
+        consumer.commit(offsets=[Partition(*one) for one in offsets], asynchronous=False)
+        consumer.close()
+
+    def until(self, group: str, is_so: Callable[[GroupDescription], bool]) -> None:
+        """Wait until the group is described so."""
+
+        def described() -> bool:
+            found = self.admin.survey(group, in_depth=False).group
+            return found is not None and is_so(found)
+
+        Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.05), stop=stop_after_delay(PATIENCE_S))(described)
+
+    def settled(self, group: str, members: int) -> None:
+        """Wait until the group is at rest with so many members."""
+        self.until(group, lambda one: (one.state, len(one.members)) == ("Stable", members))
+
+    def caught_up(self, group: str) -> None:
+        """Wait until everything is committed."""
+        Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.05), stop=stop_after_delay(PATIENCE_S))(
+            lambda: self.admin.describe(group).lag == 0
+        )
+
+
+Made = Callable[[Stage, str], AbstractContextManager[Between]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """One incident; `make` gives what happens between two looks. `is_limited`: on a broker of narrow limits."""
+
+    name: str
+    cause: Cause
+    make: Made
+    is_limited: bool = False
+
+
+INCIDENTS: list[Incident] = []
+
+
+def incident(cause: Cause, *variants: tuple[str, dict[str, Any]], is_limited: bool = False) -> Callable[[Any], Any]:
+    """Register one, in each of its variants."""
+
+    def register(function: Any) -> Any:
+        for name, options in variants or (("", {}),):
+
+            @contextmanager
+            def make(stage: Stage, group: str, options: dict[str, Any] = options) -> Iterator[Between]:
+                with ExitStack() as stack:
+                    yield function(stage, group, stack, **options)
+
+            title = "-".join(filter(None, (function.__name__, name)))
+            INCIDENTS.append(Incident(name=title, cause=cause, make=make, is_limited=is_limited))
+        return function
+
+    return register
+
+
+BOTH = (("raw-classic", {"kind": RAW, "protocol": "classic"}), ("ours", {"kind": OURS, "protocol": "consumer"}))
+ALL = (*BOTH, ("raw-consumer", {"kind": RAW, "protocol": "consumer"}))
+
+
+def app(stage: Stage, stack: ExitStack, kind: Any, group: str, *topics: str, **config: object) -> Application:
+    """A running one."""
+    return stack.enter_context(Application(kind, stage.servers, group, *topics, **config))
+
+
+@incident(Cause.NO_SUCH_GROUP)
+def nobody_ever_joined(_: Stage, __: str, ___: ExitStack) -> Between:
+    """A name that is misspelt."""
+    return nothing
+
+
+def denied(stage: Stage, stack: ExitStack, kind: ResourceType, name: str) -> None:
+    """DESCRIBE is denied until the incident is over."""
+    rule = forbid(stage.servers, kind, name, AclOperation.DESCRIBE)
+    admin = AdminClient({"bootstrap.servers": stage.servers})
+    same = AclBindingFilter(
+        rule.restype,
+        rule.name,
+        rule.resource_pattern_type,
+        rule.principal,
+        rule.host,
+        rule.operation,
+        rule.permission_type,
+    )
+    stack.callback(lambda: [one.result() for one in admin.delete_acls([same]).values()])
+
+
+@incident(Cause.GROUP_FORBIDDEN)
+def group_is_denied(stage: Stage, group: str, stack: ExitStack) -> Between:
+    """Whoever asks may not see it."""
+    stage.commit(group, (stage.topic(), 0, 0))
+    denied(stage, stack, ResourceType.GROUP, group)
+    return nothing
+
+
+@incident(Cause.TOPIC_FORBIDDEN, *BOTH)
+def topic_is_denied(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """The members were there before the rule."""
+    topic = stage.topic()
+    app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
+    denied(stage, stack, ResourceType.TOPIC, topic)
+    return nothing
+
+
+@incident(Cause.TOPIC_MISSING, *ALL[1:])
+def topic_is_misspelt(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """A subscription of which nothing comes; librdkafka's classic member does not even join for it."""
+    app(stage, stack, kind, group, unique("misspelt"), group_protocol=protocol)
+    stage.settled(group, 1)
+    return nothing
+
+
+@incident(Cause.TOPIC_MISSING)
+def topic_is_deleted(stage: Stage, group: str, stack: ExitStack) -> Between:
+    """Under a member that goes on."""
+    topic = stage.topic()
+    app(stage, stack, OURS, group, topic, group_protocol="consumer").has(2)
+    delete_topic(stage.servers, topic)
+    stage.until(group, lambda one: one.state == "Stable" and not one.members[0].assignment)
+    return nothing
+
+
+@incident(Cause.PATTERN_WITHOUT_TOPIC, ("ours", {"kind": OURS}), ("raw", {"kind": RAW}))
+def pattern_matches_nothing(stage: Stage, group: str, stack: ExitStack, kind: Any) -> Between:
+    """Resolved by the broker, which says nothing of it."""
+    app(stage, stack, kind, group, f"^{unique('nothing')}.*", group_protocol="consumer")
+    stage.settled(group, 1)
+    return nothing
+
+
+@incident(Cause.OFFSET_BEYOND_END)
+def offset_is_beyond_the_end(stage: Stage, group: str, _: ExitStack) -> Between:
+    """As after a topic was made anew."""
+    stage.commit(group, (stage.topic(1, 10), 0, 1_000))
+    return nothing
+
+
+@incident(Cause.OFFSET_BEFORE_START)
+def retention_was_faster(stage: Stage, group: str, _: ExitStack) -> Between:
+    """Records were deleted before they were read."""
+    topic = stage.topic(1, 10)
+    stage.commit(group, (topic, 0, 2))
+    admin = AdminClient({"bootstrap.servers": stage.servers})
+    for future in admin.delete_records([Partition(topic, 0, 8)]).values():
+        future.result()
+    return nothing
+
+
+@incident(Cause.OPEN_TRANSACTION, *BOTH)
+def transaction_is_left_open(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """A reader of committed records waits at its first record, whatever is written behind it."""
+    topic = stage.topic(1, 10)
+    reader = app(stage, stack, kind, group, topic, group_protocol=protocol, isolation_level="read_committed").has(1)
+    stage.caught_up(group)
+    producer = Producer({"bootstrap.servers": stage.servers, "transactional.id": unique("left-open")})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"held", partition=0)
+    producer.flush(20)
+    stack.callback(producer.abort_transaction, 20)
+    assert reader.assigned
+    return lambda: stage.write(topic)
+
+
+@incident(Cause.REBALANCE_STORM, *BOTH)
+def members_come_and_go(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """One more each time."""
+    topic = stage.topic(8)
+    app(stage, stack, kind, group, topic, group_protocol=protocol).has(8)
+    members = [1]
+
+    def another() -> None:
+        app(stage, stack, kind, group, topic, group_protocol=protocol)
+        members.append(1)
+        stage.until(group, lambda one: len(one.members) == len(members))
+
+    return another
+
+
+@incident(Cause.STUCK_REBALANCE, *ALL)
+def member_does_not_give_up(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """It does not poll while another one joins."""
+    topic = stage.topic(4)
+    first = app(stage, stack, kind, group, topic, group_protocol=protocol).has(4)
+    first.freeze()
+    app(stage, stack, kind, group, topic, group_protocol=protocol)
+    waiting = {"PreparingRebalance", "Reconciling"}
+    stage.until(group, lambda one: len(one.members) >= 2 - (protocol == "classic") and one.state in waiting)
+    return nothing
+
+
+@incident(
+    Cause.STATIC_GHOST,
+    ("ours", {"kind": OURS, "records": 10}),
+    ("raw", {"kind": RAW, "records": 10}),
+    ("nothing-to-read", {"kind": RAW, "records": 0}),
+)
+def static_member_is_away(stage: Stage, group: str, _: ExitStack, kind: Any, records: int) -> Between:
+    """It closed, and its partitions wait for it."""
+    topic = stage.topic()
+    with Application(kind, stage.servers, group, topic, group_protocol="consumer", group_instance_id="one") as member:
+        member.has(2)
+        stage.settled(group, 1)
+    stage.until(group, lambda one: one.members[0].is_away)
+    return lambda: stage.write(topic) if records else None
+
+
+@incident(Cause.NO_MEMBERS, *BOTH)
+def everybody_left(stage: Stage, group: str, _: ExitStack, kind: Any, protocol: str) -> Between:
+    """And others still write."""
+    topic = stage.topic(1, 10)
+    with Application(kind, stage.servers, group, topic, group_protocol=protocol) as member:
+        member.has(1)
+        stage.caught_up(group)
+    stage.write(topic)
+    stage.until(group, lambda one: not one.members)
+    return nothing
+
+
+@incident(Cause.NOT_SUBSCRIBED, *BOTH)
+def topic_was_dropped(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """A deployment that forgot one of its topics."""
+    forgotten, topic = stage.topic(1, 10), stage.topic()
+    stage.commit(group, (forgotten, 0, 3))
+    app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
+    stage.settled(group, 1)
+    return nothing
+
+
+@incident(Cause.NOT_ASSIGNED)
+def topic_has_grown(stage: Stage, group: str, stack: ExitStack) -> Between:
+    """The leader of a classic group has old metadata."""
+    topic = stage.topic(2)
+    app(stage, stack, RAW, group, topic, topic_metadata_refresh_interval_ms=-1).has(2)
+    admin = AdminClient({"bootstrap.servers": stage.servers})
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result()
+    stage.settled(group, 1)
+    return nothing
+
+
+@incident(Cause.NEVER_COMMITTED, *ALL)
+def member_never_commits(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """It reads, and tells nobody."""
+    topic = stage.topic(2, 10)
+    app(stage, stack, kind, group, topic, group_protocol=protocol, enable_auto_commit=False).has(2)
+    stage.settled(group, 1)
+    return lambda: stage.write(topic)
+
+
+@incident(Cause.MEMBER_STANDS, *ALL)
+def handler_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """It read and committed, and does not come back from a record."""
+    topic = stage.topic(2, 10)
+    member = app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
+    stage.settled(group, 1)
+    stage.caught_up(group)
+    member.freeze()
+    stage.write(topic)
+    return lambda: stage.write(topic)
+
+
+@incident(Cause.MEMBER_STANDS, *BOTH)
+def one_of_two_hangs(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """The other one goes on, so that a sum would hide it."""
+    topic = stage.topic(2, 10)
+    members = [app(stage, stack, kind, group, topic, group_protocol=protocol) for _ in range(2)]
+    for member in members:
+        member.has(1)
+    stage.settled(group, 2)
+    stage.caught_up(group)
+    members[0].freeze()
+    stage.write(topic)
+    return lambda: stage.write(topic)
+
+
+@incident(Cause.PARTITION_STANDS, *BOTH)
+def partition_is_paused(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """And nobody resumes it; the member's other one moves."""
+    topic = stage.topic(2, 10)
+    member = app(stage, stack, kind, group, topic, group_protocol=protocol).has(2)
+    stage.settled(group, 1)
+    stage.caught_up(group)
+    member.do(lambda: member.consumer.pause([Partition(topic, 0)]))
+    stage.write(topic)
+
+    def go_on() -> None:
+        stage.write(topic)
+        Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.05), stop=stop_after_delay(PATIENCE_S))(
+            lambda: stage.admin.describe(group).partitions[1].lag == 0
+        )
+
+    return go_on
+
+
+def advancing(stage: Stage, topic: str, group: str, member: Application, step: int, written: int) -> Between:
+    """It commits so many more each time, by hand, and more are written."""
+    at = [0]
+
+    def go_on() -> None:
+        at[0] += step
+        member.do(lambda: member.consumer.commit(offsets=[Partition(topic, 0, at[0])], asynchronous=False))
+        produce(stage.servers, topic, written)
+
+    go_on()
+    stage.settled(group, 1)
+    return go_on
+
+
+@incident(Cause.TOO_SLOW, *BOTH)
+def reader_is_slower_than_writers(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """It moves, and falls behind."""
+    topic = stage.topic(1, 300)
+    config = {"group_protocol": protocol, "enable_auto_commit": False}
+    member = app(stage, stack, kind, group, topic, **config).has(1)
+    return advancing(stage, topic, group, member, 5, 100)
+
+
+@incident(Cause.SKEWED_LAG)
+def one_key_has_all(stage: Stage, group: str, stack: ExitStack) -> Between:
+    """Partition 0 has nearly everything that is written."""
+    topic = stage.topic(5)
+    producer = Producer({"bootstrap.servers": stage.servers})
+    for _ in range(1_000):
+        producer.produce(topic, b"x", partition=0)
+    producer.flush(20)
+    member = app(stage, stack, RAW, group, topic, enable_auto_commit=False).has(5)
+    at = [0]
+
+    def go_on() -> None:
+        at[0] += 10
+        member.do(lambda: member.consumer.commit(offsets=[Partition(topic, 0, at[0])], asynchronous=False))
+
+    go_on()
+    return go_on
+
+
+@incident(Cause.TOO_MANY_MEMBERS, *BOTH)
+def members_are_idle(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """Three for two partitions."""
+    topic = stage.topic(2)
+    for _ in range(3):
+        app(stage, stack, kind, group, topic, group_protocol=protocol)
+    stage.until(
+        group, lambda one: one.state == "Stable" and sorted(len(m.assignment) for m in one.members) == [0, 1, 1]
+    )
+    return nothing
+
+
+@incident(Cause.MIXED_SUBSCRIPTIONS, *BOTH)
+def two_applications_share_a_group(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """Each with a topic of its own."""
+    for _ in range(2):
+        app(stage, stack, kind, group, stage.topic(2), group_protocol=protocol)
+    stage.until(group, lambda one: one.state == "Stable" and [len(m.assignment) for m in one.members] == [2, 2])
+    return nothing
+
+
+@incident(Cause.SKEWED_ASSIGNMENT)
+def range_gives_the_first_more(stage: Stage, group: str, stack: ExitStack) -> Between:
+    """Three topics of three partitions for two members."""
+    topics = [stage.topic(3) for _ in range(3)]
+    for _ in range(2):
+        app(stage, stack, RAW, group, *topics, partition_assignment_strategy="range")
+    stage.until(group, lambda one: one.state == "Stable" and {len(m.assignment) for m in one.members} == {3, 6})
+    return nothing
+
+
+@incident(Cause.CONVERSION_UNFINISHED)
+def one_member_is_not_upgraded(stage: Stage, group: str, stack: ExitStack) -> Between:
+    """A classic member in a group of the consumer protocol."""
+    topic = stage.topic(2)
+    app(stage, stack, RAW, group, topic, partition_assignment_strategy="cooperative-sticky").has(2)
+    app(stage, stack, OURS, group, topic, group_protocol="consumer").has(1)
+    stage.settled(group, 2)
+    return nothing
+
+
+@incident(Cause.GROUP_FULL, *BOTH, is_limited=True)
+def group_is_full(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
+    """Nobody else is let in."""
+    topic = stage.topic(2)
+    for _ in range(2):
+        app(stage, stack, kind, group, topic, group_protocol=protocol)
+    stage.until(group, lambda one: one.state == "Stable" and [len(m.assignment) for m in one.members] == [1, 1])
+    return nothing
+
+
+@incident(Cause.SHORT_SESSION, is_limited=True)
+def session_is_one_heartbeat(stage: Stage, group: str, stack: ExitStack) -> Between:
+    """As the broker is set."""
+    app(stage, stack, RAW, group, stage.topic(2), group_protocol="consumer").has(2)
+    stage.settled(group, 1)
+    return nothing
+
+
+@incident(Cause.CANNOT_BE_CONVERTED, is_limited=True)
+def conversion_is_switched_off(stage: Stage, group: str, stack: ExitStack) -> Between:
+    """A classic group that members of the consumer protocol cannot join."""
+    app(stage, stack, RAW, group, stage.topic(2)).has(2)
+    stage.settled(group, 1)
+    return nothing
+
+
+@incident(Cause.OFFSETS_EXPIRE, is_limited=True)
+def offsets_are_kept_for_an_hour(stage: Stage, group: str, _: ExitStack) -> Between:
+    """Of a group that nobody is in."""
+    stage.commit(group, (stage.topic(1), 0, 0))
+    return nothing

@@ -1,0 +1,112 @@
+"""The rules on values: what must not be taken for a fault, and what cannot be made on a broker at will."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from consumer_membership.admin import Subject, TopicSurvey
+from consumer_membership.cli.doctor import findings_json, findings_text
+from consumer_membership.observe.doctor import diagnosed
+from consumer_membership.observe.findings import Cause, GroupFinding, Urgency, ranked
+from consumer_membership.observe.observation import Observation
+from consumer_membership.types import GroupProtocol
+from tests.admin.builders import group, member, partitions
+from tests.observe.builders import refusal, seen, survey
+
+ONE = group(member("m", assigned=partitions(0), epoch=6))
+
+
+def first(observation: Observation) -> Cause:
+    """What is told first."""
+    return diagnosed(observation)[0].cause
+
+
+def test_group_that_reads_is_well() -> None:
+    """Behind, and moving: nothing is the matter."""
+    watched = seen(survey(ONE, {0: (5, 10)}), survey(ONE, {0: (8, 12)}, at=12.0))
+    assert [one.cause for one in diagnosed(watched)] == [Cause.WELL]
+
+
+def test_idle_partition_does_not_stand_still() -> None:
+    """Nothing to read; and one that nobody has committed and nobody writes to may have been begun at its end."""
+    for committed in (10, None):
+        watched = seen(survey(ONE, {0: (committed, 10)}), survey(ONE, {0: (committed, 10)}, at=60.0))
+        assert first(watched) is Cause.WELL
+
+
+def test_stillness_needs_time_or_records_in_between() -> None:
+    """A look or two within a second say nothing about a member that commits every five."""
+    before = survey(ONE, {0: (5, 10)})
+    assert first(seen(before)) is Cause.WELL
+    assert first(seen(before, survey(ONE, {0: (5, 10)}, at=1.0))) is Cause.WELL
+    assert first(seen(before, survey(ONE, {0: (5, 10)}, at=8.0))) is Cause.MEMBER_STANDS
+    assert first(seen(before, survey(ONE, {0: (5, 11)}, at=1.0))) is Cause.MEMBER_STANDS
+
+
+def test_stale_target_is_told_from_a_rebalance() -> None:
+    """The epochs say that all is assigned, and a partition is in nobody's target; told at rest only."""
+    offsets: dict[int, tuple[int | None, int]] = {0: (0, 0), 1: (0, 0)}
+    assert first(seen(survey(ONE, offsets))) is Cause.STALE_TARGET
+    assert first(seen(survey(replace(ONE, state="Reconciling"), offsets))) is Cause.WELL
+    classic = group(member("m", assigned=partitions(0), protocol=GroupProtocol.CLASSIC), protocol=GroupProtocol.CLASSIC)
+    assert first(seen(survey(classic, offsets))) is Cause.NOT_ASSIGNED
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "expected"),
+    [
+        ("COORDINATOR_NOT_AVAILABLE", "", Cause.COORDINATOR_UNAVAILABLE),
+        ("COORDINATOR_LOAD_IN_PROGRESS", "", Cause.COORDINATOR_UNAVAILABLE),
+        ("_TIMED_OUT", "no answer", Cause.COORDINATOR_UNAVAILABLE),
+        ("GROUP_AUTHORIZATION_FAILED", "", Cause.GROUP_FORBIDDEN),
+        ("GROUP_ID_NOT_FOUND", "Group g not found.", Cause.NO_SUCH_GROUP),
+        ("GROUP_ID_NOT_FOUND", "Group g is not a classic group.", Cause.OTHER_KIND),
+    ],
+)
+def test_refused_group_says_why(name: str, message: str, expected: Cause) -> None:
+    """Nothing else is known then."""
+    refused = survey(None, refusals={Subject.GROUP: refusal(name, message)})
+    assert first(seen(refused)) is expected
+
+
+def test_partition_without_leader_and_deleted_topic() -> None:
+    """The first explains a member that stands; the second is worth knowing only."""
+    offline = TopicSurvey(leaders={0: None}, is_internal=False, error=None)
+    standing = survey(ONE, {0: (5, 10)}), survey(ONE, {0: (5, 12)}, at=12.0, topics={"t": offline})
+    found = diagnosed(seen(*standing))
+    assert [one.cause for one in found] == [Cause.PARTITION_OFFLINE, Cause.MEMBER_STANDS]
+    gone = TopicSurvey(leaders={}, is_internal=False, error=refusal("UNKNOWN_TOPIC_OR_PARTITION"))
+    told = diagnosed(seen(survey(ONE, {0: (1, 1)}, topics={"gone": gone})))
+    assert [one.cause for one in told] == [Cause.TOPIC_DELETED, Cause.WELL]
+
+
+def test_urgency_ranks_before_cause() -> None:
+    """Of two that are as urgent, the one that explains the other."""
+
+    def finding(urgency: Urgency, cause: Cause) -> GroupFinding:
+        return GroupFinding(urgency=urgency, cause=cause, subject="s", explanation="e")
+
+    given = [
+        finding(Urgency.NOTE, Cause.NO_SUCH_GROUP),
+        finding(Urgency.CRITICAL, Cause.MEMBER_STANDS),
+        finding(Urgency.CRITICAL, Cause.OPEN_TRANSACTION),
+    ]
+    assert ranked(given) == (given[2], given[1], given[0])
+
+
+def test_findings_are_text_or_json() -> None:
+    """What it is, by what that is seen, what helps; the cause by a name that programs may rely on."""
+    watched = seen(survey(ONE, {0: (5, 10)}), survey(ONE, {0: (5, 12)}, at=12.0))
+    findings = diagnosed(watched)
+    lines = list(findings_text(watched, findings))
+    assert lines[:3] == [
+        "Group g, Stable: watched for 12 s in 2 looks",
+        "",
+        "1. CRITICAL  member stands still: client c on 10.0.0.1 (member m)",
+    ]
+    assert "   - t[0]: committed 5 all the while, end 10 -> 12" in lines
+    told = json.loads(findings_json(watched, findings))
+    assert [(one["cause"], one["urgency"]) for one in told["findings"]] == [("member_stands", "critical")]
