@@ -334,6 +334,8 @@ def test_command_lines_are_understood(path: Path, line: str, monkeypatch: pytest
                 "list_groups",
                 "replay",
                 "show_lag",
+                "examine",
+                "draw_timeline",
             ):
                 monkeypatch.setattr(f"consumer_membership.cli.command.{name}", lambda *_, **__: 0)
             assert main(rest) == 0

@@ -14,10 +14,12 @@ from typing import Any, TypeAlias, TypeVar
 from consumer_membership import __version__
 from consumer_membership.cli import run
 from consumer_membership.cli.consume import ConsumeOptions, consume
+from consumer_membership.cli.doctor import DoctorOptions, examine
 from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptions, describe, remove_members
 from consumer_membership.cli.overview import LagOptions, ListOptions, list_groups, show_lag
 from consumer_membership.cli.replay import DESCRIPTION as _REPLAY
 from consumer_membership.cli.replay import ReplayOptions, replay
+from consumer_membership.cli.timeline import TimelineOptions, draw_timeline
 from consumer_membership.demo.brokers import WAYS
 from consumer_membership.demo.run import DemoOptions, run_demo
 from consumer_membership.devbroker import DEFAULT_VERSION, SUPPORTED_VERSIONS, Way
@@ -62,6 +64,27 @@ again, with rates and the time until it is at the end, if it goes on so. With
 examples:
   consumer-membership lag -b localhost:9092 -g orders
   consumer-membership lag -b localhost:9092 -g orders --watch --interval 5
+"""
+_DOCTOR = """\
+Watches a group of any client for some seconds and says what is the matter with
+it, the cause first that explains the others: who holds partitions and does not
+commit, transactions that are open, members that are away, rebalances that do not
+end, topics, leaders, offsets, rights, limits. Exits with 1 if something is not
+read and will not be by itself. Needs DESCRIBE on the group and its topics; what
+it may not ask for is named.
+
+examples:
+  consumer-membership doctor -b localhost:9092 -g orders
+  consumer-membership doctor -b localhost:9092 -g orders --seconds 30 --json
+"""
+_TIMELINE = """\
+Watches a group of any client and writes a page that needs no server: who owned
+which partition when, each change of the group with its cause as far as it can be
+seen from outside, how long partitions stood still, and the lag. Ctrl-C writes
+what was seen until then. Needs what `describe` needs.
+
+examples:
+  consumer-membership timeline -b localhost:9092 -g orders --for 10m -o group.html
 """
 _REMOVE = """\
 Removes members from a group on their behalf, static and dynamic ones, of both
@@ -165,6 +188,20 @@ def _lag(options: argparse.Namespace) -> int:
     return show_lag(chosen, sys.stdout, sys.stderr)
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    return examine(DoctorOptions(asking=_asking(options), seconds=options.seconds), sys.stdout, sys.stderr)
+
+
+def _timeline(options: argparse.Namespace) -> int:
+    chosen = TimelineOptions(
+        asking=Asking(config=_config(options), group=options.group, timeout_s=options.timeout),
+        output=Path(options.output),
+        seconds=options.seconds,
+        interval_s=options.interval,
+    )
+    return draw_timeline(chosen, sys.stdout, sys.stderr)
+
+
 def _remove_members(options: argparse.Namespace) -> int:
     named = bool(options.instance_id or options.member_id)
     if options.all and named:
@@ -238,6 +275,16 @@ def _key_and_value(text: str) -> tuple[str, str]:
     if problem is not None:
         raise argparse.ArgumentTypeError(f"{excerpt(key)!a} cannot be set so: {problem}")
     return key.strip(), value
+
+
+def _duration(text: str) -> float:
+    """Seconds: `90`, `90s`, `10m`, `2h`."""
+    unit = _UNITS.get(text[-1:])
+    number = text if unit is None else text[:-1]
+    return _at_least(0.1, float)(number) * (1.0 if unit is None else unit)
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0}
 
 
 def _at_least(least: _Number, kind: type[_Number]) -> Callable[[str], _Number]:
@@ -367,6 +414,37 @@ _COMMANDS = (
             _flag("--watch", "again and again, until Ctrl-C, with rates"),
             _takes("--interval", "S", "seconds between two looks (default 2)", type=_at_least(0.1, float), default=2.0),
             _takes("--looks", "N", "end after so many looks", type=_COUNT),
+        ),
+    ),
+    _Command(
+        "doctor",
+        "say what is the matter with a group",
+        _DOCTOR,
+        _doctor,
+        (
+            *_ASKING,
+            _takes(
+                "--seconds",
+                "S",
+                "to watch it (default 12; below that, whoever commits every 5 s may look still)",
+                type=_at_least(0.1, float),
+                default=12.0,
+            ),
+        ),
+    ),
+    _Command(
+        "timeline",
+        "write a page: who owned what when",
+        _TIMELINE,
+        _timeline,
+        (
+            *_GROUP,
+            _takes("--timeout", "S", "seconds for each look (default 30)", type=_at_least(0.001, float)),
+            _takes(
+                "--for", "TIME", "how long: 90s, 10m, 2h (default 10m)", type=_duration, default=600.0, dest="seconds"
+            ),
+            _takes("--interval", "S", "seconds between two looks (default 1)", type=_at_least(0.1, float), default=1.0),
+            _takes("-o --output", "FILE", "the page", required=True),
         ),
     ),
     _Command(

@@ -53,6 +53,10 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # Spark's newest release and a server of its own, for an example.
         "tests/spark/source/test_pipeline.py::*": AT_LENGTH,
         "tests/spark/source/test_stream.py::test_broker_without_*": OLDER_BROKER,
+        # Fifty groups of three kinds of members, three minutes; the gate has the rules on values (test_doctor.py).
+        "tests/observe/test_incidents.py::*": AT_LENGTH,
+        # A browser, and pages of a thousand partitions; the gate has what is written into a page.
+        "tests/observe/test_timeline.py::test_page_in_a_browser*": AT_LENGTH,
         # The gate has the Python that runs it.
         "tests/frameworks/test_oldest.py::*[[]3.*": AT_LENGTH,
         # The gate has one way of each framework that is in a group.
