@@ -86,6 +86,14 @@ what was seen until then. Needs what `describe` needs.
 examples:
   consumer-membership timeline -b localhost:9092 -g orders --for 10m -o group.html
 """
+_WATCH = """\
+A live screen of a group of any client: members, what moves, and for each
+partition lag, rate, time until it is at the end and how long it stands still.
+Keys: l p o s sort by lag, partition, owner, standstill; f filters; q ends.
+
+examples:
+  consumer-membership watch -b localhost:9092 -g orders
+"""
 _REMOVE = """\
 Removes members from a group on their behalf, static and dynamic ones, of both
 protocols: their partitions go to the others at once. Where the process still
@@ -200,6 +208,14 @@ def _timeline(options: argparse.Namespace) -> int:
         interval_s=options.interval,
     )
     return draw_timeline(chosen, sys.stdout, sys.stderr)
+
+
+def _watch(options: argparse.Namespace) -> int:
+    # A terminal of POSIX, and rich, for this command alone.
+    from consumer_membership.cli.watch import watch_group  # noqa: PLC0415
+
+    asking = Asking(config=_config(options), group=options.group, timeout_s=options.timeout)
+    return watch_group(asking, options.interval, sys.stdout, sys.stderr)
 
 
 def _remove_members(options: argparse.Namespace) -> int:
@@ -445,6 +461,17 @@ _COMMANDS = (
             ),
             _takes("--interval", "S", "seconds between two looks (default 1)", type=_at_least(0.1, float), default=1.0),
             _takes("-o --output", "FILE", "the page", required=True),
+        ),
+    ),
+    _Command(
+        "watch",
+        "show a group as a live screen",
+        _WATCH,
+        _watch,
+        (
+            *_GROUP,
+            _takes("--timeout", "S", "seconds for each look (default 30)", type=_at_least(0.001, float)),
+            _takes("--interval", "S", "seconds between two looks (default 2)", type=_at_least(0.1, float), default=2.0),
         ),
     ),
     _Command(

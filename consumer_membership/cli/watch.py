@@ -1,0 +1,165 @@
+"""`watch`: a group as a live screen; keys sort and filter its partitions."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from consumer_membership.admin import GroupReport, PartitionProgress
+from consumer_membership.cli.groups import DONE, MISUSED, Asking, answered
+from consumer_membership.cli.narration import named
+from consumer_membership.cli.overview import duration, positions
+from consumer_membership.observe.rates import Rates
+from consumer_membership.types import TopicPartition
+
+_SORTS = {"l": "lag", "p": "partition", "o": "owner", "s": "standstill"}
+_FILTERS = ("all", "behind", "still", "moving")
+_KEYS = "sort: l lag, p partition, o owner, s standstill   f filter   q quit"
+#: Lines of the screen that are not rows: heads, keys, margins.
+_HEADS = 9
+_MOST_MEMBERS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchView:
+    """How the partitions are sorted, and which are shown."""
+
+    sort: str = "lag"
+    shown: str = "all"
+
+    def after(self, key: str) -> WatchView:
+        """The view once this key was pressed."""
+        if key in _SORTS:
+            return replace(self, sort=_SORTS[key])
+        if key == "f":
+            return replace(self, shown=_FILTERS[(_FILTERS.index(self.shown) + 1) % len(_FILTERS)])
+        return self
+
+
+def watch_group(asking: Asking, interval_s: float, out: TextIO, err: TextIO) -> int:
+    """Show the group until q or Ctrl-C; the exit code, 2 where there is no terminal."""
+    if not (sys.stdin.isatty() and out.isatty()):
+        err.write("consumer-membership watch: it needs a terminal; `lag --watch --json` is for programs\n")
+        return MISUSED
+
+    def ask() -> tuple[Iterable[str], int]:
+        admin, rates, view, console = asking.admin(), Rates(), WatchView(), Console(file=out)
+        with _keys(), Live(console=console, auto_refresh=False, screen=True) as live:
+            while True:
+                report = admin.describe(asking.group)
+                rates.look(time.monotonic(), positions(report))
+                due = time.monotonic() + interval_s
+                while (left_s := due - time.monotonic()) > 0:
+                    live.update(picture(report, rates, view, console.height), refresh=True)
+                    if not select.select([sys.stdin], [], [], left_s)[0]:
+                        break
+                    key = os.read(sys.stdin.fileno(), 1).decode("ascii", "replace")
+                    if key in ("q", ""):
+                        return [], DONE
+                    view = view.after(key)
+
+    return answered("watch", ask, out, err)
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Keys come at once and are not shown."""
+    # POSIX alone has them; elsewhere every module can be imported all the same.
+    import termios  # noqa: PLC0415
+    import tty  # noqa: PLC0415
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def picture(report: GroupReport, rates: Rates, view: WatchView, height: int) -> RenderableType:
+    """The group, its members and as many of its partitions as there is room for."""
+    group, rate = report.group, rates.of_all()
+    lag = "unknown" if report.lag is None else f"{report.lag:,}"
+    pace = "" if rate is None else f", reads {rate.read:,.0f}/s of {rate.written:,.0f}/s"
+    until = "" if rate is None or report.lag is None else f", drained in {duration(rate.drained_in_s(report.lag))}"
+    epoch = "" if group.epoch is None else f", epoch {group.epoch}"
+    members = group.members[:_MOST_MEMBERS]
+    rows = chosen(report, rates, view)
+    room = max(1, height - _HEADS - len(members))
+    return Group(
+        Text(f"Group {group.group_id}: {group.protocol.value}, {group.state}{epoch}", style="bold", no_wrap=True),
+        Text(f"lag {lag}{pace}{until}", no_wrap=True),
+        _members(report, len(group.members) - len(members)),
+        Text(f"{len(rows)} partitions, {view.shown}, by {view.sort}", style="dim"),
+        _partitions(rows[:room], rates),
+        Text(_KEYS, style="dim", no_wrap=True),
+    )
+
+
+def chosen(report: GroupReport, rates: Rates, view: WatchView) -> list[PartitionProgress]:
+    """The partitions that the filter lets through, in the order of the sort."""
+
+    def still_s(one: PartitionProgress) -> float:
+        return rates.still_for_s(TopicPartition(one.topic, one.partition)) or 0.0
+
+    kept = [
+        one
+        for one in report.partitions
+        if view.shown == "all"
+        or (view.shown == "behind" and one.lag)
+        or (view.shown == "still" and still_s(one))
+        or (view.shown == "moving" and one.next_owner)
+    ]
+    match view.sort:
+        case "lag":
+            return sorted(kept, key=lambda one: -(one.lag or 0))
+        case "owner":
+            return sorted(kept, key=lambda one: (one.owner or "", one.topic, one.partition))
+        case "standstill":
+            return sorted(kept, key=lambda one: -still_s(one))
+        case _:
+            return kept
+
+
+def _members(report: GroupReport, more: int) -> RenderableType:
+    table = Table("member", "epoch", "has", "gives up, or waits for", box=None, expand=True)
+    for member in report.group.members[:_MOST_MEMBERS]:
+        target = member.assignment if member.target is None else member.target
+        moving = [*(f"-{named([one])}" for one in sorted(member.assignment - target))]
+        moving += [f"+{named([one])}" for one in sorted(target - member.assignment)]
+        epoch = "away" if member.is_away else "" if member.epoch is None else str(member.epoch)
+        name = f"{member.instance_id or member.client_id} {member.member_id[:8]}"
+        table.add_row(*(Text(one, no_wrap=True) for one in (name, epoch, named(member.assignment), " ".join(moving))))
+    if more > 0:
+        table.add_row(f"and {more} more")
+    return table
+
+
+def _partitions(rows: list[PartitionProgress], rates: Rates) -> RenderableType:
+    table = Table("partition", box=None, expand=True)
+    for name in ("lag", "read/s", "drained", "still"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("owner", no_wrap=True)
+    for one in rows:
+        partition = TopicPartition(one.topic, one.partition)
+        rate, still_s = rates.of(partition), rates.still_for_s(partition)
+        table.add_row(
+            Text(f"{one.topic}[{one.partition}]", no_wrap=True),
+            "-" if one.lag is None else f"{one.lag:,}",
+            "-" if rate is None else f"{rate.read:,.0f}",
+            "-" if rate is None or one.lag is None else duration(rate.drained_in_s(one.lag)),
+            duration(still_s) if still_s else "",
+            (one.owner or "nobody")[:12] + (f" -> {one.next_owner[:12]}" if one.next_owner else ""),
+        )
+    return table

@@ -1,0 +1,106 @@
+"""`watch`: what its keys do, what stands on 80 columns, and the command in a terminal on a real group."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from io import StringIO
+
+import pytest
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import TopicPartition as Partition
+from rich.console import Console
+
+from consumer_membership.admin import GroupReport, PartitionProgress
+from consumer_membership.cli import main
+from consumer_membership.cli.overview import positions
+from consumer_membership.cli.watch import WatchView, chosen, picture
+from consumer_membership.devbroker import Broker
+from consumer_membership.observe.rates import Rates
+from consumer_membership.types import BrokerAddress
+from tests.admin.builders import group, member, partitions
+from tests.support.kafka import create_topic, produce, unique
+
+
+def report(*lags: int) -> GroupReport:
+    """A member that has these, and is to give up partition 0."""
+    rows = tuple(
+        PartitionProgress(
+            topic="t", partition=number, committed=100, end=100 + lag, lag=lag, owner="m", next_owner=None
+        )
+        for number, lag in enumerate(lags)
+    )
+    holder = member("m", assigned=partitions(*range(len(lags))), target=partitions(*range(1, len(lags))))
+    return GroupReport(group=group(holder), coordinator=BrokerAddress(node_id=1, host="h", port=1), partitions=rows)
+
+
+def test_keys_sort_and_filter() -> None:
+    """The filter goes round; a key that means nothing changes nothing."""
+    view = WatchView()
+    assert view.after("x") == view
+    assert view.after("o").sort == "owner"
+    assert [view.shown, (view := view.after("f")).shown, view.after("f").shown] == ["all", "behind", "still"]
+    rates, now = Rates(), report(3, 0, 9)
+    rates.look(0.0, positions(now))
+    rates.look(4.0, positions(now))
+    order = {sort: [one.partition for one in chosen(now, rates, WatchView(sort=sort))] for sort in ("lag", "partition")}
+    assert order == {"lag": [2, 0, 1], "partition": [0, 1, 2]}
+    kept = {
+        shown: [one.partition for one in chosen(now, rates, WatchView(shown=shown))] for shown in ("still", "moving")
+    }
+    assert kept == {"still": [2, 0], "moving": []}
+
+
+def test_picture_fits_80_columns_and_the_height() -> None:
+    """Members, what moves, the partitions that there is room for, and the keys."""
+    out, rates, now = StringIO(), Rates(), report(*range(50))
+    rates.look(0.0, positions(now))
+    rates.look(4.0, positions(now))
+    Console(file=out, width=80, height=24).print(picture(now, rates, WatchView(), 24))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 24
+    assert lines[0].startswith("Group g: consumer, Stable, epoch 6")
+    assert any("-t[0]" in line for line in lines)
+    assert any(line.lstrip().startswith("t[49]") and "4 s" in line for line in lines)
+    assert "q quit" in lines[-1]
+
+
+def test_without_a_terminal_it_says_what_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, and nothing on stdout."""
+    assert main(["watch", "-b", "h:1", "-g", "g"]) == 2
+    assert "lag --watch --json" in capsys.readouterr().err
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_screen_of_a_real_group(kafka: Broker) -> None:
+    """Through a pty: the group is drawn, f shows less, q ends it with 0 and gives the terminal back."""
+    servers = kafka.bootstrap_servers
+    topic, name = create_topic(servers, unique("t"), 2), unique("g")
+    produce(servers, topic, 20)
+    consumer = RawConsumer({"bootstrap.servers": servers, "group.id": name})
+    consumer.commit(offsets=[Partition(topic, 0, 4)], asynchronous=False)
+    consumer.close()
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "consumer_membership", "watch", "-b", servers, "-g", name, "--interval", "0.2"]
+    environment = {**os.environ, "COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
+    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = ""
+
+        def until(text: str) -> None:
+            nonlocal shown
+            while text not in shown:
+                shown += os.read(ours, 65_536).decode(errors="replace")
+
+        until("lag 6")
+        until(topic)
+        os.write(ours, b"f")
+        until("1 partitions, behind")
+        os.write(ours, b"q")
+        until("\x1b[?1049l")
+        assert process.wait(30) == 0
+    os.close(ours)
