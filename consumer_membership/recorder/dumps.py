@@ -70,7 +70,9 @@ class Dumps:
         if path is None or target.is_dir():
             target.mkdir(parents=True, exist_ok=True)
             target /= self._name()
-        write(target, self.recorder.held(), cause, time.monotonic())
+        trouble = self.recorder.trouble
+        words = f"{cause} (nothing later was kept: {trouble})" if trouble else cause
+        write(target, self.recorder.held(), words, time.monotonic())
         return target
 
     def write_by_itself(self, kind: str, cause: str) -> str | None:

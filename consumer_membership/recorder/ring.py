@@ -148,9 +148,10 @@ class Recorder:
         #: The older one and the one that grows; replaced as a whole, for other threads.
         self._segments: tuple[Segment, ...] = (Segment(0, None, self._chance.take(), []),)
         self._entries = self._segments[0].entries
+        #: Why nothing was kept any more from some moment on; "": it goes on.
+        self.trouble = ""
         if not is_on:
-            self.handle = self.member.handle  # type: ignore[method-assign]  # so that it costs nothing
-            self.saw = lambda view: None  # type: ignore[method-assign]  # noqa: ARG005
+            self._keep_nothing_more()
 
     def handle(self, event: GroupEvent, now: Instant) -> tuple[GroupEffect, ...]:
         """As the member's own; what the core raises is noted, too."""
@@ -189,6 +190,10 @@ class Recorder:
             view=view,
         )
 
+    def _keep_nothing_more(self) -> None:
+        self.handle = self.member.handle  # type: ignore[method-assign]  # so that it costs nothing
+        self.saw = lambda view: None  # type: ignore[method-assign]  # noqa: ARG005
+
     def _note(self, entry: Entry) -> None:
         self._entries.append(entry)
         self._weight += 1
@@ -201,7 +206,12 @@ class Recorder:
     def _begin_segment(self) -> None:
         from consumer_membership.recorder.values import encoded_state  # noqa: PLC0415 - most members end before that
 
-        state = encoded_state(self.member, self.settings, self._protocols, self._seal)
+        try:
+            state = encoded_state(self.member, self.settings, self._protocols, self._seal)
+        except Exception as error:  # noqa: BLE001 - the member goes on, whatever is the matter with its recording
+            self.trouble = f"{type(error).__name__}: {error}"
+            self._keep_nothing_more()
+            return
         begun = Segment(self._count, state, self._chance.take(), [])
         self._segments, self._entries = (self._segments[-1], begun), begun.entries
         self._weight = 0

@@ -119,6 +119,8 @@ class Encoder:
             return simple(self, value)
         if isinstance(value, Enum):
             return {"!": _name_of(kind), "=": value.name}
+        if isinstance(value, str | int | float):  # of a class of the application's own
+            return self.encode(next(plain(value) for plain in (str, int, float) if isinstance(value, plain)))
         if isinstance(value, tuple):  # a named one
             return {"!": _name_of(kind), "=": [self.encode(one) for one in value]}
         if _is_record(kind):

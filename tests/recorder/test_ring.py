@@ -7,7 +7,9 @@ import pytest
 from consumer_membership.membership.effects import StateChanged
 from consumer_membership.membership.events import CommitRequested, Polled, TimePassed
 from consumer_membership.membership.member import GroupMember
+from consumer_membership.recorder import values
 from consumer_membership.recorder.ring import Recorder
+from consumer_membership.recorder.values import RecordingError
 from consumer_membership.types import GroupProtocol, OffsetAndMetadata, TopicPartition
 from tests.recorder.members import SETTINGS, Recorded, protocols_of
 
@@ -56,6 +58,22 @@ def test_what_the_core_raises_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ZeroDivisionError):
         member.recorder.handle(Polled(), 200.0)
     assert member.recorder.held().entries[-1].error == "ZeroDivisionError: by nothing"
+
+
+def test_member_goes_on_where_its_state_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept stays; what is the matter is told with it."""
+
+    def fail(*_: object) -> bytes:
+        raise RecordingError("a new kind of value")
+
+    monkeypatch.setattr(values, "encoded_state", fail)
+    member = Recorded(segment_weight=50)
+    member.join()
+    for _ in range(200):
+        member.tell(Polled())
+    assert len(member.recorder.held().entries) == 51
+    assert member.recorder.trouble == "RecordingError: a new kind of value"
+    assert member.recorder.member.parts.now == member.now
 
 
 def test_recorder_that_is_off_keeps_nothing() -> None:
