@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -97,9 +98,9 @@ def test_ten_minutes_of_a_thousand_partitions_are_3_mb_at_most() -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_in_a_browser(tmp_path: Path, count: int, scheme: str) -> None:
     """It draws, tells what is below the mouse, and zooms by wheel and keys."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (PyPI: selenium)")
-    chains = pytest.importorskip("selenium.webdriver.common.action_chains")
-    wheel = pytest.importorskip("selenium.webdriver.common.actions.wheel_input")
+    webdriver = import_module("selenium.webdriver")
+    chains = import_module("selenium.webdriver.common.action_chains")
+    wheel = import_module("selenium.webdriver.common.actions.wheel_input")
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         pytest.fail("there is no chromium with chromedriver (Debian: chromium chromium-driver)")
