@@ -339,6 +339,7 @@ def test_command_lines_are_understood(path: Path, line: str, monkeypatch: pytest
             ):
                 monkeypatch.setattr(f"consumer_membership.cli.command.{name}", lambda *_, **__: 0)
             monkeypatch.setattr("consumer_membership.cli.watch.watch_group", lambda *_, **__: 0)
+            monkeypatch.setattr("consumer_membership.cli.checkpoint.checkpoint", lambda *_, **__: 0)
             assert main(rest) == 0
         case ["python", "-m", "pytest", *rest]:
             paths = [word for word in rest if word.startswith("tests/")]

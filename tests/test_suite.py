@@ -55,6 +55,7 @@ TESTED_BY: Mapping[str, str] = MappingProxyType(
         "runtime/application/lifetime.py": "clients/test_close.py",
         "runtime/guardian/asking.py": "runtime/guardian/test_leaving.py",
         "runtime/network/cluster_client.py": "admin/test_survey.py",
+        "spark/checkpoint.py": "cli/test_checkpoint.py",
         "spark/context.py": "spark/test_member.py",
         "spark/source/hold.py": "spark/source/test_stream.py",
         "spark/source/logs.py": "spark/source/test_stream.py",

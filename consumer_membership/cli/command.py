@@ -106,6 +106,18 @@ examples:
   consumer-membership remove-members -b localhost:9092 -g orders --instance-id orders-3 --dry-run
   consumer-membership remove-members -b localhost:9092 -g orders --all --reason 'moving to another cluster'
 """
+_CHECKPOINT = """\
+Shows where a streaming query of Spark is, from its checkpoint's folder (of
+spark-sql-kafka or of kafka-group), gives that to a group, or makes a new
+checkpoint that begins where a group is. Nothing is written without --execute.
+The query has to be stopped, and the group without members; whether a query runs
+that has nothing to do cannot be told from its folder.
+
+examples:
+  consumer-membership checkpoint show /data/orders/checkpoint
+  consumer-membership checkpoint to-group /data/orders/checkpoint -b localhost:9092 -g orders --execute
+  consumer-membership checkpoint from-group /data/orders/new -b localhost:9092 -g orders --execute
+"""
 _DEMO = """\
 Starts a real Kafka, a stream of numbered records and members as processes of
 their own; shows a scale-out from one to three members, a clean leave and a
@@ -262,6 +274,22 @@ def _replay(options: argparse.Namespace) -> int:
         is_json=options.json,
     )
     return replay(chosen, sys.stdout, sys.stderr)
+
+
+def _checkpoint(options: argparse.Namespace) -> int:
+    # Spark's checkpoints are for this command alone.
+    from consumer_membership.cli.checkpoint import CheckpointOptions, checkpoint  # noqa: PLC0415
+
+    chosen = CheckpointOptions(
+        action=options.action,
+        path=options.path,
+        config=_config(options),
+        group=options.group,
+        source=options.source,
+        executes=options.execute,
+        is_json=options.json,
+    )
+    return checkpoint(chosen, sys.stdout, sys.stderr)
 
 
 def _broker(options: argparse.Namespace) -> int:
@@ -506,6 +534,21 @@ _COMMANDS = (
             _flag("--step", "show each event, what it led to, and the state"),
             _flag("--explain", "say in a paragraph what was the matter"),
             _flag("--json", "one JSON object"),
+        ),
+    ),
+    _Command(
+        "checkpoint",
+        "show where a query of Spark is; move offsets between it and a group",
+        _CHECKPOINT,
+        _checkpoint,
+        (
+            _takes("action", None, "what to do", choices=("show", "to-group", "from-group")),
+            _takes("path", "PATH", "the query's checkpointLocation, a local folder"),
+            *_CLUSTER,
+            _takes("-g --group", None, "group.id"),
+            _takes("--source", "N", "which source of the query, from 0, where it has several", type=_at_least(0, int)),
+            _flag("--execute", "write; without it only what would be written is shown"),
+            _flag("--json", "show: one JSON object"),
         ),
     ),
     _Command(

@@ -40,8 +40,8 @@ class StreamOffsets:
 
     def as_json(self) -> Json:
         """For Spark."""
-        found: Json = {"version": VERSION, "group": self.group, "offsets": _nested(self.offsets)}
-        return found if self.start is None else {**found, "start": _nested(self.start)}
+        found: Json = {"version": VERSION, "group": self.group, "offsets": nested_offsets(self.offsets)}
+        return found if self.start is None else {**found, "start": nested_offsets(self.start)}
 
 
 def read_offsets(found: Json, group: str) -> StreamOffsets:
@@ -51,7 +51,7 @@ def read_offsets(found: Json, group: str) -> StreamOffsets:
         ConfigurationError: it is another group's, of a later version, or of no Kafka source at all.
     """
     if "version" not in found:
-        return StreamOffsets(offsets=_flat(found), group=None)
+        return StreamOffsets(offsets=flat_offsets(found), group=None)
     if found["version"] != VERSION:
         remedy = f"this release reads version {VERSION}; update consumer-membership"
         raise ConfigurationError("checkpointLocation", f"offsets of version {found['version']}", remedy)
@@ -63,18 +63,20 @@ def read_offsets(found: Json, group: str) -> StreamOffsets:
         raise ConfigurationError("checkpointLocation", f"a checkpoint of group {found.get('group')!r}", remedy)
     start = found.get("start")
     return StreamOffsets(
-        offsets=_flat(found.get("offsets")), group=group, start=None if start is None else _flat(start)
+        offsets=flat_offsets(found.get("offsets")), group=group, start=None if start is None else flat_offsets(start)
     )
 
 
-def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:
+def nested_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """By topic and number, in their order, as spark-sql-kafka has them."""
     by_topic: dict[str, dict[str, int]] = defaultdict(dict)
     for (topic, number), offset in sorted(offsets.items()):
         by_topic[topic][str(number)] = offset
     return dict(by_topic)
 
 
-def _flat(found: object) -> dict[Partition, int]:
+def flat_offsets(found: object) -> dict[Partition, int]:
+    """By partition; raises ConfigurationError for what are no offsets of Kafka."""
     try:
         return {
             (topic, int(number)): int(offset)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
+from consumer_membership.cli import main
 from tests.benchmarks.spark_jars import connector_jars
-from tests.spark.clusters import SessionProcess, a_session
+from tests.spark.clusters import SessionProcess, a_session, until
 from tests.spark.source.beside import OURS, THEIRS, batch_rows, columns, stream_rows
 from tests.support.compaction import (
     EAGER_CLEANER,
@@ -151,3 +152,19 @@ def test_query_changes_its_source_and_keeps_its_checkpoint(
     assert len(before) == 10
     assert [len(rows) for rows in after] == [6]
     assert sorted([*before, *after[0]]) == read_both(session, subscribed(kafka, topic))
+
+
+@pytest.mark.parametrize("source", [OURS, THEIRS])
+def test_query_goes_on_where_a_group_is(kafka: Broker, session: SessionProcess, tmp_path: Path, source: str) -> None:
+    """From a checkpoint that was made of its offsets; and a group from the query's: each record once."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
+    produce(kafka.bootstrap_servers, topic, 10)
+    words = ["-b", kafka.bootstrap_servers, "-g", group, "--execute"]
+    options = subscribed(kafka, topic, startingOffsets="earliest")
+    (before,) = session.ask(stream_rows, source, options, str(tmp_path / "first"))
+    until(lambda: main(["checkpoint", "to-group", str(tmp_path / "first"), *words]) == 0, 60)
+    produce(kafka.bootstrap_servers, topic, 6)
+    assert main(["checkpoint", "from-group", str(tmp_path / "second"), *words]) == 0
+    after = [row for rows in session.ask(stream_rows, source, options, str(tmp_path / "second")) for row in rows]
+    assert (len(before), len(after)) == (10, 6)
+    assert sorted([*before, *after]) == read_both(session, subscribed(kafka, topic))
