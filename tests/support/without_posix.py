@@ -95,11 +95,15 @@ def take_away() -> None:
     sys.meta_path.insert(0, _Refused())
 
 
+#: Classes of pyspark's: numpy, which it imports, looks for the kernel's version where the machine has Linux.
+_PYSPARKS = "consumer_membership.spark.source.data_source"
+
+
 def import_everything() -> list[str]:
-    """Import every module of the package but the command that runs at its import."""
+    """Import every module of the package but the command that runs at its import, and what needs pyspark for it."""
     package = importlib.import_module("consumer_membership")
     found = [module.name for module in pkgutil.walk_packages(package.__path__, "consumer_membership.")]
-    imported = [name for name in found if not name.endswith(".__main__")]
+    imported = [name for name in found if not name.endswith(".__main__") and name != _PYSPARKS]
     for name in imported:
         importlib.import_module(name)
     return imported
