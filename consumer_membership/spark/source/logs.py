@@ -25,6 +25,8 @@ from consumer_membership.spark.source.options import (
 
 _log = logging.getLogger("consumer_membership.spark.source")
 _TIMEOUT_S = 30.0
+#: The brokers' own; a pattern is not asked of them.
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Logs:
@@ -48,7 +50,7 @@ class Logs:
         except KafkaException as failed:
             raise TransportError(f"topics cannot be looked up: {failed.args[0].str()}") from failed
         pattern = re.compile(options.pattern)
-        return tuple(sorted(topic for topic in known if pattern.search(topic)))
+        return tuple(sorted(topic for topic in known if topic not in _INTERNAL and pattern.search(topic)))
 
     def partitions(self, topics: Iterable[str], *, may_lack: bool = False) -> tuple[Partition, ...]:
         """The partitions of these topics that are read; those that do not exist are left out if they `may_lack`.

@@ -70,22 +70,24 @@ class GroupStream:
         is_first = position is None or self._is_initial(position)
         if not is_first:
             self._hold.commit(self._of_ours(begin))
-        elsewhere = position or self.initial()
+        # A first batch says where it began, an empty one too: a process that repeats it would begin elsewhere.
+        first = StreamOffsets(offsets=begin, group=self._group, start=begin).as_json()
+        nothing_new = first if is_first or position is None else position
         if not self._hold.is_held(self._partitions):
-            return elsewhere
+            return nothing_new
         try:
             ends = self._available()
         except TransportError as away:
             _log.warning("Group %s: no new batch: %s", self._group, away)
-            return elsewhere
-        begin = self._begun(begin, ends)
-        backlog = sum(max(0, end - begin[place]) for place, end in ends.items())
+            return nothing_new
+        begun = self._begun(begin, ends)
+        backlog = sum(max(0, end - begun[place]) for place, end in ends.items())
         if self._waits_for_more(backlog):
-            return elsewhere
-        batch = limited(begin, ends, self._most(most, begin, ends))
-        if position is not None and batch == self._read(position).offsets:
-            return position
-        return StreamOffsets(offsets=batch, group=self._group, start=begin if is_first else None).as_json()
+            return nothing_new
+        batch = limited(begun, ends, self._most(most, begun, ends))
+        if batch == begin:
+            return nothing_new
+        return StreamOffsets(offsets=batch, group=self._group, start=begun if is_first else None).as_json()
 
     def plan(self, start: Json, end: Json) -> list[Share]:
         """What each task of this batch reads.
