@@ -4,6 +4,7 @@
     python -m tests --full          everything: what the gate leaves to it is counted at its end
     python -m tests --no-broker     without floor 5 (real broker); says so
     python -m tests --no-docker     without the tests that need a Docker engine; says so
+    python -m tests --no-hosts      without the tests that need network namespaces; says so
     python -m tests --only lint,units
 
 Two lanes of stages run beside each other: floor 5, which waits for sessions and rebalances most of the time, and, with
@@ -35,7 +36,7 @@ from tests.support.newest_pyspark import newest_pyspark
 ROOT = Path(__file__).resolve().parent.parent
 #: Floors 1 to 4 need no broker.
 UNITS = "not integration and not docker"
-FLOOR_5 = "integration and not docker"
+FLOOR_5 = "integration and not docker and not hosts"
 #: Of floor 5 in processes: its tests wait more than they compute.
 WORKERS = 6
 #: Lower than floor 5's, whose tests have members that must answer in time.
@@ -61,6 +62,7 @@ class Plan:
     full: bool
     broker: bool
     docker: bool
+    hosts: bool
     #: For what the stages tell about their costs.
     folder: Path
     left_out: list[str] = field(default_factory=list)
@@ -167,6 +169,11 @@ def docker(stage: Running) -> int:
     return stage.pytest("docker", "-m", "docker")
 
 
+def hosts(stage: Running) -> int:
+    """Spark over several hosts, whose networks are cut: alone, for each site is ten processes of Java."""
+    return stage.pytest("hosts", "-m", "hosts", "tests/spark/hosts")
+
+
 def newest_spark(stage: Running) -> int:
     """Spark's tests once more with the newest pyspark; the others have the oldest one, whose Kafka source resolves."""
     try:
@@ -205,6 +212,7 @@ STAGES: dict[str, Stage] = {
     "wheel": Stage(wheel),
     "broker": Stage(broker, waits=True),
     "docker": Stage(docker, is_full=True, waits=True),
+    "hosts": Stage(hosts, is_full=True, waits=True),
     "newest-spark": Stage(newest_spark, is_full=True, waits=True),
 }
 
@@ -221,6 +229,8 @@ def chosen(plan: Plan, only: frozenset[str]) -> list[str]:
             plan.left_out.append(f"{name} (floor 5, the real broker), because of --no-broker")
         elif name == "docker" and not plan.docker:
             plan.left_out.append("the tests that need Docker, because of --no-docker")
+        elif name == "hosts" and not plan.hosts:
+            plan.left_out.append("the tests that need network namespaces, because of --no-hosts")
         elif name == "docker" and not docker_answers():
             plan.left_out.append("the tests that need Docker: no engine answers here (start one, then run again)")
         else:
@@ -272,6 +282,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--full", action="store_true", help="everything, and not only what ten minutes suffice for")
     parser.add_argument("--no-broker", action="store_true", help="leave floor 5 (the real broker) out")
     parser.add_argument("--no-docker", action="store_true", help="leave out the tests that need a Docker engine")
+    parser.add_argument("--no-hosts", action="store_true", help="leave out the tests that need network namespaces")
     parser.add_argument("--only", default="", metavar="STAGE,...", help=f"some of: {', '.join(STAGES)}")
     return parser
 
@@ -287,7 +298,13 @@ def main() -> int:
     os.environ["TESTS_OWNER"] = str(os.getpid())
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tests-") as folder:
-        plan = Plan(full=options.full, broker=not options.no_broker, docker=not options.no_docker, folder=Path(folder))
+        plan = Plan(
+            full=options.full,
+            broker=not options.no_broker,
+            docker=not options.no_docker,
+            hosts=not options.no_hosts,
+            folder=Path(folder),
+        )
         names = chosen(plan, only)
         print(f"running {', '.join(names)}", flush=True)
         failed = run_all(plan, names)

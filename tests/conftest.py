@@ -1,7 +1,8 @@
 """Fixtures and options that all tests share: real brokers, the flags that leave tests out, and what a run cost.
 
-Tests on a real broker are never skipped by themselves. Where no broker can be had they fail and say why; `--no-broker`
-and `--no-docker` leave them out, `--gate` what only `python -m tests --full` runs, and the summary says how many.
+Tests on a real broker are never skipped by themselves. Where no broker can be had they fail and say why; `--no-broker`,
+`--no-docker` and `--no-hosts` leave them out, `--gate` what only `python -m tests --full` runs; the summary says how
+many.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ _FLAGS = {
     # flag: (marker, what the tests would need)
     "--no-broker": ("integration", "a real Apache Kafka: KAFKA_BOOTSTRAP_SERVERS, a Docker engine, or Java with Maven"),
     "--no-docker": ("docker", "a Docker engine that has or can pull the image apache/kafka"),
+    "--no-hosts": ("hosts", "network namespaces: Linux, root and iproute2"),
     "--gate": ("full", "the time of `python -m tests --full`"),
 }
 _BROKER_TEST_TIMEOUT_S = 300  # whoever asks first for a version waits for 43 MB of jars, or for an image

@@ -345,7 +345,7 @@ def test_command_lines_are_understood(path: Path, line: str, monkeypatch: pytest
             paths = [word for word in rest if word.startswith("tests/")]
             flags = {word for word in rest if word.startswith("--")}
             assert all((ROOT / name).exists() for name in paths)
-            assert flags <= {"--no-broker", "--no-docker"}
+            assert flags <= {"--no-broker", "--no-docker", "--no-hosts"}
         case ["python", "-m", module, *rest] if module in PARSERS:
             options = PARSERS[module]().parse_args(rest)
             assert set(filter(None, getattr(options, "only", "").split(","))) <= everything.STAGES.keys()

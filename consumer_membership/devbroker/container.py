@@ -102,11 +102,14 @@ def start_container(request: BrokerRequest) -> Broker:
     """A ready broker in containers.
 
     Raises:
-        WayMissingError: No testcontainers, no engine on this machine, or no image; or secured listeners are wanted.
+        WayMissingError: No testcontainers, no engine on this machine, or no image; or secured listeners or a host are
+            wanted.
         BrokerUnavailableError: It was started and did not get ready; the tail of its log is in the text.
     """
     if request.security is not None:
         raise WayMissingError("only the JVM way makes secured listeners")
+    if request.host is not None:
+        raise WayMissingError(f"a container's ports are published on 127.0.0.1, not on {request.host}")
     image = f"{_IMAGE}:{request.kafka_version}"
     engine = _engine()
     try:

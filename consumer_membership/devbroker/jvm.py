@@ -165,7 +165,8 @@ def _prepare(request: BrokerRequest, java: Java, held: ExitStack, archive_to: Pa
     folder = Path(tempfile.mkdtemp(prefix="consumer-membership-kafka-"))
     held.callback(shutil.rmtree, folder, ignore_errors=True)
     count = request.node_count
-    clients = node_ports(count, request.port)
+    host = request.host or LOOPBACK
+    clients = node_ports(count, request.port, host)
     ids = controller_ids(count)
     names = SECURED_LISTENERS if request.security is not None else ()
     drawn = iter(draw_ports(len(ids) + count * len(names), avoid=clients))
@@ -176,7 +177,7 @@ def _prepare(request: BrokerRequest, java: Java, held: ExitStack, archive_to: Pa
         home.mkdir()
         ports = {name: next(drawn) for name in names}
         told = {name: f"{secured_host(name)}:{ports[name]}" for name in names}
-        address = f"{LOOPBACK}:{port}"
+        address = f"{host}:{port}"
         bound = {"PLAINTEXT": address, "CONTROLLER": voters.get(node_id, "")}
         properties = node_properties(
             node_id=node_id,

@@ -80,6 +80,7 @@ class BrokerRequest:
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     port: int | None = None
     security: Security | None = None
+    host: str | None = None
 
     def __post_init__(self) -> None:
         if self.version is not None and self.version not in SUPPORTED_VERSIONS + CLASSIC_VERSIONS:
@@ -90,6 +91,10 @@ class BrokerRequest:
             raise BrokerUnavailableError(f"nodes = {self.nodes} starts nothing; ask for at least 1")
         if self.port is not None and not 0 < self.port <= 2**16 - self.node_count:
             raise BrokerUnavailableError(f"port = {self.port} is not a TCP port; leave it out to draw a free one")
+        if self.host is not None and self.security is not None:
+            raise BrokerUnavailableError(
+                f"host = {self.host!r} and security: secured listeners are on loopback only; leave one of them out"
+            )
         reserved = sorted(RESERVED_PROPERTIES.intersection(self.properties))
         if reserved:
             raise BrokerUnavailableError(
@@ -111,6 +116,7 @@ class BrokerRequest:
         """The wish in words, for errors."""
         words = [f"Kafka {self.kafka_version}", f"{self.node_count} node{'s' * (self.node_count > 1)}"]
         words += [f"port {self.port}"] if self.port is not None else []
+        words += [f"host {self.host}"] if self.host is not None else []
         words += ["secured listeners"] if self.security is not None else []
         words += [f"{key}={value}" for key, value in sorted(self.properties.items())]
         return ", ".join(words)

@@ -1,4 +1,4 @@
-"""Free TCP ports on loopback for the nodes."""
+"""Free TCP ports for the nodes: on loopback, or on another address of this machine."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def taken_port_told_apart() -> Iterator[None]:
         raise
 
 
-def is_free(port: int) -> bool:
-    """Whether nobody listens on this loopback port."""
+def is_free(port: int, host: str = LOOPBACK) -> bool:
+    """Whether nobody listens on this port of one of this machine's addresses."""
     with socket.socket() as probe:
         # As the broker does it: a port in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((LOOPBACK, port))
+            probe.bind((host, port))
         except OSError as error:
             if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
                 raise
@@ -61,29 +61,29 @@ def is_free(port: int) -> bool:
     return True
 
 
-def draw_ports(count: int, avoid: Collection[int] = ()) -> list[int]:
+def draw_ports(count: int, avoid: Collection[int] = (), host: str = LOOPBACK) -> list[int]:
     """That many different ports that were free a moment ago; whoever binds them must cope with losing the race."""
     drawn: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(drawn) == count:
             break
-        if port not in avoid and is_free(port):
+        if port not in avoid and is_free(port, host):
             drawn.append(port)
     return drawn
 
 
-def node_ports(count: int, first: int | None) -> list[int]:
+def node_ports(count: int, first: int | None, host: str = LOOPBACK) -> list[int]:
     """The nodes' client ports: drawn, or counted up from the one that was asked for.
 
     Raises:
         BrokerUnavailableError: A port that was asked for is taken.
     """
     if first is None:
-        return draw_ports(count)
+        return draw_ports(count, host=host)
     ports = list(range(first, first + count))
-    taken = [port for port in ports if not is_free(port)]
+    taken = [port for port in ports if not is_free(port, host)]
     if taken:
         raise BrokerUnavailableError(
-            f"port {', '.join(map(str, taken))} on {LOOPBACK} is taken; stop what listens there or ask for another port"
+            f"port {', '.join(map(str, taken))} on {host} is taken; stop what listens there or ask for another port"
         )
     return ports

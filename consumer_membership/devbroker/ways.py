@@ -35,7 +35,7 @@ def start_existing(request: BrokerRequest) -> Broker:
     bootstrap_servers = os.environ.get(VARIABLE, "").strip()
     if not bootstrap_servers:
         raise WayMissingError(f"{VARIABLE} is not set; set it to the host:port of a running broker")
-    if request.properties or request.port is not None or request.security is not None:
+    if request.properties or request.security is not None or (request.port, request.host) != (None, None):
         _refuse(bootstrap_servers, request, "its properties, ports and listeners are not ours to set")
     brokers = count_brokers(bootstrap_servers, _ANSWER_TIMEOUT_S)
     if request.nodes is not None and request.nodes != brokers:
@@ -70,6 +70,7 @@ def start(
     way: Way | None = None,
     port: int | None = None,
     security: Security | None = None,
+    host: str | None = None,
 ) -> Broker:
     """A ready Apache Kafka in KRaft mode; stop it, or use it as a context manager.
 
@@ -78,15 +79,19 @@ def start(
         nodes: How many nodes; None starts one and takes an existing broker as it is.
         properties: Broker properties that win over the room's own.
         way: The one way to use, instead of the first that exists here.
-        port: The first node's port on 127.0.0.1, the others count up; None draws free ones.
+        port: The first node's port, the others count up; None draws free ones.
         security: Makes listeners for TLS and SASL beside the plaintext one (`Broker.secured`); by the JVM way only.
+        host: The address of this machine where the nodes listen for clients, and which they advertise; None is
+            127.0.0.1. By the JVM way only.
 
     Raises:
         WayMissingError: The way that was asked for does not exist on this machine.
         BrokerUnavailableError: No way exists, and what each of them lacks; or a broker that was found or started
             cannot do what was asked.
     """
-    request = BrokerRequest(version=version, nodes=nodes, properties=properties or {}, port=port, security=security)
+    request = BrokerRequest(
+        version=version, nodes=nodes, properties=properties or {}, port=port, security=security, host=host
+    )
     if way is not None:
         return _STARTERS[way](request)
     return first_of(_STARTERS, request)

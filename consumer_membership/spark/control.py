@@ -1,7 +1,9 @@
 """The line between a driver and its tasks: orders one way, reports the other; one JSON object a line over TCP.
 
 Spark tells a Python task nothing: not that it was cancelled, not that another attempt replaced it, and the driver hears
-nothing of a task before its end. The end of the line is a message, too: the driver is gone.
+nothing of a task before its end. A line that breaks is made again while the task works on: networks are cut, and
+firewalls forget connections. The driver is gone when nobody listens at its address, or after two minutes without an
+answer, which is when Spark gives up an executor of which it hears nothing (`spark.network.timeout`).
 
 The driver knows its tasks by a secret that travels with the plan; who does not begin with it is not listened to.
 """
@@ -16,6 +18,7 @@ import secrets
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -30,6 +33,11 @@ _log = logging.getLogger("consumer_membership.spark")
 
 _CONNECT_S = 5.0
 _CONNECT_ATTEMPTS = 3
+#: How long what is sent may stay unconfirmed, and a line without words unproven, until it counts as broken: the
+#: system's own patience is a quarter of an hour, and two hours.
+_UNCONFIRMED_S = 10
+#: How long a driver that does not answer is called again, and the pause between two calls.
+_GONE_AFTER_S, _CALL_EVERY_S = 120.0, 0.5
 #: Far more than any report; who sends more without a line's end is none of ours.
 _LONGEST_LINE = 4 * 1024 * 1024
 #: What a line may end with: a connection that broke, or words that are none of ours.
@@ -94,6 +102,8 @@ class Link:
 
     def __init__(self) -> None:
         self.order: Order | None = None
+        #: Whether the order is that nobody is there any more to give one.
+        self.is_lost = False
 
     def report(self, progress: MemberProgress) -> None:
         """Tell the driver; never raises."""
@@ -112,16 +122,23 @@ class Link:
 class ControlLink(Link):
     """A task's line to its driver; made in the task, closed at its end.
 
+    `gone_after_s`: how long a driver that does not answer is called again after the line broke.
+
     Raises:
         TransportError: the driver cannot be reached at the address in the plan.
     """
 
-    def __init__(self, address: ControlAddress, instance: int, attempt: int) -> None:
+    def __init__(
+        self, address: ControlAddress, instance: int, attempt: int, gone_after_s: float = _GONE_AFTER_S
+    ) -> None:
         super().__init__()
+        self._address = address
+        self._hello = {"secret": address.secret, "instance": instance, "attempt": attempt}
         self._instance = instance
-        self._is_closing = False
+        self._gone_after_s = gone_after_s
+        self._closing = threading.Event()
         self._line = _Line(_connected(address))
-        self._line.send({"secret": address.secret, "instance": instance, "attempt": attempt})
+        self._line.send(self._hello)
         self._reader = threading.Thread(target=self._read, name="consumer-membership-control", daemon=True)
         self._reader.start()
 
@@ -135,19 +152,54 @@ class ControlLink(Link):
 
     def close(self) -> None:
         """Say goodbye; the driver then expects nothing more."""
-        self._is_closing = True
+        self._closing.set()
         self._line.hang_up()
-        self._reader.join(_CONNECT_S)
+        self._reader.join(2 * _CONNECT_S)
         self._line.socket.close()
 
     def _read(self) -> None:
+        while self._is_served() and self.order is None and self._has_called_again():
+            _log.info("Task %s: the line to the driver was broken, and is made again", self._instance)
+        if self.order is None and not self._closing.is_set():
+            _log.warning("Task %s: the driver is gone; finishing the batch in hand", self._instance)
+            self.is_lost = True
+            self.order = Order.STOP
+
+    def _is_served(self) -> bool:
+        """Whether it was this run's driver that listened; returns when the line ends."""
+        is_served = False
         with contextlib.suppress(*_BROKEN):
             for words in self._line.received():
-                self.order = Order(str(words["order"]))
-                _log.info("Task %s: the driver says %s", self._instance, self.order)
-        if self.order is None and not self._is_closing:
-            _log.warning("Task %s: the driver is gone; finishing the batch in hand", self._instance)
-            self.order = Order.STOP
+                is_served = True
+                if "order" in words:
+                    self.order = Order(str(words["order"]))
+                    _log.info("Task %s: the driver says %s", self._instance, self.order)
+        return is_served
+
+    def _has_called_again(self) -> bool:
+        """Whether there is a new line; none where nobody listens any more, nobody answers for long, or at the end."""
+        deadline = time.monotonic() + self._gone_after_s
+        while not self._closing.is_set():
+            try:
+                line = _Line(
+                    _configured(socket.create_connection((self._address.host, self._address.port), _CONNECT_S))
+                )
+            except ConnectionRefusedError:
+                return False
+            except OSError as failed:
+                _log.debug("Task %s: the driver does not answer: %s", self._instance, failed)
+                if time.monotonic() > deadline:
+                    return False
+                self._closing.wait(_CALL_EVERY_S)
+            else:
+                line.send(self._hello)
+                self._line.socket.close()
+                self._line = line
+                if self._closing.is_set():
+                    # It was not there yet when whoever closes hung up.
+                    line.hang_up()
+                return True
+        return False
 
 
 def _connected(address: ControlAddress) -> socket.socket:
@@ -164,10 +216,24 @@ def _connected(address: ControlAddress) -> socket.socket:
             f"the driver cannot be reached at {address.host}:{address.port} ({failed}); set spark.driver.host to an "
             "address that executors reach, or give control_host"
         ) from failed
+    return _configured(connection)
+
+
+def _configured(connection: socket.socket) -> socket.socket:
+    """For either end: who does not read, or cannot be reached any more, holds nobody."""
     connection.settimeout(None)
-    # A driver that does not read must not hold a task: sends are bounded, by a struct timeval; reads are not.
+    # Sends are bounded, by a struct timeval; reads are not.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("<qq", int(_CONNECT_S), 0))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    wishes = {
+        "TCP_USER_TIMEOUT": 1000 * _UNCONFIRMED_S,
+        "TCP_KEEPIDLE": _UNCONFIRMED_S // 2,
+        "TCP_KEEPINTVL": _UNCONFIRMED_S // 2,
+        "TCP_KEEPCNT": 1,
+    }
+    for name, value in wishes.items():
+        if hasattr(socket, name):  # Linux has all of them
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return connection
 
 
@@ -279,7 +345,7 @@ class ControlServer:
                 serving.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        line, instance = _Line(connection), -1
+        line, instance = _Line(_configured(connection)), -1
         with connection, contextlib.suppress(*_BROKEN):
             words = line.received()
             first = next(words, {})
@@ -297,14 +363,19 @@ class ControlServer:
     def _enter(self, instance: int, line: _Line) -> None:
         """The latest attempt is the one at work; an older one hears of it, whichever called first."""
         with self._changed:
-            self.has_replacements = self.has_replacements or instance in self._latest
+            latest = self._latest.get(instance, line.attempt)
+            self.has_replacements = self.has_replacements or latest != line.attempt
             replaced: _Line | None = line
-            if line.attempt >= self._latest.get(instance, -1):
+            if line.attempt >= latest:
                 replaced = self._lines.get(instance)
                 self._latest[instance] = line.attempt
                 self._lines[instance] = line
             order = self._order
-        if replaced is not None:
+        line.send({"welcome": instance})
+        if replaced is not None and replaced.attempt == line.attempt and replaced is not line:
+            # The same attempt has called again: nobody is at the other end of that line.
+            replaced.hang_up()
+        elif replaced is not None:
             replaced.send({"order": Order.SUPERSEDED})
         if order is not None:
             line.send({"order": order})

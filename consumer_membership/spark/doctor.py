@@ -83,7 +83,7 @@ def check(
     if context is not None:
         workers = worker_facts(
             context,
-            session_facts(spark).slots,
+            session_facts(spark).slots_to_come(instances),
             advertised=() if cluster is None else [(one.host, one.port) for one in cluster.brokers],
             bootstrap=() if cluster is None else cluster.bootstrap,
             sink=sent,

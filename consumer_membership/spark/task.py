@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from confluent_kafka import Message
 
-from consumer_membership.errors import ConfigurationError, SinkError
+from consumer_membership.errors import ConfigurationError, SinkError, TransportError
 from consumer_membership.spark.arguments import check_config, check_sink
 from consumer_membership.spark.brokers import ends_now
 from consumer_membership.spark.context import SinkContext, attempt_number
@@ -120,10 +120,16 @@ def _in_this_task(plan: MemberPlan, sink: bytes) -> MemberSummary:
     link = Link() if plan.control is None else ControlLink(plan.control, instance, attempt)
     with contextlib.closing(link), _told_of_the_end(link):
         try:
-            return TaskMember(plan, made, instance, attempt, link).run()
+            summary = TaskMember(plan, made, instance, attempt, link).run()
         except Exception as failed:
             link.fail(type(failed).__name__, str(failed))
             raise
+        if link.is_lost:
+            # Should the driver live all the same, it starts the task again.
+            raise TransportError(
+                f"task {instance} could not reach the driver any more; what its sink took is committed"
+            )
+        return summary
 
 
 def _unpickled(sink: bytes) -> object:

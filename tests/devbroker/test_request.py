@@ -76,6 +76,13 @@ def test_ports_of_all_nodes_fit_into_the_port_range() -> None:
         BrokerRequest(port=65534, nodes=3)
 
 
+def test_host_goes_with_plaintext_only() -> None:
+    """Certificates are for the names of loopback; the wish names the address."""
+    assert str(BrokerRequest(host="10.0.0.1")).endswith("host 10.0.0.1")
+    with pytest.raises(BrokerUnavailableError, match=r"host = '10\.0\.0\.1' and security"):
+        BrokerRequest(host="10.0.0.1", security=SECURITY)
+
+
 def test_properties_that_place_the_nodes_are_refused() -> None:
     """Another listener than the one that was drawn would start a broker that nobody reaches."""
     with pytest.raises(BrokerUnavailableError, match="listeners"):

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from copy import copy
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Concatenate, ParamSpec, Self, TypeVar, cast
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -25,6 +27,7 @@ from consumer_membership.spark.control import MemberProgress
 from consumer_membership.types import OffsetAndMetadata
 from tests.conftest import QUICK_JAVA
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.network import Host
 from tests.support.newest_pyspark import connect_libraries
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -52,6 +55,12 @@ class Ground:
         self.group = unique("group")
         produce(broker.bootstrap_servers, self.topic, records)
 
+    def another_group(self) -> Self:
+        """The same topic for a group of its own."""
+        other = copy(self)
+        other.group = unique("group")
+        return other
+
     def committed(self) -> list[int]:
         """What the group committed, by partition."""
         said = GroupAdmin(self.config).committed(self.group)
@@ -65,29 +74,59 @@ class Ground:
 # ---- clusters --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Here:
+    """An address of this machine as a place for a daemon; a `Host` of a network is another kind."""
+
+    address: str = "127.0.0.1"
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Be there: here."""
+        return nullcontext()
+
+
 @contextmanager
-def a_standalone_cluster(folder: Path, hosts: Sequence[str], cores: int = 1) -> Iterator[str]:
-    """A master, and a worker on each of these hosts, each a process; the master's address."""
+def a_standalone_cluster(
+    folder: Path, workers: Sequence[Here | Host], cores: int = 1, *, master: Here | Host | None = None
+) -> Iterator[str]:
+    """A master, and a worker at each of these places, each a process; the master's address.
+
+    Whatever a worker starts finds the programs in `folder / "bin" / <its address>` first.
+    """
     home = Path(pyspark.__file__).parent
     (port,) = draw_ports(1)
-    master = f"spark://127.0.0.1:{port}"
-    words = [["master.Master", "--host", "127.0.0.1", "--webui-port", "0", "--port", str(port)]]
+    first = master or Here()
+    at = f"spark://{first.address}:{port}"
+    words = ["master.Master", "--host", first.address, "--webui-port", "0", "--port", str(port)]
+    daemons: list[tuple[Here | Host, list[str]]] = [(first, words)]
     sized = ["--webui-port", "0", "--cores", str(cores), "--memory", "1g"]
-    words += [["worker.Worker", "--host", host, *sized, master] for host in hosts]
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(folder / "work")}
+    daemons += [(place, ["worker.Worker", "--host", place.address, *sized, at]) for place in workers]
     with ExitStack() as stack:
-        for number, (name, *rest) in enumerate(words):
+        for number, (place, (name, *rest)) in enumerate(daemons):
             log = stack.enter_context((folder / f"daemon-{number}").open("w"))
-            process = subprocess.Popen(
-                [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *rest],
-                env=environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            environment = {
+                **os.environ,
+                "PATH": os.pathsep.join([str(folder / "bin" / place.address), os.environ["PATH"]]),
+                "SPARK_LOCAL_IP": place.address,
+                "SPARK_WORKER_DIR": str(folder / "work"),
+            }
+            with place.entered():
+                process = subprocess.Popen(
+                    [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *rest],
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
             stack.callback(process.wait)
-            stack.callback(os.killpg, process.pid, signal.SIGTERM)
-        yield master
+            stack.callback(_end, process)
+        yield at
+
+
+def _end(daemon: subprocess.Popen[bytes]) -> None:
+    """With its children; one that a test has killed is gone."""
+    with suppress(ProcessLookupError):
+        os.killpg(daemon.pid, signal.SIGTERM)
 
 
 # ---- a session in its own process ------------------------------------------------------------------------------------
@@ -134,7 +173,7 @@ def a_session(master: str, settings: Mapping[str, str] | None = None) -> Iterato
 
 def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
     """This process's session; its workers run this interpreter and find the package and the tests."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
     os.environ["PYTHONPATH"] = str(ROOT)
     builder = SparkSession.builder
     if master.startswith(CONNECT):

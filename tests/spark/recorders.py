@@ -79,7 +79,7 @@ class Killer:
         self.recorder(batch, context)
         mark = self.recorder.folder / "killed"
         if len(self.recorder.given()) >= self.after and _first_to(mark):
-            os.kill(os.getpid() if self.victim == "worker" else _executor(), signal.SIGKILL)
+            os.kill(os.getpid() if self.victim == "worker" else executor_above(os.getpid()), signal.SIGKILL)
             signal.pause()
 
 
@@ -107,9 +107,9 @@ def _first_to(mark: Path) -> bool:
     return True
 
 
-def _executor() -> int:
-    """The JVM above the daemon above this worker."""
-    return _parent(os.getppid())
+def executor_above(worker: int) -> int:
+    """The JVM above the daemon above this worker, by their process ids."""
+    return _parent(_parent(worker))
 
 
 def _parent(pid: int) -> int:

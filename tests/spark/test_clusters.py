@@ -21,6 +21,7 @@ from tests.spark.clusters import (
     PATIENCE_S,
     ROOT,
     Ground,
+    Here,
     SessionProcess,
     a_run,
     a_session,
@@ -31,7 +32,7 @@ from tests.spark.clusters import (
     stopped,
     until,
 )
-from tests.spark.recorders import Killer, Recorder
+from tests.spark.recorders import Killer, Recorder, executor_above
 from tests.support.kafka import produce
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -61,7 +62,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         master = "local-cluster[2,1,1024]"
         if request.param == "standalone":
             folder = tmp_path_factory.mktemp("cluster")
-            master = stack.enter_context(a_standalone_cluster(folder, ["127.0.0.1"] * 2))
+            master = stack.enter_context(a_standalone_cluster(folder, [Here()] * 2))
         yield stack.enter_context(a_session(master))
 
 
@@ -101,6 +102,26 @@ def test_lost_process_is_replaced(cluster: SessionProcess, ground: Ground, recor
     assert (recorder.folder / "killed").exists()
     assert (result.records, len(counts), ground.committed()) == (RECORDS, RECORDS, [1000] * PARTITIONS)
     assert sum(counts.values()) - RECORDS <= 2 * 200
+    assert ground.members() == []
+
+
+def test_executor_that_is_told_to_end_is_replaced(cluster: SessionProcess, ground: Ground, recorder: Recorder) -> None:
+    """SIGTERM, as from a machine that shuts down: its member leaves in good order, and another comes."""
+    with a_run(cluster, ground, recorder):
+        until(lambda: len(recorder.counts()) == RECORDS)
+        until(lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2])
+        ended = cluster.ask(reported, ground.group)[0]
+        os.kill(executor_above(ended.pid), signal.SIGTERM)
+
+        def is_replaced() -> bool:
+            now = cluster.ask(reported, ground.group)
+            return now[0].attempt > ended.attempt and [len(member.owned) for member in now] == [2, 2]
+
+        until(is_replaced)
+        produce(ground.bootstrap, ground.topic, 400)
+        until(lambda: len(recorder.counts()) == RECORDS + 400)
+        assert cluster.ask(stopped, ground.group) is not None
+    assert set(recorder.counts().values()) == {1}
     assert ground.members() == []
 
 

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -14,6 +14,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.errors import TransportError
 from consumer_membership.spark.control import ControlLink, ControlServer, Failure, MemberProgress, Order
+from consumer_membership.spark.plan import ControlAddress
 
 PATIENCE_S = 20.0
 
@@ -101,6 +102,93 @@ def test_end_of_the_driver_is_an_order_to_stop(server: ControlServer) -> None:
         server.close()
         until(lambda: link.order is Order.STOP)
         link.report(progress(0, 1, 1))
+
+
+class Firewall:
+    """Between a task and its driver: it forgets the connections that it passes."""
+
+    def __init__(self, to: ControlAddress) -> None:
+        self._to = (to.host, to.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.calls = 0
+        self._ends: list[socket.socket] = []
+        threading.Thread(target=self._pass, daemon=True).start()
+
+    def forget(self) -> None:
+        """Reset every connection."""
+        for end in self._ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let nobody through any more."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.forget()
+        for end in self._ends:
+            end.close()
+
+    def _pass(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._to)
+                self._ends += [near, far]
+                self.calls += 1
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=_copied, args=(one, other), daemon=True).start()
+
+
+def _copied(one: socket.socket, other: socket.socket) -> None:
+    with suppress(OSError):
+        while words := one.recv(4096):
+            other.sendall(words)
+
+
+def test_line_that_breaks_is_made_again(server: ControlServer) -> None:
+    """The task goes on meanwhile, is no replacement of itself, and hears what the driver says afterwards."""
+    with (
+        closing(Firewall(server.address)) as firewall,
+        closing(ControlLink(replace(server.address, port=firewall.port), 0, 1)) as link,
+    ):
+        until(lambda: server.attempts() == {0: 1})
+        firewall.forget()
+        until(lambda: firewall.calls == 2)
+
+        def is_heard() -> bool:
+            link.report(progress(0, 1, 7))
+            return server.progress() == (progress(0, 1, 7),)
+
+        until(is_heard)
+        assert (link.order, server.has_replacements) == (None, False)
+        server.stop()
+        until(lambda: link.order is Order.STOP)
+        assert not link.is_lost
+
+
+def test_line_that_breaks_hears_of_the_attempt_that_came_meanwhile(server: ControlServer) -> None:
+    """Its task was taken for lost, and another one works in its place."""
+    with (
+        closing(Firewall(server.address)) as firewall,
+        closing(ControlLink(replace(server.address, port=firewall.port), 0, 1)) as first,
+    ):
+        until(lambda: server.attempts() == {0: 1})
+        firewall.forget()
+        with closing(ControlLink(server.address, 0, 2)):
+            until(lambda: first.order is Order.SUPERSEDED)
+
+
+def test_driver_that_does_not_answer_is_gone_after_a_while(server: ControlServer) -> None:
+    """An order like its end, of which the task may know that nobody gave it."""
+    with closing(Firewall(server.address)) as firewall:
+        address = replace(server.address, port=firewall.port)
+        with closing(ControlLink(address, 0, 1, gone_after_s=0.1)) as link:
+            until(lambda: server.attempts() == {0: 1})
+            firewall.close()
+            until(lambda: link.order is Order.STOP)
+            assert link.is_lost
 
 
 def test_stranger_is_not_listened_to(server: ControlServer) -> None:

@@ -26,6 +26,7 @@ from consumer_membership.errors import FencedError
 from consumer_membership.spark import ParquetSink, SinkContext
 from tests.spark.clusters import (
     Ground,
+    Here,
     SessionProcess,
     a_run,
     a_session,
@@ -168,7 +169,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionProcess
     """Two hosts with two cores each, and a session that starts copies."""
     folder = tmp_path_factory.mktemp("cluster")
     with (
-        a_standalone_cluster(folder, ["127.0.0.1", "127.0.0.2"], cores=2) as master,
+        a_standalone_cluster(folder, [Here(), Here("127.0.0.2")], cores=2) as master,
         a_session(master, EAGER) as session,
     ):
         yield session

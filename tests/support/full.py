@@ -48,6 +48,10 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_mirror.py::test_query_of_spark_is_mirrored": AT_LENGTH,
         # Each option beside spark-sql-kafka, in a session that has its jar: the gate has the options, and the records.
         "tests/spark/source/test_beside_spark.py::*": AT_LENGTH,
+        # A dozen processes of Java, and networks that are cut for minutes.
+        "tests/spark/hosts/test_jobs.py::*": AT_LENGTH,
+        "tests/spark/hosts/test_cuts.py::*": AT_LENGTH,
+        "tests/spark/hosts/test_losses.py::*": AT_LENGTH,
         # A server of Spark Connect, whose libraries are fetched first.
         "tests/spark/test_connect_job.py::*": AT_LENGTH,
         # Spark's newest release and a server of its own, for an example.

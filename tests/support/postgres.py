@@ -1,8 +1,8 @@
 """A real PostgreSQL for the tests: one that is there, or one that is started here and ends with them.
 
 In this order: the server that `POSTGRES_CONNINFO` names; `initdb` and `postgres` on the PATH or where Debian puts them;
-the binaries that Maven Central has, by `mvn`. A server that is started here listens on loopback only, wants a password,
-and ends when the thread that started it does, however that one ends.
+the binaries that Maven Central has, by `mvn`. A server that is started here listens on one address only (loopback,
+unless another is asked for), wants a password, and ends when the thread that started it does, however that one ends.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ os.execv(command[0], command)
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
-    """A server's connection string, for as long as the context lasts.
+def postgres(host: str = LOOPBACK) -> Iterator[str]:
+    """A server's connection string, for as long as the context lasts; it listens on this address of the machine.
 
     Raises:
         RuntimeError: there is none, and none can be had or started; the text says what is needed.
     """
-    if given := os.environ.get("POSTGRES_CONNINFO"):
+    if host == LOOPBACK and (given := os.environ.get("POSTGRES_CONNINFO")):
         yield given
         return
     with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as name:
@@ -81,12 +81,12 @@ def postgres() -> Iterator[str]:
         user = pwd.getpwnam("nobody") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
         bin_folder = _installed() or _fetched(folder)
         os.chown(folder, user.pw_uid, user.pw_gid)
-        with _started(bin_folder, folder, user) as conninfo:
+        with _started(bin_folder, folder, user, host) as conninfo:
             yield conninfo
 
 
 @contextmanager
-def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd) -> Iterator[str]:
+def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd, host: str) -> Iterator[str]:
     data, log = folder / "data", folder / "log"
     words = folder / "password"
     words.write_text(PASSWORD)
@@ -102,9 +102,12 @@ def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd) -> Iterato
     )
     if made.returncode:
         raise RuntimeError(f"{bin_folder / 'initdb'} failed:\n{made.stdout}{made.stderr}")
-    (port,) = draw_ports(1)
+    with (data / "pg_hba.conf").open("a") as rules:
+        # Whoever is in the address's network; those of loopback stand there already.
+        rules.write("host all all samenet scram-sha-256\n")
+    (port,) = draw_ports(1, host=host)
     settings = {
-        "listen_addresses": LOOPBACK,
+        "listen_addresses": host,
         "port": port,
         "unix_socket_directories": "",
         "fsync": "off",
@@ -120,7 +123,7 @@ def _started(bin_folder: Path, folder: Path, user: pwd.struct_passwd) -> Iterato
             cwd=folder,
         )
     try:
-        conninfo = make_conninfo(host=LOOPBACK, port=port, user="tester", password=PASSWORD, dbname="postgres")
+        conninfo = make_conninfo(host=host, port=port, user="tester", password=PASSWORD, dbname="postgres")
         _await(conninfo, server, log)
         yield conninfo
     finally:

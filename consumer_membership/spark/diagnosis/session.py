@@ -55,6 +55,15 @@ class SessionFacts:
     python: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether all tasks run in the driver's process, whose slots are there from the start."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    def slots_to_come(self, instances: int | None) -> int:
+        """How many tasks will run at once, as far as is known: executors may still be starting."""
+        return (self.slots or 1) if self.is_local else max(self.slots or 1, instances or 1)
+
     def flag(self, key: str) -> bool:
         """Whether this key is set to true; all of them are false by default but the reuse of workers."""
         return self.conf.get(key, "").strip().lower() == "true"
@@ -104,13 +113,12 @@ def _max_failures(master: str, conf: Mapping[str, str]) -> int:
 def session_findings(facts: SessionFacts, instances: int | None) -> Iterator[Finding]:
     """One finding for everything that was looked at; `instances` None: it is not known how many there will be."""
     said = partial(finding, s=facts, instances=instances)
-    is_local = facts.master == "local" or facts.master.startswith("local[")
     if facts.is_connect:
         yield said("connect")
     else:
-        more = f"local[{instances}]" if is_local else "cores of all executors, divided by spark.task.cpus"
+        more = f"local[{instances}]" if facts.is_local else "cores of all executors, divided by spark.task.cpus"
         yield said(_slots(facts.slots, instances), missing=(instances or 0) - (facts.slots or 0), more=more)
-        how = "give a local master its number of attempts, local[N,F]" if is_local else "set it to 4 or more"
+        how = "give a local master its number of attempts, local[N,F]" if facts.is_local else "set it to 4 or more"
         yield said("one attempt" if facts.max_failures == 1 else "attempts", how=how)
     yield said("speculation" if facts.flag("spark.speculation") else "no speculation")
     for prefix in _IDLE_PREFIXES:

@@ -122,7 +122,7 @@ def _distinct(*endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
 
 def worker_facts(
     context: SparkContext,
-    slots: int | None,
+    slots: int,
     *,
     advertised: Sequence[Endpoint],
     bootstrap: Sequence[Endpoint],
@@ -131,7 +131,7 @@ def worker_facts(
     timeout_s: float,
 ) -> WorkerFacts:
     """What one task for each slot says; without an answer after `timeout_s` the job is cancelled."""
-    tasks = min(_MOST_TASKS, max(1, slots or 1))
+    tasks = min(_MOST_TASKS, slots)
     host = str(context.getConf().get("spark.driver.host", "localhost"))
     meeting_s = min(_MEETING_S, timeout_s * _MEETING_SHARE)
     bind = str(context.getConf().get("spark.driver.bindAddress", host))

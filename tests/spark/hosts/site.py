@@ -1,0 +1,92 @@
+"""A site: brokers, a database, Spark's master, its workers and its driver, each on a host of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from consumer_membership.devbroker import Broker, Way, start
+from tests.spark.clusters import SessionProcess, a_session, a_standalone_cluster, until
+from tests.support.network import Host, Network, network
+from tests.support.postgres import postgres
+
+#: More than there are: a worker takes the tasks of one that is lost.
+CORES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What is where; whoever looks at it from outside does so from `desk`."""
+
+    network: Network
+    kafka: Broker
+    conninfo: str
+    master: str
+    folder: Path
+
+    @property
+    def desk(self) -> Host:
+        """Where the tests are."""
+        return self.network.host("desk")
+
+    @property
+    def broker(self) -> Host:
+        """Kafka's."""
+        return self.network.host("broker")
+
+    @property
+    def driver(self) -> Host:
+        """Where sessions begin."""
+        return self.network.host("driver")
+
+    @property
+    def workers(self) -> tuple[Host, Host]:
+        """Where tasks run."""
+        return self.network.host("worker-1"), self.network.host("worker-2")
+
+    @contextmanager
+    def session(self, **settings: str) -> Iterator[SessionProcess]:
+        """A driver on its host, with all slots of both workers; a setting's dots are two underscores."""
+        address = {"spark.driver.host": self.driver.address, "spark.driver.bindAddress": self.driver.address}
+        given = {key.replace("__", "."): value for key, value in settings.items()}
+        with ExitStack() as stack:
+            with self.driver.entered():
+                session = stack.enter_context(a_session(self.master, {**address, **given}))
+            yield session
+
+
+@contextmanager
+def a_site(folder: Path) -> Iterator[Site]:
+    """All of it, for as long as the block lasts.
+
+    Raises:
+        RuntimeError: this machine cannot have hosts; the text says what is missing.
+    """
+    with ExitStack() as stack:
+        net = stack.enter_context(network())
+        with net.host("broker").entered():
+            kafka = stack.enter_context(start(way=Way.JVM, host=net.host("broker").address))
+        with net.host("database").entered():
+            conninfo = stack.enter_context(postgres(net.host("database").address))
+        workers = [net.host("worker-1"), net.host("worker-2")]
+        master = stack.enter_context(a_standalone_cluster(folder, workers, CORES, master=net.host("master")))
+        # An application that begins before has its executors on the first worker alone.
+        until(lambda: (folder / "daemon-0").read_text().count("Registering worker") == len(workers))
+        yield Site(net, kafka, conninfo, master, folder)
+
+
+def kill(host: Host) -> None:
+    """Kill -9 of everything that runs there, as when a machine loses its power; pull its cable before."""
+    space = Path(host.path).stat().st_ino
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_there = (process / "ns" / "net").stat().st_ino == space
+        except OSError:
+            # It has ended meanwhile.
+            continue
+        if is_there:
+            os.kill(int(process.name), signal.SIGKILL)

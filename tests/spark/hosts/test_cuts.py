@@ -1,0 +1,58 @@
+"""A network that is cut for a while: between an executor and the broker, and between an executor and its driver."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tests.spark.clusters import Ground, SessionProcess, stopped, until
+from tests.spark.hosts.sinks import FencedSinks, is_shared, produced, runs
+from tests.spark.hosts.site import Site
+
+pytestmark = [pytest.mark.integration, pytest.mark.hosts]
+
+FIRST, MORE = 2000, 1000
+
+
+@pytest.fixture(scope="module")
+def session(site: Site) -> Iterator[SessionProcess]:
+    """A driver on its host, with all slots."""
+    with site.session() as session:
+        yield session
+
+
+@pytest.mark.parametrize("seconds", [5, 30, 60])
+@pytest.mark.parametrize("end", ["broker", "driver"])
+def test_cut_loses_nothing_and_repeats_nothing(
+    site: Site, session: SessionProcess, ground: Ground, tmp_path: Path, end: str, seconds: int
+) -> None:
+    """Sessions of 45 s are outlived or not, lines are made again, and each sink has each record once."""
+    sinks = FencedSinks(site, ground, tmp_path)
+    worker, other = site.workers[0], getattr(site, end)
+    expected = set(range(FIRST))
+    with runs(session, sinks):
+        until(lambda: all(sinks.has(name, FIRST) for name in sinks.sinks))
+        until(lambda: all(is_shared(session, one) for one in sinks.grounds.values()))
+        site.network.cut(worker, other)
+        try:
+            expected |= produced(ground, FIRST, MORE)
+            Event().wait(seconds)
+            before = {name: found.total() for name, found in sinks.counts().items()}
+        finally:
+            site.network.join(worker, other)
+        expected |= produced(ground, FIRST + MORE, MORE)
+        joined = time.monotonic()
+        for name in sinks.sinks:
+            until(partial(sinks.has, name, len(expected)))
+            print(f"{end} cut off for {seconds} s: {name} had {before[name]} of {FIRST + MORE} records then,", end=" ")
+            print(f"and all after another {time.monotonic() - joined:.1f} s")
+        for one in sinks.grounds.values():
+            assert session.ask(stopped, one.group) is not None
+    assert sinks.counts() == {name: Counter(expected) for name in sinks.sinks}
+    assert [one.members() for one in sinks.grounds.values()] == [[]] * 3

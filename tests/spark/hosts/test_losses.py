@@ -1,0 +1,68 @@
+"""Hosts that are lost for good, or for so long that Spark gives them up: a worker's and the driver's."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.spark.clusters import Ground, started, stopped, until
+from tests.spark.hosts.sinks import FencedSinks, is_shared, produced, runs
+from tests.spark.hosts.site import Site, kill
+from tests.spark.recorders import Recorder
+
+pytestmark = [pytest.mark.integration, pytest.mark.hosts]
+
+FIRST, MORE = 2000, 1000
+#: Spark gives up an executor of which it heard nothing for this long; two minutes unless one says otherwise.
+IMPATIENT = {
+    "spark__network__timeout": "20s",
+    "spark__network__timeoutInterval": "5s",
+    "spark__executor__heartbeatInterval": "2s",
+}
+
+
+@pytest.mark.parametrize("loss", ["cable", "power"])
+def test_lost_worker_is_replaced(site: Site, ground: Ground, tmp_path: Path, loss: str) -> None:
+    """Its tasks begin anew on the other host and take their places over; when it is back it writes nothing more."""
+    sinks = FencedSinks(site, ground, tmp_path)
+    worker = site.workers[0]
+    expected = set(range(FIRST))
+    with site.session(**IMPATIENT) as session, runs(session, sinks):
+        until(lambda: all(sinks.has(name, FIRST) for name in sinks.sinks))
+        until(lambda: all(is_shared(session, one) for one in sinks.grounds.values()))
+        site.network.pull(worker)
+        pulled = time.monotonic()
+        if loss == "power":
+            kill(worker)
+        expected |= produced(ground, FIRST, MORE)
+        for name in sinks.sinks:
+            until(partial(sinks.has, name, len(expected)))
+            print(f"{loss} lost: {name} had all records after {time.monotonic() - pulled:.1f} s")
+        site.network.plug(worker)
+        expected |= produced(ground, FIRST + MORE, MORE)
+        until(lambda: all(sinks.has(name, len(expected)) for name in sinks.sinks))
+        until(lambda: all(is_shared(session, one) for one in sinks.grounds.values()))
+        for one in sinks.grounds.values():
+            assert session.ask(stopped, one.group) is not None
+    assert sinks.counts() == {name: Counter(expected) for name in sinks.sinks}
+    assert [one.members() for one in sinks.grounds.values()] == [[]] * 3
+
+
+def test_lost_driver_is_missed_by_its_tasks(site: Site, ground: Ground, tmp_path: Path) -> None:
+    """They call it for two minutes, commit what they have, and leave the group."""
+    recorder = Recorder(tmp_path)
+    with site.session() as session:
+        session.ask(started, ground.config, ground.topic, ground.group, recorder)
+        until(lambda: len(recorder.counts()) == FIRST)
+        until(lambda: is_shared(session, ground))
+        site.network.pull(site.driver)
+        kill(site.driver)
+        lost = time.monotonic()
+        until(lambda: ground.members() == [], 300)
+        print(f"driver lost: its tasks have left after {time.monotonic() - lost:.1f} s")
+    assert set(recorder.counts().values()) == {1}
+    assert sum(ground.committed()) == len(recorder.counts())
