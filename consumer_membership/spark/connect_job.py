@@ -1,19 +1,23 @@
-"""A bounded job whose tasks are members, through Spark Connect: without a line from the tasks to whoever asked.
+"""A job whose tasks are members, through Spark Connect: without a line from the tasks to whoever asked.
 
 The client may be on another machine than the driver, and nothing of it can be called by a task. So a task says what it
-did in the row that is its result, and why it failed in its exception; it ends when the group has committed everything,
-which it sees for itself. There is no progress, and no other way to end one sooner than to have Spark kill it.
+did in the row that is its result, and why it failed in its exception. What the client wants, and how far the tasks are,
+stands on a board in Kafka. A drain does without where it may not have one: it ends when the group has committed
+everything, which each task sees for itself.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from consumer_membership.errors import MembershipError
+from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
+from consumer_membership.spark.board import Board
+from consumer_membership.spark.context import Partition
 from consumer_membership.spark.control import MemberProgress
 from consumer_membership.spark.job import clear_away, raised_in_a_task, words_of
 from consumer_membership.spark.member import MemberSummary
@@ -22,22 +26,32 @@ from consumer_membership.spark.plan import MemberPlan
 from consumer_membership.spark.task import frame_task
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("consumer_membership.spark")
+
+_INTERRUPT_S = 0.5
 #: The last line of a traceback that a task ended with.
 _RAISED = re.compile(r"consumer_membership\.(?:\w+\.)*(\w+(?:Error|Exception)): (.*)")
 
 
 class ConnectJob:
-    """One bounded run of a plan through Spark Connect, from its submission to its end.
+    """One run of a plan through Spark Connect, from its submission to its end; its partitions are the topics'.
 
-    Raises ConfigurationError: a sink that cannot be sent to the tasks.
+    Raises:
+        ConfigurationError: a sink that cannot be sent to the tasks; a board that the client may not have.
+        TransportError: the brokers do not take its first word.
     """
 
-    def __init__(self, spark: SparkSession, plan: MemberPlan, sink: object) -> None:
-        self.plan = plan
-        self._spark = spark
+    def __init__(self, spark: SparkSession, plan: MemberPlan, sink: object, partitions: Iterable[Partition]) -> None:
         self._payload = pickled(sink)
+        self._board = _board(plan, partitions)
+        self.plan = plan if self._board is None else self._board.plan
+        self._spark = spark
+        #: Whether somebody wants it to end.
+        self._is_ending = False
         #: Of Spark's: it has no commas and no blanks.
         self._tag = re.sub(r"[^\w.@-]", "_", plan.run)
         self._began_at = time.monotonic()
@@ -58,16 +72,21 @@ class ConnectJob:
         return (self._ended_at or time.monotonic()) - self._began_at
 
     def progress(self) -> tuple[MemberProgress, ...]:
-        """Nothing: rows come when their task is done."""
-        return ()
+        """What each member said last, by instance; nothing without a board: rows come when their task is done."""
+        return () if self._board is None else self._board.progress()
 
     def stop(self) -> None:
-        """As `cancel`: a task cannot be told to finish its batch."""
-        self.cancel()
+        """Have every member finish its batch, commit and leave; without a board Spark kills them, as by `cancel`."""
+        self._is_ending = True
+        if self._board is None:
+            self.cancel()
+        else:
+            self._board.stop()
 
     def cancel(self) -> None:
         """Have Spark kill its tasks; what they leave in the group is removed."""
-        self._spark.interruptTag(self._tag)
+        self._is_ending = True
+        threading.Thread(target=self._interrupt, name="consumer-membership-cancel", daemon=True).start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether the job ended within this time; Ctrl-C gets through."""
@@ -80,12 +99,26 @@ class ConnectJob:
             MembershipError: why the job failed: what its task raised last.
         """
         if self._error is None:
+            if self.plan.ends is None and not self._is_ending:
+                raise TransportError(
+                    "the tasks have ended: for a minute they had no word from here; what they gave their sink is "
+                    "committed. See whether this client reaches the brokers, and is not put to sleep"
+                )
             return self._summaries
         raised = _RAISED.findall(str(self._error))
         if raised:
             kind, text = raised[-1]
             raise raised_in_a_task(kind, text) from self._error
         raise MembershipError(f"the Spark job failed: {words_of(self._error)}") from self._error
+
+    def _interrupt(self) -> None:
+        """Again and again: a server that has not begun with the job yet interrupts nothing, and says so to nobody."""
+        try:
+            self._spark.interruptTag(self._tag)
+            while not self._over.wait(_INTERRUPT_S):
+                self._spark.interruptTag(self._tag)
+        except Exception as failed:  # noqa: BLE001 - a server that is gone has no tasks
+            _log.warning("Run %s: it cannot be interrupted: %s", self.plan.run, words_of(failed))
 
     def _submit(self) -> None:
         count = self.plan.instances or 1
@@ -103,5 +136,18 @@ class ConnectJob:
         finally:
             # A replacement may have found nothing left to do, and not joined: what it replaced is still there.
             clear_away(self.plan)
+            if self._board is not None:
+                self._board.close()
             self._ended_at = time.monotonic()
             self._over.set()
+
+
+def _board(plan: MemberPlan, partitions: Iterable[Partition]) -> Board | None:
+    """A run has one, or is refused; a drain has one if it may."""
+    try:
+        return Board(plan, partitions)
+    except ConfigurationError as refused:
+        if plan.ends is None:
+            raise
+        _log.info("Run %s: no progress, and no end in good order before its time: %s", plan.run, refused)
+        return None

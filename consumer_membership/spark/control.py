@@ -102,8 +102,8 @@ class Link:
 
     def __init__(self) -> None:
         self.order: Order | None = None
-        #: Whether the order is that nobody is there any more to give one.
-        self.is_lost = False
+        #: Why the task stops though nobody who wants the run has said so, in words: Spark is to start it again.
+        self.cut_short: str | None = None
 
     def report(self, progress: MemberProgress) -> None:
         """Tell the driver; never raises."""
@@ -112,8 +112,10 @@ class Link:
         """Tell the driver why the task is about to fail; never raises."""
 
     def hang_up(self) -> None:
-        """Order the task to stop as if the driver had: the process is asked to end."""
-        self.order = self.order or Order.STOP
+        """Order the task to stop: its process is asked to end."""
+        if self.order is None:
+            self.cut_short = "its process was told to end"
+            self.order = Order.STOP
 
     def close(self) -> None:
         """Say goodbye; the driver then expects nothing more."""
@@ -162,7 +164,7 @@ class ControlLink(Link):
             _log.info("Task %s: the line to the driver was broken, and is made again", self._instance)
         if self.order is None and not self._closing.is_set():
             _log.warning("Task %s: the driver is gone; finishing the batch in hand", self._instance)
-            self.is_lost = True
+            self.cut_short = "it could not reach the driver any more"
             self.order = Order.STOP
 
     def _is_served(self) -> bool:
@@ -172,7 +174,7 @@ class ControlLink(Link):
             for words in self._line.received():
                 is_served = True
                 if "order" in words:
-                    self.order = Order(str(words["order"]))
+                    self.order, self.cut_short = Order(str(words["order"])), None
                     _log.info("Task %s: the driver says %s", self._instance, self.order)
         return is_served
 

@@ -40,7 +40,7 @@ class MemberJob:
     """One run of a plan on Spark, from its submission to its end.
 
     Raises:
-        ConfigurationError: a sink that cannot be sent to the tasks; a session without a driver to call (Spark Connect).
+        ConfigurationError: a sink that cannot be sent to the tasks; a session without a SparkContext.
     """
 
     def __init__(self, spark: SparkSession, plan: MemberPlan, sink: object, control_host: str | None) -> None:
@@ -48,12 +48,7 @@ class MemberJob:
 
         context = context_of(spark)
         if context is None:
-            raise ConfigurationError(
-                "spark",
-                type(spark).__module__,
-                "through Spark Connect nobody could tell the tasks of a run to stop, or hear of them: use drain, or "
-                'format("kafka-group"), or run this where the driver is',
-            )
+            raise ConfigurationError("spark", type(spark).__module__, "give a session that has a SparkContext")
         self._context = context
         payload = pickled(sink)
         host = control_host or _setting(spark, "spark.driver.host", "127.0.0.1")

@@ -55,7 +55,8 @@ class MemberPlan:
     """One run's members, as each task needs to know them.
 
     `ends` has the offset at which each partition is done, None where the run has no end. `run_started_ms` orders runs
-    of one pipeline. `batch_wait_s` is how long a batch may gather.
+    of one pipeline. `batch_wait_s` is how long a batch may gather. `control` and `board` say where the driver, or a
+    client of Spark Connect, gives orders: at an address, or beside the offsets of these partitions (`board`).
     """
 
     config: Mapping[str, object]
@@ -71,6 +72,7 @@ class MemberPlan:
     sink_timeout_s: float
     ends: Mapping[Partition, int] | None = None
     control: ControlAddress | None = None
+    board: tuple[Partition, ...] = ()
 
     def instance_id(self, instance: int) -> str:
         """The `group.instance.id` of this task's member."""

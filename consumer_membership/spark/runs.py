@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -163,6 +163,10 @@ def run(
     longer than its session gives up the batch that it held, joins again and goes on. It runs until `stop`, or until a
     task has failed as often as Spark allows (`spark.task.maxFailures`; `local[N]` allows it once).
 
+    With a session of Spark Connect, too, whose client no task can call: both leave word for each other in the groups
+    `<pipeline>-control` and `<pipeline>-progress` (`board`), and see it within a second or two. A client of which there
+    was no word for a minute is taken for gone.
+
     Args:
         spark: The session; its cluster needs `instances` free slots.
         config: As a `Consumer`'s; `auto.offset.reset` is `earliest` unless it is given.
@@ -177,14 +181,14 @@ def run(
 
     Raises:
         ConfigurationError: a key or a parameter that cannot work, a topic that does not exist, a sink that cannot be
-            pickled, a session of Spark Connect.
+            pickled; through Spark Connect, a group in which the client may not leave word for the tasks (`board`).
         TransportError: no broker answers.
     """
     plan = planned(config, topics, group, instances, **options)
     _check(spark, plan, sink, control_host, may_speculate=allow_speculation)
     # Asked here, and not by each task: whether the topics exist.
-    ends_now(plan)
-    return RunHandle(MemberJob(spark, plan, sink, control_host), Display(show_progress, None))
+    partitions = ends_now(plan)
+    return RunHandle(_job(spark, plan, sink, control_host, partitions), Display(show_progress, None))
 
 
 def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call; `run` describes what they share
@@ -209,7 +213,7 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     resumed by calling it again; one that has nothing to do returns at once. Other members of the group may work at the
     same time; the drain ends when the group has committed all of it, whoever did it.
 
-    With a session of Spark Connect, too, and without progress: nothing of the client's has to be reachable.
+    With a session of Spark Connect, too: nothing of the client's has to be reachable.
 
     Args:
         spark, config, topics, group, sink, instances: As for `run`.
@@ -242,9 +246,7 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     todo = sum(max(0, end - max(0, before.get(place, unread).offset)) for place, end in _ends(plan).items())
     if todo == 0:
         return _drained(plan, before, before, 0.0)
-    job: MemberJob | ConnectJob
-    job = ConnectJob(spark, plan, sink) if context_of(spark) is None else MemberJob(spark, plan, sink, control_host)
-    running = RunHandle(job, Display(show_progress, todo))
+    running = RunHandle(_job(spark, plan, sink, control_host, _ends(plan)), Display(show_progress, todo))
     done = running.wait(timeout_s)
     if done is None:
         running.cancel()
@@ -254,6 +256,14 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
     if left:
         raise DrainError(f"the tasks have ended, and not all of it is committed: {left}")
     return _drained(plan, before, after, done.seconds)
+
+
+def _job(
+    spark: SparkSession, plan: MemberPlan, sink: object, control_host: str | None, partitions: Iterable[Partition]
+) -> MemberJob | ConnectJob:
+    if context_of(spark) is None:
+        return ConnectJob(spark, plan, sink, partitions)
+    return MemberJob(spark, plan, sink, control_host)
 
 
 def _chosen(ends: Mapping[Partition, int], until: str | Mapping[Partition, int]) -> Mapping[Partition, int]:

@@ -15,6 +15,7 @@ from confluent_kafka import Message
 
 from consumer_membership.errors import ConfigurationError, SinkError, TransportError
 from consumer_membership.spark.arguments import check_config, check_sink
+from consumer_membership.spark.board import BoardLink
 from consumer_membership.spark.brokers import ends_now
 from consumer_membership.spark.context import SinkContext, attempt_number
 from consumer_membership.spark.control import ControlLink, Link
@@ -117,19 +118,24 @@ def _in_this_task(plan: MemberPlan, sink: bytes) -> MemberSummary:
     made = _unpickled(sink)
     instance = context.partitionId()
     attempt = attempt_number(plan.run_started_ms, context.taskAttemptId())
-    link = Link() if plan.control is None else ControlLink(plan.control, instance, attempt)
+    link = _link(plan, instance, attempt)
     with contextlib.closing(link), _told_of_the_end(link):
         try:
             summary = TaskMember(plan, made, instance, attempt, link).run()
         except Exception as failed:
             link.fail(type(failed).__name__, str(failed))
             raise
-        if link.is_lost:
-            # Should the driver live all the same, it starts the task again.
-            raise TransportError(
-                f"task {instance} could not reach the driver any more; what its sink took is committed"
-            )
+        if link.cut_short is not None:
+            # Spark would take it for done, and start no other.
+            raise TransportError(f"task {instance} ends early: {link.cut_short}; what its sink took is committed")
         return summary
+
+
+def _link(plan: MemberPlan, instance: int, attempt: int) -> Link:
+    """To whoever wants this run, if anybody can be told from here."""
+    if plan.control is not None:
+        return ControlLink(plan.control, instance, attempt)
+    return BoardLink(plan, instance) if plan.board else Link()
 
 
 def _unpickled(sink: bytes) -> object:

@@ -123,6 +123,44 @@ def a_standalone_cluster(
         yield at
 
 
+@contextmanager
+def a_connect_server(folder: Path, master: str) -> Iterator[str]:
+    """A server of Spark Connect as a process of its own; where its clients connect."""
+    home = Path(pyspark.__file__).parent
+    libraries = str(connect_libraries())
+    (port,) = draw_ports(1)
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    program = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", master, *words]
+    log = folder / "connect-server"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [str(home / "bin" / "spark-submit"), *program, "spark-internal"],
+            env={
+                **os.environ,
+                "PYSPARK_PYTHON": sys.executable,
+                "PYTHONPATH": os.pathsep.join([str(ROOT), libraries]),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            until(lambda: "server started at" in log.read_text() or process.poll() is not None)
+            assert process.poll() is None, log.read_text()
+            yield f"sc://127.0.0.1:{port}"
+        finally:
+            _end(process)
+            process.wait()
+
+
 def _end(daemon: subprocess.Popen[bytes]) -> None:
     """With its children; one that a test has killed is gone."""
     with suppress(ProcessLookupError):
@@ -154,6 +192,11 @@ class SessionProcess:
         is_good, answer = self._here.recv()
         assert is_good, answer
         return cast("AnswerT", answer)
+
+    def kill(self) -> None:
+        """Kill -9 of it."""
+        self._process.kill()
+        self._process.join()
 
     def close(self) -> None:
         """End it, with whatever still runs there."""

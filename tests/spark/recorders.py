@@ -13,6 +13,7 @@ from pathlib import Path
 from confluent_kafka import Message
 
 from consumer_membership.spark import SinkContext
+from consumer_membership.spark.control import MemberProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +126,22 @@ class Refuser:
     def __call__(self, batch: Sequence[Message], context: SinkContext) -> None:
         """Raise."""
         raise ValueError(f"{self.text}: {len(batch)} records for {context.instance_id}")
+
+
+def progress(instance: int, attempt: int, records: int) -> MemberProgress:
+    """What a task's member says of itself."""
+    return MemberProgress(
+        instance=instance,
+        attempt=attempt,
+        host="h",
+        pid=1,
+        state="STABLE",
+        epoch=3,
+        owned=(("t", 0), ("t", 1)),
+        records=records,
+        batches=1,
+        rate=2.0,
+        lag=3,
+        waits_for=None,
+        at=4.0,
+    )

@@ -105,13 +105,16 @@ def test_lost_process_is_replaced(cluster: SessionProcess, ground: Ground, recor
     assert ground.members() == []
 
 
-def test_executor_that_is_told_to_end_is_replaced(cluster: SessionProcess, ground: Ground, recorder: Recorder) -> None:
+@pytest.mark.parametrize("victim", ["worker", "executor"])
+def test_process_that_is_told_to_end_is_replaced(
+    cluster: SessionProcess, ground: Ground, recorder: Recorder, victim: str
+) -> None:
     """SIGTERM, as from a machine that shuts down: its member leaves in good order, and another comes."""
     with a_run(cluster, ground, recorder):
         until(lambda: len(recorder.counts()) == RECORDS)
         until(lambda: [len(member.owned) for member in cluster.ask(reported, ground.group)] == [2, 2])
         ended = cluster.ask(reported, ground.group)[0]
-        os.kill(executor_above(ended.pid), signal.SIGTERM)
+        os.kill(ended.pid if victim == "worker" else executor_above(ended.pid), signal.SIGTERM)
 
         def is_replaced() -> bool:
             now = cluster.ask(reported, ground.group)

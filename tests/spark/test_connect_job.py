@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from consumer_membership.errors import ConfigurationError, DrainError, SinkError
-from consumer_membership.spark import check, read_group, register, run
-from tests.spark.clusters import CONNECT, Ground, SessionProcess, a_session, drained, until
+from consumer_membership.errors import DrainError, SinkError
+from consumer_membership.spark import check, read_group, register
+from tests.spark.clusters import (
+    CONNECT,
+    Ground,
+    SessionProcess,
+    a_connect_server,
+    a_run,
+    a_session,
+    drained,
+    reported,
+    started,
+    stopped,
+    until,
+)
 from tests.spark.recorders import Recorder
 from tests.spark.source.beside import OURS, batch_rows
+from tests.support.kafka import produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,11 +42,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[SessionProcess]:
-    """A server of Spark Connect with two slots and three attempts of each task, and a client."""
-    with a_session(f"{CONNECT}local[2,3]") as process:
-        yield process
+@pytest.fixture(scope="module", params=["own", "apart"])
+def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionProcess]:
+    """A client of Spark Connect, with a server that it starts itself, or with one apart; two slots, three attempts."""
+    with ExitStack() as stack:
+        server = "local[2,3]"
+        if request.param == "apart":
+            server = stack.enter_context(a_connect_server(tmp_path_factory.mktemp("server"), server))
+        yield stack.enter_context(a_session(f"{CONNECT}{server}"))
 
 
 class Refusing:
@@ -40,19 +60,16 @@ class Refusing:
         raise ValueError("not today")
 
 
+@dataclass(frozen=True, slots=True)
 class Slow:
-    """A sink that takes longer than anybody waits."""
+    """A sink that takes longer than anybody waits, and says that it began."""
 
-    def __call__(self, _: object, __: SinkContext) -> None:
+    folder: Path
+
+    def __call__(self, _: object, context: SinkContext) -> None:
         """Wait."""
+        (self.folder / f"began-{context.instance}").touch()
         threading.Event().wait(600)
-
-
-def refused(spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str) -> str:
-    """What `run` says."""
-    with pytest.raises(ConfigurationError) as said:
-        run(spark, config, [topic], group, Refusing())
-    return str(said.value)
 
 
 def failed(
@@ -62,6 +79,15 @@ def failed(
     with pytest.raises((SinkError, DrainError)) as said:
         drained(spark, config, topic, group, sink, **options)
     return type(said.value).__name__, str(said.value)
+
+
+def drained_into_a_module(
+    spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, folder: Path
+) -> int:
+    """How many records a drain has given to the sink of a module that is in this folder of the client's."""
+    spark.addArtifact(str(folder / "artifact_sink.py"), pyfile=True)
+    sys.path.append(str(folder))
+    return drained(spark, config, topic, group, importlib.import_module("artifact_sink").sink).records
 
 
 def read(spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str) -> int:
@@ -105,19 +131,61 @@ def test_sink_that_gives_up_is_told_in_its_words(kafka: Broker, session: Session
     assert ground.members() == []
 
 
-def test_drain_that_takes_too_long_is_interrupted(kafka: Broker, session: SessionProcess) -> None:
+def test_sink_of_a_module_is_sent_as_an_artifact(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """As Spark Connect has it for modules that the executors do not have."""
+    ground = Ground(kafka, 1, 5)
+    (tmp_path / "artifact_sink.py").write_text("def sink(batch, context):\n    pass\n")
+    assert session.ask(drained_into_a_module, ground.config, ground.topic, ground.group, tmp_path) == 5
+
+
+def test_drain_that_takes_too_long_is_interrupted(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
     """By its tag; what its tasks leave in the group is removed, and other jobs of the session go on."""
     ground = Ground(kafka, 2, 10)
-    kind, text = session.ask(failed, ground.config, ground.topic, ground.group, Slow(), timeout_s=8.0)
+    kind, text = session.ask(failed, ground.config, ground.topic, ground.group, Slow(tmp_path), timeout_s=8.0)
     assert (kind, "not drained within 8.0 s" in text) == ("DrainError", True)
     until(lambda: ground.members() == [])
     assert session.ask(read, ground.config, ground.topic, ground.group) == 10
 
 
-def test_run_is_refused(kafka: Broker, session: SessionProcess) -> None:
-    """With what to take instead."""
-    ground = Ground(kafka, 1, 1)
-    assert "use drain" in session.ask(refused, ground.config, ground.topic, ground.group)
+def test_run_goes_on_until_it_is_stopped(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """Its members say how far they are, take what comes later, and end in good order."""
+    ground, recorder = Ground(kafka, 4, 400), Recorder(tmp_path)
+    with a_run(session, ground, recorder):
+        until(lambda: [len(member.owned) for member in session.ask(reported, ground.group)] == [2, 2])
+        produce(ground.bootstrap, ground.topic, 400)
+        until(lambda: sum(member.records for member in session.ask(reported, ground.group)) == 800)
+        result = session.ask(stopped, ground.group)
+    assert result is not None
+    assert (result.records, len(result.members)) == (800, 2)
+    assert (set(recorder.counts().values()), ground.committed(), ground.members()) == ({1}, [200] * 4, [])
+
+
+def test_run_that_is_cancelled_leaves_nobody(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """By its tag, whatever its tasks are at."""
+    ground = Ground(kafka, 2, 10)
+    with a_run(session, ground, Slow(tmp_path)):
+        until(lambda: any(tmp_path.glob("began-*")))
+    assert ground.members() == []
+
+
+def test_run_that_is_cancelled_at_once_ends(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """Before the server has begun with it."""
+    ground = Ground(kafka, 2, 10)
+    with a_run(session, ground, Slow(tmp_path)):
+        pass
+    assert session.ask(read, ground.config, ground.topic, ground.another_group().group) == 10
+
+
+def test_run_without_its_client_ends(kafka: Broker, tmp_path: Path) -> None:
+    """Killed: after a minute without a word of it the tasks commit and leave."""
+    ground, recorder = Ground(kafka, 2, 10), Recorder(tmp_path)
+    with a_connect_server(tmp_path, "local[2]") as server:
+        with a_session(f"{CONNECT}{server}") as client:
+            client.ask(started, ground.config, ground.topic, ground.group, recorder)
+            until(lambda: len(recorder.counts()) == 10)
+            client.kill()
+        until(lambda: ground.members() == [])
+    assert (set(recorder.counts().values()), ground.committed()) == ({1}, [5, 5])
 
 
 def test_reads_streams_and_the_doctor(kafka: Broker, session: SessionProcess) -> None:

@@ -15,9 +15,9 @@ from consumer_membership.spark.diagnosis.findings import Finding, Severity
 #: Of the session, the workers, the cluster, and what the caller gave.
 _WORDS = """
 connect | warning | session | Spark Connect
-    there is no SparkContext: `run` and `drain` do not take such a session; how many tasks run at once and how often
-    one is tried again cannot be read, and no task was asked for its Python, its packages and its network
-    -> use a classic session, on the driver; foreachPartition(member_task(...)) needs no driver here
+    there is no SparkContext: how many tasks run at once and how often one is tried again cannot be read, and no task
+    was asked for its Python, its packages and its network
+    -> see to it that there is a slot for each instance, and on the executors this package and what the sink imports
 slots not known | warning | slots | not known
     instances without a slot wait
     -> see to it that each instance has a core of its own

@@ -1,0 +1,93 @@
+"""The board of a run through Spark Connect: a client and its tasks, on a broker and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from consumer_membership.devbroker import Broker
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.spark.board import Board, BoardLink
+from consumer_membership.spark.control import Order
+from consumer_membership.spark.plan import MemberPlan, planned
+from tests.spark.clusters import until
+from tests.spark.recorders import progress
+from tests.support.acls import AUTHORIZER, forbid
+from tests.support.brokers import RunBrokers
+from tests.support.kafka import create_topic, unique
+
+pytestmark = pytest.mark.integration
+
+
+def a_plan(broker: Broker) -> MemberPlan:
+    """Of two members on two partitions."""
+    topic = create_topic(broker.bootstrap_servers, unique("board"), 2)
+    return planned({"bootstrap.servers": broker.bootstrap_servers}, [topic], unique("group"), 2)
+
+
+@pytest.fixture
+def board(kafka: Broker) -> Iterator[Board]:
+    """The client's end."""
+    plan = a_plan(kafka)
+    with closing(Board(plan, [(plan.topics[0], 0), (plan.topics[0], 1)])) as board:
+        yield board
+
+
+def test_tasks_say_how_far_they_are(board: Board) -> None:
+    """The latest of each, by instance."""
+    with closing(BoardLink(board.plan, 1)) as one, closing(BoardLink(board.plan, 0)) as two:
+        one.report(progress(1, 5, 10))
+        until(lambda: board.progress() == (progress(1, 5, 10),))
+        one.report(progress(1, 5, 20))
+        two.report(progress(0, 6, 7))
+        until(lambda: board.progress() == (progress(0, 6, 7), progress(1, 5, 20)))
+        assert (one.order, two.order) == (None, None)
+
+
+def test_order_reaches_every_task(board: Board) -> None:
+    """Those too that come later; nobody takes it for an early end."""
+    with closing(BoardLink(board.plan, 0)) as early:
+        board.stop()
+        until(lambda: early.order is Order.STOP)
+        assert early.cut_short is None
+    with closing(BoardLink(board.plan, 1)) as late:
+        until(lambda: late.order is Order.STOP)
+
+
+def test_client_that_is_gone_stops_its_tasks(board: Board) -> None:
+    """Its number stands still."""
+    with closing(BoardLink(board.plan, 0, gone_after_s=2.0)) as task:
+        board.close()
+        until(lambda: task.order is Order.STOP)
+
+
+def test_words_of_an_earlier_run_do_not_count(board: Board) -> None:
+    """Neither its order nor its progress: a pipeline has one board."""
+    earlier = replace(board.plan, run_started_ms=board.plan.run_started_ms - 1)
+    with closing(BoardLink(earlier, 0, gone_after_s=3.0)) as old, closing(BoardLink(board.plan, 1)) as new:
+        old.report(progress(0, 1, 99))
+        new.report(progress(1, 5, 10))
+        until(lambda: old.order is Order.STOP)
+        until(lambda: board.progress() == (progress(1, 5, 10),))
+        assert new.order is None
+
+
+def test_report_that_is_too_long_goes_without_its_partitions(board: Board) -> None:
+    """A broker takes 4,096 bytes beside an offset."""
+    many = replace(progress(0, 1, 5), owned=tuple(("t", number) for number in range(2_000)))
+    with closing(BoardLink(board.plan, 0)) as link:
+        link.report(many)
+        until(lambda: board.progress() == (replace(many, owned=()),))
+
+
+def test_client_that_may_not_leave_word_is_told_where(broker_pool: RunBrokers) -> None:
+    """Before any task starts."""
+    broker = broker_pool.shared(properties=AUTHORIZER)
+    plan = a_plan(broker)
+    forbid(broker.bootstrap_servers, ResourceType.GROUP, f"{plan.pipeline}-control", AclOperation.READ)
+    with pytest.raises(ConfigurationError, match=f"{plan.pipeline}-control and {plan.pipeline}-progress: allow"):
+        Board(plan, [(plan.topics[0], 0)])
