@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.arguments import check_config, check_sink, check_time, context_of
 from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.cluster import ClusterFacts, cluster_facts, cluster_findings
+from consumer_membership.spark.diagnosis.examination import Endpoint
 from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity, diagnosis
 from consumer_membership.spark.diagnosis.session import session_facts, session_findings
-from consumer_membership.spark.diagnosis.workers import worker_facts, worker_findings
+from consumer_membership.spark.diagnosis.workers import connect_facts, worker_facts, worker_findings
 from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import planned
 
@@ -34,6 +35,16 @@ __all__ = ["Diagnosis", "Finding", "Severity", "check"]
 _ANY = "-"
 #: A broker that is there answers in milliseconds; the job over the slots needs the rest of the time.
 _LONGEST_ASKING_S = 10.0
+
+
+class _Wanted(TypedDict):
+    """What is asked of each task."""
+
+    advertised: Sequence[Endpoint]
+    bootstrap: Sequence[Endpoint]
+    sink: bytes
+    files: Mapping[str, str]
+    timeout_s: float
 
 
 def check(
@@ -80,17 +91,19 @@ def check(
         if usable is not None:
             cluster = cluster_facts(usable, topics, group, min(_LONGEST_ASKING_S, timeout_s / 2))
             findings += cluster_findings(cluster, instances, pipeline or group or _ANY)
+    wanted: _Wanted = {
+        "advertised": () if cluster is None else [(one.host, one.port) for one in cluster.brokers],
+        "bootstrap": () if cluster is None else cluster.bootstrap,
+        "sink": sent,
+        "files": {} if cluster is None else cluster.files,
+        "timeout_s": max(1.0, deadline - time.monotonic()),
+    }
     if context is not None:
-        workers = worker_facts(
-            context,
-            session_facts(spark).slots_to_come(instances),
-            advertised=() if cluster is None else [(one.host, one.port) for one in cluster.brokers],
-            bootstrap=() if cluster is None else cluster.bootstrap,
-            sink=sent,
-            files={} if cluster is None else cluster.files,
-            timeout_s=max(1.0, deadline - time.monotonic()),
-        )
+        workers = worker_facts(context, session_facts(spark).slots_to_come(instances), **wanted)
         findings += worker_findings(workers, context.pythonExec, instances)
+    else:
+        python = spark.conf.get("spark.sql.execution.pyspark.python", None) or "that of the server"
+        findings += worker_findings(connect_facts(spark, instances or 1, **wanted), python, instances)
     # Last, because executors register when there is a job for them.
     findings += session_findings(session_facts(spark), instances)
     return diagnosis(findings)

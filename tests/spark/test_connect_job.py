@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import tempfile
 import threading
@@ -196,4 +197,8 @@ def test_reads_streams_and_the_doctor(kafka: Broker, session: SessionProcess) ->
     assert session.ask(streamed, options, ground.group) == 20
     assert session.ask(read, ground.config, ground.topic, ground.group) == 20
     assert ground.committed() == [10, 10]
-    assert "Spark Connect" in session.ask(found, ground.config, ground.topic, ground.group)
+    said = session.ask(found, ground.config, ground.topic, ground.group)
+    assert "Spark Connect" in said
+    # What its tasks found where they ran.
+    assert f"broker {ground.bootstrap} is reached from" in re.sub(" +", " ", said)
+    assert "on the client" in said

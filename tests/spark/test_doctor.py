@@ -24,7 +24,8 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark.diagnosis import examination
 from consumer_membership.spark.diagnosis.cluster import cluster_facts, cluster_findings
-from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity
+from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity, diagnosis
+from consumer_membership.spark.diagnosis.session import session_facts, session_findings
 from consumer_membership.spark.doctor import check
 from tests.integration.worker import PATIENCE_S, Worker
 from tests.spark.diagnosis.builders import one, subjects
@@ -197,7 +198,7 @@ def test_configuration_that_a_job_refuses_is_named_at_once(spark: SparkSession) 
 
 
 def test_session_of_spark_connect_is_checked_as_far_as_it_goes() -> None:
-    """No SparkContext, no job over the slots: a session that has nothing but a version and a configuration."""
+    """No SparkContext: a session that has nothing but a version and a configuration."""
 
     class Conf:
         def get(self, key: str, default: str | None) -> str | None:
@@ -206,7 +207,7 @@ def test_session_of_spark_connect_is_checked_as_far_as_it_goes() -> None:
     class Session:
         version, conf = "4.0.0", Conf()
 
-    found = check(cast("SparkSession", Session()), instances=2)
+    found = diagnosis(session_findings(session_facts(cast("SparkSession", Session())), 2))
     assert [finding.subject for finding in found.errors] == ["spark.speculation"]
     assert [finding.subject for finding in found.warnings] == ["session"]
 

@@ -15,9 +15,8 @@ from consumer_membership.spark.diagnosis.findings import Finding, Severity
 #: Of the session, the workers, the cluster, and what the caller gave.
 _WORDS = """
 connect | warning | session | Spark Connect
-    there is no SparkContext: how many tasks run at once and how often one is tried again cannot be read, and no task
-    was asked for its Python, its packages and its network
-    -> see to it that there is a slot for each instance, and on the executors this package and what the sink imports
+    there is no SparkContext: how many tasks run at once, and how often one is tried again, cannot be read from here
+    -> see to it that there is a slot for each instance
 slots not known | warning | slots | not known
     instances without a slot wait
     -> see to it that each instance has a core of its own
@@ -63,8 +62,8 @@ kill timeout | ok | spark.python.task.killTimeout | {value}
 own daemon | warning | spark.python.daemon.module | {value}
     workers are forked from it: a client or a thread that it makes does not work in them
     -> let it import modules only, and make clients in tasks
-job too late | warning | job over the slots | no end after {seconds:.0f} s, when {w.at_once} of {w.tasks} small tasks, \
-one for each slot, had begun
+job too late | warning | job over the slots | no end after {seconds:.0f} s, when {begun} of {w.tasks} small tasks had \
+begun
     nothing is known of the tasks: machines are busy, no slot is free, no executor has registered yet, or the
     interpreter {python!r} does not start there
     -> check again with a longer timeout_s; free the slots that other jobs hold, and look at the executors' log (stderr)
@@ -79,15 +78,15 @@ wrong Python | error | Python | {said}
     {meaning}
     -> set PYSPARK_PYTHON (spark.pyspark.python) to an interpreter of the driver's version that every executor has, or
     ship the driver's environment: venv-pack, and spark.archives
-same Python | ok | Python | {own} on the driver, {others} in the tasks
+same Python | ok | Python | {own} on the {w.here}, {others} in the tasks
 package missing | error | {own.name} | cannot be imported on {failed} ({error})
     a member in a task needs it
     -> install it for {first.executable}: pip install 'consumer-membership[spark]'; or ship an environment that has it:
     venv-pack, and spark.archives; or set PYSPARK_PYTHON to an interpreter that has it
-package differs | warning | {own.name} | {version} on the driver, {others} in the tasks
-    what the driver sends is read by another version, which may not know it
+package differs | warning | {own.name} | {version} on the {w.here}, {others} in the tasks
+    what the {w.here} sends is read by another version, which may not know it
     -> {how}
-package | ok | {own.name} | {version} on the driver, {others} in the tasks
+package | ok | {own.name} | {version} on the {w.here}, {others} in the tasks
 driver not reached | error | driver's address | {address[0]}:{address[1]} cannot be reached from {failed} ({error})
     tasks report to the driver and are told to stop over a connection that they make to it
     -> set spark.driver.host, or control_host of run and drain, to an address that executors reach (and
@@ -110,8 +109,8 @@ sink not read | error | sink | cannot be read on {failed} ({error})
     it is sent by the name of its module, which has to be importable in the tasks
     -> ship the module: spark.sparkContext.addPyFile(...), spark.submit.pyFiles, or an environment that has it
     (spark.archives)
-clock | ok | clock of {host} | {seconds:.1f} s {direction} the driver's
-    attempts are ordered by the driver's clock alone; times in logs and results are the tasks' own
+clock | ok | clock of {host} | {seconds:.1f} s {direction} the {w.here}'s
+    attempts are ordered by the {w.here}'s clock alone; times in logs and results are the tasks' own
 brokers away | error | brokers | none at {servers} answered ({c.failure})
     nothing can be consumed, and nothing else about Kafka could be looked at
     -> see whether the address is right (bootstrap.servers), and whether the brokers run and advertise addresses that

@@ -30,8 +30,18 @@ PACKAGES = (
 )
 
 
+def examine_rows(
+    brokers: Sequence[Endpoint], sink: bytes, files: Sequence[str], connect_s: float, _batches: Iterable[object]
+) -> Iterator[object]:
+    """One task's answer as a row, for `mapInArrow`: through Spark Connect, where there is no driver to meet at."""
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - in the task; ships no types
+
+    for answer in examine(None, brokers, sink, files, connect_s, 0.0, ()):
+        yield pa.RecordBatch.from_pydict({"answer": [answer]})
+
+
 def examine(
-    meeting: Endpoint,
+    meeting: Endpoint | None,
     brokers: Sequence[Endpoint],
     sink: bytes,
     files: Sequence[str],
@@ -41,12 +51,12 @@ def examine(
 ) -> Iterator[str]:
     """One task's answer, a JSON object; for `mapPartitions`, whose records do not matter.
 
-    `meeting` is where the driver listens: tasks connect, and those that run at the same time wait there for each other,
-    no longer than `patience_s`. `sink` is the pickled sink, empty where there is none; `files` are the paths that the
-    configuration has in it. An error is why something does not work there; empty if it does.
+    `meeting` is where the driver listens, if it does: tasks connect, and those that run at the same time wait there for
+    each other, no longer than `patience_s`. `sink` is the pickled sink, empty where there is none; `files` are the
+    paths that the configuration has in it. An error is why something does not work there; empty if it does.
     """
     clock = time.time()
-    line, driver_error = connected(meeting, connect_s)
+    line, driver_error = (socket.socket(), "") if meeting is None else connected(meeting, connect_s)
     with line, ThreadPoolExecutor(8) as threads:
         answer = {
             "host": socket.gethostname(),

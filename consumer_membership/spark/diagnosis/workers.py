@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from consumer_membership.spark.diagnosis import examination
 from consumer_membership.spark.diagnosis.catalogue import finding
-from consumer_membership.spark.diagnosis.examination import Endpoint, examine
+from consumer_membership.spark.diagnosis.examination import Endpoint, examine, examine_rows
 from consumer_membership.spark.diagnosis.findings import Finding
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
-_Examine: TypeAlias = "Callable[[Iterable[object]], Iterator[str]]"
+#: The reports; or Spark's words of why there are none; or None where nothing was said in time.
+_Outcome: TypeAlias = "tuple[WorkerReport, ...] | str | None"
 
 #: With more tasks the same executors would be asked again and again.
 _MOST_TASKS = 64
@@ -90,15 +92,15 @@ class WorkerReport:
 class WorkerFacts:
     """What all tasks of the job found, beside the same of the driver.
 
-    `tasks` were started, and `at_once` of them ran at the same time, as far as could be seen. `failure` is why there is
-    no report, in Spark's words; empty otherwise. `began_at` and `ended_at` are by the driver's clock. `advertised` are
-    the addresses of the brokers as they say themselves, `bootstrap` those of the configuration; `files` are its paths,
-    by their keys.
+    `tasks` were started, and `at_once` of them ran at the same time, as far as could be seen; None where nobody looked.
+    `failure` is why there is no report, in Spark's words; empty otherwise. `began_at` and `ended_at` are by the
+    driver's clock. `advertised` are the addresses of the brokers as they say themselves, `bootstrap` those of the
+    configuration; `files` are its paths, by their keys.
     """
 
     driver: WorkerReport
     tasks: int
-    at_once: int = 0
+    at_once: int | None = 0
     reports: tuple[WorkerReport, ...] = ()
     failure: str = ""
     is_too_late: bool = False
@@ -108,6 +110,11 @@ class WorkerFacts:
     bootstrap: tuple[Endpoint, ...] = ()
     driver_address: Endpoint = ("", 0)
     files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def here(self) -> str:
+        """What the process is that asked: a client of Spark Connect is met by no task."""
+        return "client" if self.at_once is None else "driver"
 
     @property
     def brokers(self) -> tuple[Endpoint, ...]:
@@ -131,20 +138,29 @@ def worker_facts(
     timeout_s: float,
 ) -> WorkerFacts:
     """What one task for each slot says; without an answer after `timeout_s` the job is cancelled."""
+    from pyspark import InheritableThread  # noqa: PLC0415 - not to import this package
+
     tasks = min(_MOST_TASKS, slots)
     host = str(context.getConf().get("spark.driver.host", "localhost"))
     meeting_s = min(_MEETING_S, timeout_s * _MEETING_SHARE)
     bind = str(context.getConf().get("spark.driver.bindAddress", host))
+    group = _name()
+
     with contextlib.closing(_Meeting(bind, tasks, meeting_s)) as meeting:
         address = (host, meeting.port)
         brokers, paths = _distinct(advertised, bootstrap), tuple(files.values())
         asked = partial(examine, address, brokers, sink, paths, _CONNECT_S, meeting_s + _CONNECT_S)
+
+        def ask() -> Sequence[str]:
+            # A job's group belongs to the thread, and is not left behind in the caller's.
+            context.setJobGroup(group, "consumer_membership: check of the workers", interruptOnCancel=True)
+            return context.parallelize(range(tasks), tasks).mapPartitions(asked).collect()
+
         began_at = time.time()
-        outcome = _outcome(context, asked, tasks, timeout_s)
+        outcome = _outcome(InheritableThread, ask, lambda: context.cancelJobGroup(group), timeout_s)
         ended_at, at_once = time.time(), meeting.at_once
     return WorkerFacts(
-        # The driver, examined as a task is.
-        driver=_report(next(examine(("127.0.0.1", 0), (), b"", (), 1.0, 0.0, ()))),
+        driver=_own(),
         tasks=tasks,
         at_once=at_once,
         reports=outcome if isinstance(outcome, tuple) else (),
@@ -159,33 +175,77 @@ def worker_facts(
     )
 
 
+def connect_facts(
+    spark: SparkSession,
+    tasks: int,
+    *,
+    advertised: Sequence[Endpoint],
+    bootstrap: Sequence[Endpoint],
+    sink: bytes,
+    files: Mapping[str, str],
+    timeout_s: float,
+) -> WorkerFacts:
+    """As `worker_facts`, of so many tasks through Spark Connect: whether they run at the same time is not seen."""
+    tasks = min(_MOST_TASKS, tasks)
+    tag = _name()
+    asked = partial(examine_rows, _distinct(advertised, bootstrap), sink, tuple(files.values()), _CONNECT_S)
+
+    def ask() -> Sequence[str]:
+        # Of this thread's jobs alone.
+        spark.addTag(tag)
+        rows = spark.range(0, tasks, 1, tasks).mapInArrow(asked, "answer string")
+        return [row.answer for row in rows.collect()]
+
+    began_at = time.time()
+    outcome = _outcome(threading.Thread, ask, lambda: spark.interruptTag(tag), timeout_s)
+    return WorkerFacts(
+        driver=_own(),
+        tasks=tasks,
+        at_once=None,
+        reports=outcome if isinstance(outcome, tuple) else (),
+        failure=outcome if isinstance(outcome, str) else "",
+        is_too_late=outcome is None,
+        began_at=began_at,
+        ended_at=time.time(),
+        advertised=tuple(advertised),
+        bootstrap=tuple(bootstrap),
+        files=files,
+    )
+
+
+def _name() -> str:
+    return f"consumer-membership-check-{uuid.uuid4().hex[:12]}"
+
+
+def _own() -> WorkerReport:
+    """This process, examined as a task is."""
+    return _report(next(examine(None, (), b"", (), 1.0, 0.0, ())))
+
+
 def _outcome(
-    context: SparkContext, asked: _Examine, tasks: int, timeout_s: float
-) -> tuple[WorkerReport, ...] | str | None:
-    """The reports, or Spark's words, or None after that time."""
+    thread: type[threading.Thread], ask: Callable[[], Sequence[str]], cancel: Callable[[], object], timeout_s: float
+) -> _Outcome:
+    """What the job says that is asked in a thread of its own, and cancelled after that time."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with pyspark
-    from pyspark import InheritableThread, cloudpickle  # noqa: PLC0415
+    from pyspark import cloudpickle  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     cloudpickle.register_pickle_by_value(examination)  # type: ignore[no-untyped-call]  # it has no types
-    group = f"consumer-membership-check-{uuid.uuid4().hex[:12]}"
     outcomes: queue.SimpleQueue[tuple[WorkerReport, ...] | str] = queue.SimpleQueue()
 
-    def ask() -> None:
-        # A job's group belongs to the thread, and is not left behind in the caller's.
-        context.setJobGroup(group, "consumer_membership: check of the workers", interruptOnCancel=True)
+    def put() -> None:
         try:
-            told = context.parallelize(range(tasks), tasks).mapPartitions(asked).collect()
+            told = ask()
         except (Py4JError, PySparkException) as error:
             outcomes.put(_words(error))
         else:
             outcomes.put(tuple(map(_report, told)))
 
-    InheritableThread(target=ask, name="consumer-membership-check", daemon=True).start()
+    thread(target=put, name="consumer-membership-check", daemon=True).start()
     try:
         return outcomes.get(timeout=timeout_s)
     except (queue.Empty, KeyboardInterrupt) as end:
-        context.cancelJobGroup(group)
+        cancel()
         if isinstance(end, KeyboardInterrupt):
             raise
         return None
@@ -251,13 +311,15 @@ def worker_findings(facts: WorkerFacts, python: str, instances: int | None) -> I
     said = partial(finding, w=facts, python=python, hosts=_hosts(facts.reports))
     if facts.is_too_late:
         # No fault is proven: on a machine that is busy the same session does it a little later.
-        yield said("job too late", seconds=facts.ended_at - facts.began_at)
+        begun = "an unknown number" if facts.at_once is None else facts.at_once
+        yield said("job too late", seconds=facts.ended_at - facts.began_at, begun=begun)
     elif facts.failure:
         yield _failed(facts.failure, python)
     else:
-        # Who could not reach the driver could not meet the others there.
-        is_held = facts.at_once < min(facts.tasks, instances or facts.tasks)
-        yield said("slots held" if is_held and not any(one.driver_error for one in facts.reports) else "at once")
+        if facts.at_once is not None:
+            # Who could not reach the driver could not meet the others there.
+            is_held = facts.at_once < min(facts.tasks, instances or facts.tasks)
+            yield said("slots held" if is_held and not any(one.driver_error for one in facts.reports) else "at once")
         yield _pythons(facts)
         yield from (_package(facts, own) for own in facts.driver.packages)
         yield from _tried(facts)
@@ -275,9 +337,9 @@ def _tried(facts: WorkerFacts) -> Iterator[Finding]:
         elif good:
             yield finding(good, hosts=_hosts(reports), **values)
 
-    yield from tried(
-        [one.driver_error for one in reports], "driver not reached", "driver", address=facts.driver_address
-    )
+    if facts.at_once is not None:
+        errors = [one.driver_error for one in reports]
+        yield from tried(errors, "driver not reached", "driver", address=facts.driver_address)
     reached = [{at for at, error in zip(facts.brokers, one.broker_errors, strict=True) if not error} for one in reports]
     for number, at in enumerate(facts.brokers):
         # One of several bootstrap servers may be away, where each of these tasks reached another one.
@@ -310,8 +372,8 @@ def _pythons(facts: WorkerFacts) -> Finding:
     }
     if others:
         meaning = "what is pickled by one minor version of Python cannot be read by another"
-        return finding("wrong Python", said=f"{own} on the driver, {_listed(others)}", meaning=meaning)
-    return finding("same Python", own=own, others=_listed({one.python for one in facts.reports}))
+        return finding("wrong Python", said=f"{own} on the {facts.here}, {_listed(others)}", meaning=meaning)
+    return finding("same Python", w=facts, own=own, others=_listed({one.python for one in facts.reports}))
 
 
 def _package(facts: WorkerFacts, own: Package) -> Finding:
@@ -324,7 +386,7 @@ def _package(facts: WorkerFacts, own: Package) -> Finding:
     others = {package.version for _, package in found}
     how = f"install {own.name} {own.version} on every executor" if own.version else f"install {own.name} here too"
     name = "package differs" if others - {own.version} else "package"
-    return finding(name, own=own, version=own.version or own.error, others=_listed(others), how=how)
+    return finding(name, w=facts, own=own, version=own.version or own.error, others=_listed(others), how=how)
 
 
 def _clocks(facts: WorkerFacts) -> Iterator[Finding]:
@@ -335,7 +397,9 @@ def _clocks(facts: WorkerFacts) -> Iterator[Finding]:
         skews[one.host] = max(skew, skews.get(one.host, 0.0), key=abs)
     for host, skew in sorted(skews.items()):
         if abs(skew) > _SKEW_S:
-            yield finding("clock", host=host, seconds=abs(skew), direction="ahead of" if skew > 0 else "behind")
+            yield finding(
+                "clock", w=facts, host=host, seconds=abs(skew), direction="ahead of" if skew > 0 else "behind"
+            )
 
 
 def _hosts(reports: Iterable[WorkerReport]) -> str:

@@ -150,7 +150,16 @@ def test_job_that_does_not_end_in_time_is_a_warning() -> None:
     """A machine that is busy has no fault: the job that was checked for runs there, and `raise_for_errors` lets it."""
     (found,) = of_workers(is_too_late=True, reports=(), at_once=1)
     assert found.severity is WARNING
-    assert found.found == "no end after 10 s, when 1 of 2 small tasks, one for each slot, had begun"
+    assert found.found == "no end after 10 s, when 1 of 2 small tasks had begun"
     assert "'python3' does not start" in found.why
     assert "longer timeout_s" in found.remedy
     diagnosis([found]).raise_for_errors()
+
+
+def test_client_of_spark_connect_is_met_by_nobody() -> None:
+    """Its clock and its packages are compared all the same, and called the client's."""
+    found = of_workers(at_once=None, reports=(replace(REPORT, clock=1000.0),))
+    assert subjects(found, ERROR) == []
+    assert not {"job over the slots", "driver's address"} & {finding.subject for finding in found}
+    assert one(found, "Python").found == "3.11.9 on the client, 3.11.7 in the tasks"
+    assert one(found, "clock of w1").found == "890.0 s ahead of the client's"
