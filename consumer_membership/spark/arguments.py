@@ -138,13 +138,13 @@ def check_columns(columns: object, known: Collection[str]) -> tuple[str, ...]:
     raise ConfigurationError("columns", columns, f"give a list of some of {', '.join(known)}, each once")
 
 
-def required(module: str, key: str, value: str) -> ModuleType:
-    """The module of `consumer-membership[spark]` that this value needs; refuses the value where there is none."""
+def required(module: str, key: str, value: str, *, extra: str = "spark") -> ModuleType:
+    """The module of this extra that a value needs; refuses the value where there is none."""
     try:
         return import_module(module)
     except ImportError as missing:
         needed = module.partition(".")[0]
-        raise ConfigurationError(key, value, f"needs {needed}; install consumer-membership[spark]") from missing
+        raise ConfigurationError(key, value, f"needs {needed}; install consumer-membership[{extra}]") from missing
 
 
 def _kind(value: object) -> str | None:

@@ -54,6 +54,10 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/hosts/test_losses.py::*": AT_LENGTH,
         # A server of Spark Connect, whose libraries are fetched first.
         "tests/spark/test_connect_job.py::*": AT_LENGTH,
+        # Executors' JVMs on Spark's scheduler for Kubernetes; the gate has the resources' schemas.
+        "tests/spark/test_kubernetes.py::test_example_runs_*": AT_LENGTH,
+        # A server that is built first: the gate has the same sink in folders.
+        "tests/spark/sinks/test_objects.py::*": AT_LENGTH,
         # Spark's newest release and a server of its own, for an example.
         "tests/spark/source/test_pipeline.py::*": AT_LENGTH,
         "tests/spark/source/test_stream.py::test_broker_without_*": OLDER_BROKER,

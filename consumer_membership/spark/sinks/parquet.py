@@ -1,19 +1,21 @@
-"""Records to Parquet files in a folder, each record in one of them."""
+"""Records to Parquet files in a folder or a bucket, each record in one of them."""
 
 from __future__ import annotations
 
 import logging
-import os
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark.arguments import required
 from consumer_membership.spark.batches import Batch, record_batch, schema
 from consumer_membership.spark.context import Partition, SinkContext
+from consumer_membership.spark.sinks.files import Draft, FileChain, Folder, Storage, chains
+from consumer_membership.spark.sinks.objects import Bucket
 from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, rule, said
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ _log = logging.getLogger("consumer_membership.spark")
 
 #: Before each key of ours in a file's footer.
 _PREFIX = "consumer_membership."
+#: How long a chain may look as before though it has grown, and the pause between two looks.
+_GROWN_S, _LOOK_S = 60.0, 0.05
+#: An address instead of a path.
+_URL = re.compile(r"(?i)(?P<scheme>[a-z][a-z0-9+.-]+):/(?P<rest>.*)")
+#: Hadoop has the second name for the first.
+_S3 = ("s3", "s3a")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +39,7 @@ class _Part:
 
     chain: FileChain
     position: int
-    draft: Path
+    draft: Draft
     fence: StoredFence
 
 
@@ -48,43 +56,47 @@ class ParquetSink:
     attempts had begun lies in hidden files until the next attempt removes it. Each partition is a unit of its own: all
     are checked before any is published, and if the process dies in between, its replacement leaves out those that are.
 
-    For file systems with hard links and `fsync` that all tasks share: a local disk, NFS. Not for object stores. One
-    folder is for one group, and the files are to stay as they are; to compact them, write them into another folder.
+    For file systems with hard links and `fsync` that all tasks share: a local disk, NFS. Or for a bucket of S3, or of a
+    store with its interface that keeps the condition `If-None-Match: *`, with the extra `s3`; there nothing is hidden
+    but what a process put to see that the condition is kept. One folder is for one group, and the files are to stay as
+    they are; to compact them, write them into another folder.
 
     Args:
         folder: where the files are; made at first use. A relative path is taken from where the sink is made.
+            `s3://bucket/prefix`, or Spark's `s3a:`, is a place in a bucket.
         compression: as `pyarrow.parquet.write_table` takes it.
+        storage_options: for a bucket, what `obstore.store.S3Store` takes (`region`, `endpoint`, `access_key_id`, ...).
+            What is not given comes from the environment of each task, or from its machine's role.
+
+    Raises:
+        ConfigurationError: an address of another kind, an option that there is not, a library that is not installed.
     """
 
-    def __init__(self, folder: str | Path, *, compression: str = "zstd") -> None:
-        if "://" in str(folder) or str(folder).startswith("file:"):
-            raise ConfigurationError(
-                "folder",
-                str(folder),
-                "must be a path of a file system with hard links, which every task sees; object stores have none",
-            )
+    def __init__(
+        self, folder: str | Path, *, compression: str = "zstd", storage_options: Mapping[str, Any] | None = None
+    ) -> None:
         required("pyarrow.parquet", "sink", "ParquetSink")
-        self._folder = Path(folder).absolute()
+        self._storage = _storage(folder, storage_options)
         self._compression = compression
         #: What this process knows of the chains' ends; that it is outdated shows in a place that is taken.
         self._ends: dict[tuple[str, Partition], StoredFence] = {}
 
     def __repr__(self) -> str:
-        return f"ParquetSink({str(self._folder)!r})"
+        return f"ParquetSink({str(self._storage)!r})"
 
     def __call__(self, batch: Batch, context: SinkContext) -> None:
         """Write what is not there yet.
 
         Raises:
             FencedError: somebody else has written one of the partitions since; nothing of it was published.
-            ConfigurationError: the folder holds another group's records.
+            ConfigurationError: the folder holds another group's records; a bucket's store does not keep the condition.
             SinkError: a file in the folder is not this sink's.
-            OSError: the file system refused.
+            OSError: the file system, or the store, refused.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._storage.prepare()
         # Whenever a place was taken, the chain has grown: another turn begins behind it, if the rule lets it.
         while not self._is_published(batch, context):
-            self._forget_ends(context)
+            self._wait_for_growth(context)
 
     def forget(self, group: str) -> int:
         """Let the fences of a group's files count no more; how many partitions it wrote.
@@ -94,10 +106,11 @@ class ParquetSink:
         """
         self._ends.clear()
         forgotten = 0
-        for chain in chains(self._folder) if self._folder.exists() else ():
-            last = chain.last()
-            if last is not None and _footer(last)["group"] == group:
-                chain.mark(int(_footer(last)["next_offset"])).touch()
+        names = list(self._storage.names("part-"))
+        for chain in chains(names):
+            last = chain.last(names)
+            if last is not None and (footer := _footer(self._storage, last))["group"] == group:
+                self._storage.touch(chain.mark(int(footer["next_offset"])))
                 forgotten += 1
         return forgotten
 
@@ -108,7 +121,7 @@ class ParquetSink:
         stored = self._stored(context)
         ruling = self._ruled(context, stored)
         if not ruling.is_whole:
-            _log.info("%s has records of %s already, which are left out", self._folder, said(context))
+            _log.info("%s has records of %s already, which are left out", self._storage, said(context))
         if ruling.is_empty:
             return True
         parts = self._parts(ruling, stored)
@@ -125,15 +138,15 @@ class ParquetSink:
             ) from missing
         finally:
             for part in parts.values():
-                part.draft.unlink(missing_ok=True)
+                part.draft.discard()
 
     def _parts(self, ruling: Ruling, stored: Mapping[Partition, StoredFence]) -> Mapping[Partition, _Part]:
         parts = {}
         for place, fence in ruling.fences.items():
             position = stored[place].next_offset
             if fence.next_offset > position:
-                chain = self._chain(place)
-                draft = chain.draft(position, fence.rank)
+                chain = FileChain(*place)
+                draft = self._storage.draft(chain.file(position), fence.rank)
                 parts[place] = _Part(chain=chain, position=position, draft=draft, fence=fence)
         return parts
 
@@ -141,7 +154,7 @@ class ParquetSink:
         self, batch: Batch, context: SinkContext, ruling: Ruling, parts: Mapping[Partition, _Part]
     ) -> Mapping[Partition, _Part]:
         """Write the drafts; those that have records."""
-        from pyarrow import Table, parquet  # noqa: PLC0415 - an extra
+        from pyarrow import Table  # noqa: PLC0415 - an extra
 
         records = _arrow(batch)
         written = {}
@@ -155,15 +168,14 @@ class ParquetSink:
             written[place] = part
             footer = {"group": context.group, "first": first, "records": mine.num_rows, **asdict(part.fence)}
             table = Table.from_batches([mine]).replace_schema_metadata({_PREFIX + k: str(v) for k, v in footer.items()})
-            parquet.write_table(table, part.draft, compression=self._compression)
-            make_durable(part.draft)
+            part.draft.write(table, self._compression)
         return written
 
     def _publish(self, context: SinkContext, parts: Mapping[Partition, _Part]) -> bool:
-        if any(part.chain.file(part.position).exists() for part in parts.values()):
+        if any(self._storage.has(part.chain.file(part.position)) for part in parts.values()):
             return False
         for place, part in parts.items():
-            if not publish(part.draft, part.chain.file(part.position)):
+            if not part.draft.publish():
                 return False
             self._ends[context.group, place] = part.fence
         return True
@@ -173,127 +185,48 @@ class ParquetSink:
     def _ruled(self, context: SinkContext, stored: Mapping[Partition, StoredFence]) -> Ruling:
         return rule(context, stored, remedy=f"call forget({context.group!r}) of this sink")
 
-    def _chain(self, place: Partition) -> FileChain:
-        topic, partition = place
-        return FileChain(folder=self._folder, topic=topic, partition=partition)
-
     def _stored(self, context: SinkContext) -> Mapping[Partition, StoredFence]:
         for fence in context.fences:
             key = (context.group, fence.place)
             if key not in self._ends:
-                chain = self._chain(fence.place)
-                chain.remove_drafts(below=fence.rank)
-                self._ends[key] = _end_of(chain, context.group)
+                chain = FileChain(*fence.place)
+                self._storage.remove_drafts(chain, below=fence.rank)
+                self._ends[key] = _end_of(self._storage, chain, context.group)
         return {fence.place: self._ends[context.group, fence.place] for fence in context.fences}
+
+    def _wait_for_growth(self, context: SinkContext) -> None:
+        """Look at the chains again, until they end elsewhere: names in a folder of NFS are seen after some seconds."""
+        before, deadline = self._stored(context), time.monotonic() + _GROWN_S
+        self._forget_ends(context)
+        while self._stored(context) == before:
+            if time.monotonic() > deadline:
+                raise SinkError(
+                    f"{self._storage}: a file has the place behind the last one of {said(context)}, and does not follow"
+                    " it: files were removed from there, copied or renamed; move them to another folder"
+                )
+            time.sleep(_LOOK_S)
+            self._forget_ends(context)
 
     def _forget_ends(self, context: SinkContext) -> None:
         for fence in context.fences:
             self._ends.pop((context.group, fence.place), None)
 
 
-# ---- a chain of files ----
-
-_OFFSET_DIGITS = 20  # of the largest offset, 2^63 - 1, and one to spare, as in the names of Kafka's segments
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileChain:
-    """The files of one partition in a folder: each begins where the one before ended, and says so in its name.
-
-    A file takes its place in the chain by a link that is made only if nobody has the name, so of two attempts that
-    would write the same place one succeeds, and the other one finds out. The first file's name is offset 0, whatever
-    its first record: everybody must agree on the chain's beginning, even if the log's was cut off in between. The topic
-    stands behind a word of ours, so that no file of a topic such as `_schemas` looks hidden.
-    """
-
-    folder: Path
-    topic: str
-    partition: int
-
-    def file(self, position: int) -> Path:
-        """The file that goes on from this offset."""
-        return self.folder / f"{self._stem}{position:0{_OFFSET_DIGITS}}.parquet"
-
-    def draft(self, position: int, rank: tuple[int, int]) -> Path:
-        """Where an attempt writes it before it is published: readers of data leave it out for its dot."""
-        epoch, attempt = rank
-        return self.folder / f".{self.file(position).name}.{epoch}.{attempt}"
-
-    def last(self) -> Path | None:
-        """The last file."""
-        pattern = re.compile(rf"{re.escape(self._stem)}\d{{{_OFFSET_DIGITS}}}\.parquet")
-        # By name is by offset: all have as many digits.
-        name = max(filter(pattern.fullmatch, _names(self.folder)), default=None)
-        return None if name is None else self.folder / name
-
-    def mark(self, position: int) -> Path:
-        """An empty file that says: the fences of what ends at this offset count no more."""
-        return self.folder / f".{self.file(position).name}.forgotten"
-
-    def remove_drafts(self, *, below: tuple[int, int]) -> None:
-        """Remove what attempts of a lower rank left: they are dead, or are not to publish it any more."""
-        pattern = re.compile(rf"\.{re.escape(self._stem)}\d{{{_OFFSET_DIGITS}}}\.parquet\.(-?\d+)\.(-?\d+)")
-        for found in filter(None, map(pattern.fullmatch, _names(self.folder))):
-            if (int(found[1]), int(found[2])) < below:
-                (self.folder / found[0]).unlink(missing_ok=True)
-
-    @property
-    def _stem(self) -> str:
-        return f"part-{self.topic}-{self.partition}-"
-
-
-def chains(folder: Path) -> list[FileChain]:
-    """Every chain in a folder."""
-    pattern = re.compile(rf"part-(.+)-(\d+)-\d{{{_OFFSET_DIGITS}}}\.parquet")
-    found = {(match[1], int(match[2])) for match in map(pattern.fullmatch, _names(folder)) if match}
-    return [FileChain(folder=folder, topic=topic, partition=partition) for topic, partition in sorted(found)]
-
-
-def publish(draft: Path, file: Path) -> bool:
-    """Give a draft its place, and keep it there; False if somebody else has the place.
-
-    Raises:
-        FileNotFoundError: somebody removed the draft.
-    """
-    try:
-        os.link(draft, file)
-    except FileExistsError:
-        # Over NFS the answer to a link that was made may be lost, and the question asked again.
-        if not draft.samefile(file):
-            return False
-    make_durable(file.parent)
-    draft.unlink(missing_ok=True)
-    return True
-
-
-def make_durable(path: Path) -> None:
-    """See a file, or the names in a folder, on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _names(folder: Path) -> Iterator[str]:
-    return (path.name for path in folder.iterdir())
-
-
 # ---- what a file says of itself ----
 
 
-def _end_of(chain: FileChain, group: str) -> StoredFence:
-    last = chain.last()
+def _end_of(storage: Storage, chain: FileChain, group: str) -> StoredFence:
+    last = chain.last(storage.names(chain.stem))
     if last is None:
         return UNWRITTEN
-    footer = _footer(last)
+    footer = _footer(storage, last)
     next_offset = int(footer["next_offset"])
-    if chain.mark(next_offset).exists():
+    if storage.has(chain.mark(next_offset)):
         return replace(UNWRITTEN, next_offset=next_offset)
     if footer["group"] != group:
         raise ConfigurationError(
             "folder",
-            str(chain.folder),
+            str(storage),
             f"holds records of group {footer['group']!r}, and {group!r} would write them a second time; give each group"
             f" a folder of its own, or call forget({footer['group']!r}) of this sink if it has taken the other's place",
         )
@@ -301,25 +234,17 @@ def _end_of(chain: FileChain, group: str) -> StoredFence:
     return StoredFence(next_offset=next_offset, epoch=epoch, attempt=attempt, writer=footer["writer"])
 
 
-def _footer(file: Path) -> Mapping[str, str]:
+def _footer(storage: Storage, name: str) -> Mapping[str, str]:
     """What stands in a file's footer of ours, by keys without the prefix."""
-    from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 - an extra
-
-    try:
-        found = parquet.read_metadata(file).metadata or {}
-    except ArrowInvalid as unreadable:
-        raise SinkError(
-            f"{file} cannot be read, so where its partition goes on is not known: {unreadable}"
-        ) from unreadable
     footer = {
         key.decode().removeprefix(_PREFIX): value.decode()
-        for key, value in found.items()
+        for key, value in storage.metadata(name).items()
         if key.startswith(_PREFIX.encode())
     }
     if missing := {"group", "next_offset", "epoch", "attempt", "writer"} - footer.keys():
         raise SinkError(
-            f"{file} has the name of a file of this sink and lacks {', '.join(sorted(missing))} in its footer, so"
-            " something else wrote it; move it to another folder"
+            f"{storage}/{name} has the name of a file of this sink and lacks {', '.join(sorted(missing))} in its"
+            " footer, so something else wrote it; move it to another folder"
         )
     return footer
 
@@ -342,3 +267,19 @@ def _of_partition(records: pa.RecordBatch, place: Partition, first: int) -> pa.R
     is_of_topic = compute.equal(records["topic"], topic)
     is_of_partition = compute.and_(is_of_topic, compute.equal(records["partition"], partition))
     return records.filter(compute.and_(is_of_partition, compute.greater_equal(records["offset"], first)))
+
+
+def _storage(folder: str | Path, options: Mapping[str, Any] | None) -> Storage:
+    url = _URL.fullmatch(str(folder)) if isinstance(folder, str) else None
+    if url is not None and url["scheme"].lower() in _S3 and url["rest"].strip("/"):
+        return Bucket("s3://" + url["rest"].strip("/"), options or {})
+    if url is not None or str(folder).startswith("file:"):
+        raise ConfigurationError(
+            "folder",
+            str(folder),
+            "must be s3://bucket/prefix, or a path of a file system with hard links, which every task sees; what else"
+            " has an address is mounted as one, or is not for this sink",
+        )
+    if options:
+        raise ConfigurationError("storage_options", sorted(options), "are for a folder that begins with s3://")
+    return Folder(Path(folder).absolute())

@@ -15,7 +15,7 @@ _PROGRAM = """
 import sys
 from consumer_membership.spark.sinks import KafkaSink
 KafkaSink({"bootstrap.servers": "127.0.0.1:1"}, list)
-print(sorted({"psycopg", "pyarrow", "pandas", "pyspark"} & set(sys.modules)))
+print(sorted({"obstore", "psycopg", "pyarrow", "pandas", "pyspark"} & set(sys.modules)))
 """
 
 
@@ -38,3 +38,10 @@ def test_missing_pyarrow_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigurationError, match=r"install consumer-membership\[spark\]"):
         ParquetSink(tmp_path)
+
+
+def test_missing_obstore_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the sink is made, on the driver; a folder needs none."""
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(ConfigurationError, match=r"install consumer-membership\[s3\]"):
+        ParquetSink("s3://bucket/there")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from consumer_membership.spark import BatchFormat
 from consumer_membership.spark.batches import formed, record_batch, schema
 from consumer_membership.spark.sinks import ParquetSink
 from consumer_membership.spark.sinks import parquet as parquet_sink
+from consumer_membership.spark.sinks.files import FolderDraft
 from tests.spark.sinks.builders import GROUP, TOPIC, batch, context, sent
 from tests.spark.sinks.zombie import zombie
 
@@ -187,13 +189,13 @@ def test_drafts_of_lower_ranks_are_removed_by_the_next_attempt(tmp_path: Path) -
 
 def test_attempt_whose_draft_was_removed_is_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later attempt has begun, though it has not written yet; nothing is published any more."""
-    publish = parquet_sink.publish
+    publish = FolderDraft.publish
 
-    def after_the_next_one_began(draft: Path, file: Path) -> bool:
-        draft.unlink()
-        return publish(draft, file)
+    def after_the_next_one_began(draft: FolderDraft) -> bool:
+        draft.path.unlink()
+        return publish(draft)
 
-    monkeypatch.setattr(parquet_sink, "publish", after_the_next_one_began)
+    monkeypatch.setattr(FolderDraft, "publish", after_the_next_one_began)
     with pytest.raises(FencedError, match="a later attempt removed what it was writing"):
         give(ParquetSink(tmp_path), {0: range(2)})
     assert names(tmp_path) == []
@@ -204,7 +206,7 @@ def test_link_whose_answer_was_lost_counts(tmp_path: Path) -> None:
     draft, file = tmp_path / ".draft", tmp_path / "file"
     draft.write_bytes(b"data")
     file.hardlink_to(draft)
-    assert parquet_sink.publish(draft, file)
+    assert FolderDraft(draft, file).publish()
     assert (file.read_bytes(), draft.exists()) == (b"data", False)
 
 
@@ -270,10 +272,10 @@ def test_failing_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     assert offsets(tmp_path) == of(0, 0, 1, 2)
 
 
-@pytest.mark.parametrize("folder", ["s3://bucket/folder", "file:/somewhere", "hdfs://there"])
-def test_stores_without_links_are_refused(folder: str) -> None:
+@pytest.mark.parametrize("folder", ["s3://", "gs://bucket/folder", "file:/somewhere", "hdfs://there"])
+def test_stores_of_another_kind_are_refused(folder: str) -> None:
     """By their address; the text says what is needed."""
-    with pytest.raises(ConfigurationError, match="a path of a file system with hard links"):
+    with pytest.raises(ConfigurationError, match="or a path of a file system with hard links"):
         ParquetSink(folder)
 
 
@@ -289,6 +291,16 @@ def test_foreign_file_in_the_chain_is_named(tmp_path: Path, make: Callable[[Path
     make(tmp_path / name)
     with pytest.raises(SinkError, match=name):
         give(ParquetSink(tmp_path), {0: range(3)})
+
+
+def test_file_that_does_not_follow_the_one_before_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody has copied files: the last one ends where there is a file already."""
+    monkeypatch.setattr(parquet_sink, "_GROWN_S", 0.2)
+    give(ParquetSink(tmp_path), {0: range(3)})
+    for copy in (3, 9):
+        shutil.copy(tmp_path / names(tmp_path)[0], tmp_path / f"part-orders-0-{copy:020}.parquet")
+    with pytest.raises(SinkError, match="does not follow it: files were removed from there, copied or renamed"):
+        give(ParquetSink(tmp_path), {0: range(3, 5)})
 
 
 def test_sink_is_sent_as_its_configuration(tmp_path: Path) -> None:

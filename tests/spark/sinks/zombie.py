@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import Message
 
 from consumer_membership.errors import MembershipError
 from consumer_membership.spark import SinkContext
 from consumer_membership.spark.sinks import ParquetSink, PostgresSink
+from consumer_membership.spark.sinks.objects import BucketDraft
 from tests.spark.sinks.builders import batch, context
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 #: The table's columns, in the order of `row`.
 COLUMNS = ("topic", "partition", "record_offset", "value")
 _PR_SET_PDEATHSIG = 1
+ResultT = TypeVar("ResultT")
 
 
 @functools.cache
@@ -66,10 +69,10 @@ def _postgres(point: str, place: str, table: str, last: int) -> PostgresSink[lis
     return PostgresSink(place, write, name="s", idle_timeout_s=0.5 if point == "inside" else 60.0)
 
 
-def _stops_before(call: Callable[..., None]) -> Callable[..., None]:
-    def stopped(*args: object) -> None:
+def _stops_before(call: Callable[..., ResultT]) -> Callable[..., ResultT]:
+    def stopped(*args: object) -> ResultT:
         stop()
-        call(*args)
+        return call(*args)
 
     return stopped
 
@@ -81,9 +84,15 @@ def main(words: Sequence[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parts = {0: range(first, end)}
-    sink = ParquetSink(place) if kind == "parquet" else _postgres(point, place, topic, end - 1)
+    sink: Callable[[list[Message], SinkContext], None]
+    if kind == "bucket":
+        sink = ParquetSink(**json.loads(place))
+    else:
+        sink = ParquetSink(place) if kind == "parquet" else _postgres(point, place, topic, end - 1)
     if point == "link":
         os.link = _stops_before(os.link)  # between the draft and its publication
+    if point == "put":
+        BucketDraft.publish = _stops_before(BucketDraft.publish)  # type: ignore[method-assign]
     if point == "before":
         stop()
     try:

@@ -1,0 +1,120 @@
+"""A real object store with S3's interface for the tests: Versity's gateway over a folder, built by Go and kept.
+
+It keeps the conditions of `PutObject` under a lock for each object. It listens on loopback only, and ends with the
+thread that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from consumer_membership.devbroker.java import cache_folder
+from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
+
+VERSION = "v1.8.0"
+BUCKET = "records"
+_BUILD_S, _PATIENCE_S, _POLL_S = 900.0, 60.0, 0.05
+_NEEDS = "an object store is needed: install Go, which fetches and builds Versity's S3 gateway once"
+_KEY, _SECRET = "tests", "never-to-be-printed"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """A server with one bucket."""
+
+    endpoint: str
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """As `ParquetSink` takes them."""
+        return {
+            "endpoint": self.endpoint,
+            "access_key_id": _KEY,
+            "secret_access_key": _SECRET,
+            "region": "us-east-1",
+        }
+
+    def at(self, prefix: str) -> S3Store:
+        """What begins so."""
+        return S3Store(BUCKET, prefix=prefix, config=self.options, client_options={"allow_http": True})  # type: ignore[arg-type]  # a typed dict
+
+
+@contextmanager
+def object_store() -> Iterator[ObjectStore]:
+    """A server for as long as the context lasts.
+
+    Raises:
+        RuntimeError: it cannot be had or started; the text says what is needed.
+    """
+    program = _program()
+    (port,) = draw_ports(1)
+    with tempfile.TemporaryDirectory(prefix="objects-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        for part in ("data", "data/" + BUCKET, "attributes"):
+            (folder / part).mkdir()
+        words = ["--port", f"{LOOPBACK}:{port}", "--access", _KEY, "--secret", _SECRET, "--region", "us-east-1"]
+        log = folder / "log"
+        with log.open("w") as output:
+            # What belongs to an object is kept in files, for not every file system of /tmp has attributes.
+            process = subprocess.Popen(
+                [str(program), *words, "posix", "--sidecar", str(folder / "attributes"), str(folder / "data")],
+                stdout=output,
+                stderr=output,
+            )
+            try:
+                store = ObjectStore(f"http://{LOOPBACK}:{port}")
+                _wait_for(store, process, log)
+                yield store
+            finally:
+                process.kill()
+                process.wait()
+
+
+def _wait_for(store: ObjectStore, process: subprocess.Popen[bytes], log: Path) -> None:
+    def ask() -> None:
+        if process.poll() is not None:
+            raise RuntimeError(f"the object store ended: {log.read_text()}")
+        list(obstore.list(store.at("")))
+
+    retrying = Retrying(
+        stop=stop_after_delay(_PATIENCE_S),
+        wait=wait_fixed(_POLL_S),
+        retry=retry_if_exception_type(BaseError),
+        reraise=True,
+    )
+    retrying(ask)
+
+
+def _program() -> Path:
+    program = cache_folder() / f"versitygw-{VERSION}" / "versitygw"
+    if not program.exists():
+        go = shutil.which("go")
+        if go is None:
+            raise RuntimeError(_NEEDS)
+        program.parent.mkdir(parents=True, exist_ok=True)
+        # Whoever builds it at the same time has the same.
+        with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+            built = subprocess.run(
+                [go, "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"],
+                env={**os.environ, "GOBIN": folder},
+                capture_output=True,
+                text=True,
+                timeout=_BUILD_S,
+                check=False,
+            )
+            if built.returncode:
+                raise RuntimeError(f"{_NEEDS}; it could not be built: {built.stderr[-2000:]}")
+            (Path(folder) / program.name).replace(program)
+    return program
