@@ -589,7 +589,7 @@ def test_application_is_called_when_the_session_may_be_over(
 ) -> None:
     """No heartbeat is answered any more: the hot path goes the long way from then on, and finds no mail there."""
     monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
-    one = join()
+    one = join(auto_commit=False)
     until(lambda: one.owns(6) and one.line.view.lease_until is not None, one)
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
     one.line.take_orders()
