@@ -145,12 +145,12 @@ def ends_of(progress: StreamingQueryProgress) -> dict[tuple[str, int], int]:
     Of a partition that two sources read, the smaller offset: before it both have read everything.
     """
     ends: dict[tuple[str, int], int] = {}
-    for source in progress.sources:
-        if not source.description.startswith("KafkaV2["):
+    # As text: of a session of Spark Connect `endOffset` is how Python shows a dict, before pyspark 4.3.
+    for source in json.loads(progress.json)["sources"]:
+        if not source["description"].startswith("KafkaV2["):
             continue
-        # Before its first batch a source has no end, which pyspark has as "None" or as null.
-        found = json.loads(source.endOffset) if (source.endOffset or "").startswith("{") else {}
-        for topic, partitions in found.items():
+        # Before its first batch a source has no end.
+        for topic, partitions in (source["endOffset"] or {}).items():
             for number, offset in partitions.items():
                 place = topic, int(number)
                 ends[place] = min(offset, ends.get(place, offset))

@@ -1,4 +1,4 @@
-"""A query of Spark's own Kafka source with a mirror: `python -m tests.spark.mirrored_query SERVERS TOPIC GROUP JARS`.
+"""A query of Spark's own Kafka source with a mirror: `mirrored_query SERVERS TOPIC GROUP JARS MASTER` as a module.
 
 Prints what is committed when so many records are (300, then the number on stdin), and ends with stdin.
 """
@@ -6,16 +6,14 @@ Prints what is committed when so many records are (300, then the number on stdin
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 from time import monotonic, sleep
 
-from pyspark.sql import SparkSession
-
 from consumer_membership.spark import OffsetMirror
+from tests.spark.clusters import session_of
 
-_PATIENCE_S = 200.0
+_PATIENCE_S = 90.0
 
 
 def _say_when(mirror: OffsetMirror, count: int) -> None:
@@ -27,18 +25,8 @@ def _say_when(mirror: OffsetMirror, count: int) -> None:
     print(json.dumps({f"{topic}-{number}": offset for (topic, number), offset in committed.items()}), flush=True)
 
 
-def _main(servers: str, topic: str, group: str, jars: str) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
-    for key, value in {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "OFF",
-    }.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+def _main(servers: str, topic: str, group: str, jars: str, master: str) -> None:
+    spark = session_of(master, {"spark.jars": jars})
     read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
     records = read.option("subscribe", topic).option("startingOffsets", "earliest").load()
     with (

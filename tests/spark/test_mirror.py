@@ -21,6 +21,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.mirror import OffsetMirror, _checked, _MirroredGroup, ends_of
 from tests.benchmarks.spark_jars import connector_jars
+from tests.spark.clusters import CONNECT
 from tests.support.kafka import create_topic, produce, unique
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,13 +69,13 @@ def progress(*sources: tuple[str, object]) -> StreamingQueryProgress:
 def test_ends_of_kafka_sources_are_read() -> None:
     """Of several sources, and of none but Kafka's."""
     ends = {"orders": {"0": 5, "11": 7}, "payments": {"0": 1}}
-    told = progress(("KafkaV2[Subscribe[orders, payments]]", json.dumps(ends)), ("RateStreamV2[...]", "17"))
+    told = progress(("KafkaV2[Subscribe[orders, payments]]", ends), ("RateStreamV2[...]", 17))
     assert ends_of(told) == {("orders", 0): 5, ("orders", 11): 7, ("payments", 0): 1}
 
 
 def test_of_a_partition_that_two_sources_read_the_smaller_end_counts() -> None:
     """Before it both have read everything: what is committed is never ahead."""
-    sources = [("KafkaV2[Subscribe[t]]", json.dumps({"t": {"0": end}})) for end in (9, 4, 6)]
+    sources = [("KafkaV2[Subscribe[t]]", {"t": {"0": end}}) for end in (9, 4, 6)]
     assert ends_of(progress(*sources)) == {("t", 0): 4}
 
 
@@ -204,12 +205,13 @@ def test_who_reads_in_the_group_is_noticed(kafka: Broker, caplog: pytest.LogCapt
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_query_of_spark_is_mirrored(kafka: Broker) -> None:
+@pytest.mark.parametrize("master", ["local[2]", f"{CONNECT}local[2]"])
+def test_query_of_spark_is_mirrored(kafka: Broker, master: str) -> None:
     """Spark's own Kafka source, in a session that has its jar: the group follows the checkpoint."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 3), unique("group")
     produce(kafka.bootstrap_servers, topic, 300)
     command = [sys.executable, "-m", "tests.spark.mirrored_query", kafka.bootstrap_servers, topic, group]
-    command += [",".join(connector_jars())]
+    command += [",".join(connector_jars()), master]
     with subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as query:
