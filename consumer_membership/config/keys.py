@@ -40,8 +40,9 @@ topic.metadata.refresh.sparse
 """
 #: This package's own.
 _OWN = """
-crash.guardian.enable group.instance.id.conflict.policy group.instance.id.pool health.stuck.after.ms
-heartbeat.active.interval.ms rebalance.callbacks recorder.directory recorder.enable recorder.signal.enable
+crash.guardian.enable group.instance.id.conflict.policy group.instance.id.pool health.file health.http.address
+health.stuck.after.ms heartbeat.active.interval.ms rebalance.callbacks recorder.directory recorder.enable
+recorder.signal.enable
 """
 OF_LIBRDKAFKA = tuple(_LIBRDKAFKA.split())
 KEYS = (*OF_LIBRDKAFKA, *_OWN.split())
@@ -80,6 +81,8 @@ KEPT_FROM_THE_FETCHER = frozenset(
         "auto.commit.interval.ms",
         "enable.auto.offset.store",
         "crash.guardian.enable",
+        "health.file",
+        "health.http.address",
         "health.stuck.after.ms",
         "recorder.directory",
         "recorder.enable",

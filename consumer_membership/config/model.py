@@ -34,8 +34,10 @@ from consumer_membership.config.settings import (
     ByDuration,
     CallbackSettings,
     ConnectionSettings,
+    ListenAddress,
     LogSettings,
     OffsetReset,
+    ProbeSettings,
     RebalanceCallbacks,
     SecurityProtocol,
     StartSettings,
@@ -131,6 +133,14 @@ class ConsumerConfig:
     # ---- health and the recorder ----
     health_stuck_after_ms: int = _key(values.positive_ms, 60_000)
     """a partition whose position stands for so long while its end moves away is `stuck` in `health()`
+    """
+    health_http_address: ListenAddress | None = _key(values.listen_address, None)
+    """`0.0.0.0:8080`, `[::]:8080`: serve `/livez`, `/readyz`, `/health` and `/metrics` there, for all consumers of the
+    process that name it; port 0: a free one, which the log tells
+    """
+    health_file: str | None = _key(values.file_path, None)
+    """touched every few seconds while a restart would not help, for probes that run a command; its text is the verdict
+    as JSON; removed by `close`
     """
     recorder_enable: bool = _key(values.boolean, True)
     """keep the membership's latest events in memory (2 MB at most), for `dump()` and `consumer-membership replay`
@@ -321,6 +331,10 @@ class ConsumerConfig:
         return RecorderSettings(
             is_on=self.recorder_enable, directory=self.recorder_directory or None, on_signal=self.recorder_signal_enable
         )
+
+    def probe_settings(self) -> ProbeSettings:
+        """Where probes are answered."""
+        return ProbeSettings(address=self.health_http_address, file=self.health_file)
 
     def start_settings(self) -> StartSettings:
         """Where partitions start."""

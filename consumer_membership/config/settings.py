@@ -174,6 +174,36 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListenAddress:
+    """Where to listen; port 0: any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """As it is configured, and as URLs have it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSettings:
+    """Where probes are told how a consumer is.
+
+    Attributes:
+        address: Where HTTP is served; None: nowhere.
+        file: What is touched while the process lives; None: nothing.
+    """
+
+    address: ListenAddress | None = None
+    file: str | None = None
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether there is anything to do."""
+        return self.address is not None or self.file is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartSettings:
     """Where partitions start: what to do without a committed offset, and which offsets count as the end."""
 

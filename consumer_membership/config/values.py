@@ -7,6 +7,7 @@ as librdkafka puts it.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from consumer_membership.config.instance_pool import parse_pool
 from consumer_membership.config.settings import (
     AddressFamily,
     ByDuration,
+    ListenAddress,
     OffsetReset,
     RebalanceCallbacks,
     SecurityProtocol,
@@ -50,6 +52,10 @@ _ENDPOINT = re.compile(
     r"(?:(?P<protocol>[A-Za-z_]+)://)?(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s:,/\[\]]+))(?::(?P<port>\d+))?"
     # What a URL has behind it says nothing. A colon in there would be a port in the wrong place.
     r"(?:/[^:]*)?"
+)
+
+_LISTEN_ADDRESS = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:,/\[\]@?#]+)):(?P<port>[0-9]{1,5})"
 )
 
 
@@ -224,6 +230,30 @@ def reset(key: str, value: object) -> OffsetReset | ByDuration:
             f'Invalid value "{text}" for configuration property "{key}": {refused}; give an ISO-8601 duration of days, '
             "hours, minutes and seconds, such as by_duration:P1D, by_duration:PT36H or by_duration:P2DT12H30M"
         ) from refused
+
+
+def listen_address(key: str, value: object) -> ListenAddress:
+    """Where probes are answered: HOST:PORT, or [V6]:PORT."""
+    text = str(value).strip()
+    match = _LISTEN_ADDRESS.fullmatch(text)
+    example = "give HOST:PORT, such as 0.0.0.0:8080, [::]:8080, or 127.0.0.1:0 for any free port"
+    if match is None:
+        missing = "it is empty" if not text else f"{text!r} is not HOST:PORT"
+        raise ValueError(f'Invalid value for configuration property "{key}": {missing}; {example}, or remove the key')
+    port = int(match["port"])
+    if port > _HIGHEST_PORT:
+        raise ValueError(f'Configuration property "{key}" has port {port}, outside 0..{_HIGHEST_PORT}; {example}')
+    return ListenAddress(host=match["v6"] or match["host"], port=port)
+
+
+def file_path(key: str, value: object) -> str:
+    """The path of a file, which may be there already, or not."""
+    text = str(value)
+    if not text.strip():
+        raise ValueError(f'Configuration property "{key}" cannot be empty: give the path of a file, or remove the key')
+    if text.endswith(("/", os.sep)) or text.rpartition("/")[2] in {".", ".."}:
+        raise ValueError(f'Configuration property "{key}" names a folder; give the path of a file in it')
+    return text
 
 
 #: The group protocols that a member may speak, the preferred one first.

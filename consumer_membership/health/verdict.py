@@ -31,6 +31,7 @@ from consumer_membership.types import (
     FENCED_INSTANCE_CODE,
     GROUP_FULL_CODE,
     INVALID_PATTERN_CODE,
+    JOIN_EPOCH,
     UNRELEASED_INSTANCE_CODE,
     UNSUPPORTED_VERSION_CODE,
     Instant,
@@ -194,6 +195,9 @@ def _under_way(now: Instant, of: Circumstances) -> _Found | None:
             return _rebalance(now, of, waits)
         case _S.JOINING | _S.ACK | _S.STABLE if (found := _not_polled(now, of)) is not None:
             return found
+        case _S.JOINING if view.member_epoch > JOIN_EPOCH:
+            # A classic member that keeps its place from one generation to the next.
+            return _rebalance(now, of, waits)
         case _S.JOINING:
             return _V.JOINING, _since(view), waits, view.waits_until, False
         case _S.ACK:

@@ -55,6 +55,21 @@ def test_values_have_types() -> None:
     }
 
 
+def test_probes_are_configured_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a deployment's manifest has it; a wrong address names its variable."""
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS", "0.0.0.0:8080")
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_HEALTH_FILE", "/run/health.json")
+    made = settings()
+    assert (made.health_http_address, made.health_file) == ("0.0.0.0:8080", "/run/health.json")
+    config = ConsumerConfig.from_mapping(made.as_config()).probe_settings()
+    assert (str(config.address), config.file) == ("0.0.0.0:8080", "/run/health.json")
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS", "8080")
+    with pytest.raises(ConfigurationError, match="CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS"):
+        ConsumerConfig.from_mapping(GIVEN)
+    with pytest.raises(ConfigurationError, match=r"health\.http\.address='8080'"):
+        settings()
+
+
 def test_every_key_of_the_table_is_a_field() -> None:
     """One table feeds both."""
     assert {name for name, _ in READERS.values()} <= ConsumerSettings.model_fields.keys()

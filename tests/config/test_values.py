@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from consumer_membership.config import ByDuration, OffsetReset, SecurityProtocol
+from consumer_membership.config.settings import ListenAddress
 from consumer_membership.config.values import parse_endpoints
 from tests.config.builders import accepted, refused
 
@@ -84,3 +85,57 @@ def test_moment_is_now_minus_the_duration(milliseconds: int, moment_ms: int) -> 
 def test_endpoints_are_read_as_librdkafka_reads_them(text: str, endpoints: object) -> None:
     """Protocol and port may be left out, an IPv6 address stands in brackets, a path says nothing."""
     assert parse_endpoints(text, SecurityProtocol.PLAINTEXT) == endpoints
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("0.0.0.0:8080", "0.0.0.0", 8080),  # noqa: S104 - read, not listened at
+        ("127.0.0.1:0", "127.0.0.1", 0),
+        ("[::]:8080", "::", 8080),
+        ("[fe80::1%eth0]:65535", "fe80::1%eth0", 65535),
+        (" localhost:8080 ", "localhost", 8080),
+    ],
+)
+def test_address_of_probes_is_host_and_port(text: str, host: str, port: int) -> None:
+    """In brackets where it has colons of its own; it is written again as it was."""
+    found = accepted(health_http_address=text).probe_settings()
+    assert (found.address, found.file, found.are_wanted) == (ListenAddress(host=host, port=port), None, True)
+    assert str(found.address) == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it is empty"),
+        ("8080", "'8080' is not HOST:PORT"),
+        (8080, "'8080' is not HOST:PORT"),
+        (":8080", "':8080' is not HOST:PORT"),
+        ("::1:8080", "'::1:8080' is not HOST:PORT"),
+        ("http://0.0.0.0:8080", "'http://0.0.0.0:8080' is not HOST:PORT"),
+        ("0.0.0.0:8080/health", "'0.0.0.0:8080/health' is not HOST:PORT"),
+        ("0.0.0.0:http", "'0.0.0.0:http' is not HOST:PORT"),
+        ("a b:8080", "'a b:8080' is not HOST:PORT"),
+        ("0.0.0.0:65536", "port 65536, outside 0..65535"),
+    ],
+)
+def test_address_that_is_none_is_refused(text: object, words: str) -> None:
+    """With examples of what to give."""
+    refusal = refused(health_http_address=text)
+    assert refusal.key == "health.http.address"
+    assert words in refusal.remedy
+    assert "give HOST:PORT, such as 0.0.0.0:8080, [::]:8080, or 127.0.0.1:0 for any free port" in refusal.remedy
+
+
+def test_file_of_probes_is_a_path() -> None:
+    """Whether it can be written is seen when the consumer is made."""
+    assert accepted(health_file="/tmp/health.json").probe_settings().file == "/tmp/health.json"  # noqa: S108 - as said
+    assert not accepted().probe_settings().are_wanted
+    for text, words in (("", "cannot be empty"), (" ", "cannot be empty"), ("/tmp/", "a folder"), ("a/..", "a folder")):  # noqa: S108
+        assert words in refused(health_file=text).remedy
+
+
+def test_keys_of_probes_are_no_business_of_librdkafkas() -> None:
+    """It refuses what it does not know."""
+    config = accepted(health_http_address="127.0.0.1:0", health_file="health.json").fetcher_config()
+    assert not [key for key in config if key.startswith("health.")]

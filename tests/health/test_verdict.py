@@ -158,6 +158,16 @@ def test_ways_into_and_through_the_group(state: MemberState) -> None:
     assert (found.why, found.until) == ("waits for the others", NOW + 30)
 
 
+def test_classic_member_that_joins_the_next_generation_is_rebalancing() -> None:
+    """It keeps its place while it waits for the others' joins: no probe may take it out of rotation for that."""
+    found = health(view(S.JOINING, member_epoch=4, waits_for="the others' joins"), polled_at=NOW - 1)
+    assert (found.verdict, found.until, found.is_ready) == (V.REBALANCING, NOW + 299, True)
+    over = health(
+        view(S.JOINING, member_epoch=4, since=NOW - 400, waits_for="the others' joins", last_heartbeat_at=None)
+    )
+    assert (over.verdict, over.would_restart_help) == (V.REBALANCING, False)
+
+
 def test_member_that_nobody_polled_yet_is_starting() -> None:
     """And one to which nothing was said."""
     waiting = view(S.UNSUBSCRIBED, waits_for="the application's next poll, to join", waits_since=NOW - 5)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Message
 
 from consumer_membership.config import ByDuration, ConsumerConfig
+from consumer_membership.config.settings import ProbeSettings
 from consumer_membership.errors import CommitError
 from consumer_membership.health.verdict import Health
 from consumer_membership.light_dataclasses import replace
@@ -52,6 +53,8 @@ from consumer_membership.types import (
 if TYPE_CHECKING:  # it imports more than a consumer needs
     from os import PathLike
     from pathlib import Path
+
+    from consumer_membership.runtime.probes.thread import ProbeThread
 
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
 STOP_S = 2.0
@@ -143,6 +146,10 @@ class Session:
         self._leave_option = LeaveOption.DEFAULT
         #: The thread that closes when its poll ends.
         self._closes_later: int | None = None
+        self.client_id = connection.client_id
+        probes = config.probe_settings()
+        #: Where probes are told of this session, from now on.
+        self._probes = self._attended(probes) if probes.are_wanted else None
 
     # ---- the member ----
 
@@ -181,6 +188,22 @@ class Session:
         """How the consumer is: why nothing is consumed, if nothing is; never waits."""
         self.life.check_process()
         return self._health.health()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed, or dropped: probes are told of it no more."""
+        return self.life.is_closed
+
+    def _attended(self, settings: ProbeSettings) -> ProbeThread:
+        from consumer_membership.runtime.probes.pages import PATHS  # noqa: PLC0415 - some ask for it
+        from consumer_membership.runtime.probes.thread import THIS_PROCESS as HERE  # noqa: PLC0415
+
+        at = HERE.probes.attend(settings, self)
+        if at is not None:
+            self._log.info("Probes are answered at http://%s: %s", at, PATHS)
+        # Or a poll that stays out would be seen from the first probe on.
+        self._health.start()
+        return HERE.probes
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a file with what is recorded of the member; the path of it."""
@@ -529,6 +552,8 @@ class Session:
                 self.buffer.ready.clear()
                 self._fetcher.handle.close()
             self._performer.release()
+            if self._probes is not None:
+                self._probes.leave(self)
         if self._lines is not None:
             self._lines.tell()
         if errors:
@@ -562,6 +587,8 @@ class Session:
             self.life.close()
             self._health.stop()
             self.line.stop(0)
+            if self._probes is not None:
+                self._probes.ring()
 
     def _rewrite(self, statistics: str) -> str:
         return rewritten(

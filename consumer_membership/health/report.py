@@ -1,0 +1,171 @@
+"""What a probe is told: how all consumers of a process are, as text for people and as JSON for programs.
+
+| asked | what it means | it fails where |
+|---|---|---|
+| is it live? | a restart of the process would not help | a restart of the process would help one of its consumers |
+| is it ready? | each consumer has its part of its group's work | one of them has not |
+
+So no rebalance, no slow start, no broker that is away and no open transaction is ever a reason to restart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from enum import Enum
+
+from consumer_membership.health.progress import PartitionHealth
+from consumer_membership.health.verdict import Health
+from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.text import excerpt, speakable
+from consumer_membership.types import Instant, TopicPartition
+
+
+class Question(Enum):
+    """What a probe asks."""
+
+    IS_LIVE = "live"
+    IS_READY = "ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerReport:
+    """How one consumer is, and which one it is."""
+
+    client_id: str
+    view: MembershipView
+    health: Health
+
+    def answer(self, question: Question) -> bool:
+        """Whether this one is so."""
+        match question:
+            case Question.IS_LIVE:
+                return not self.health.would_restart_help
+            case Question.IS_READY:
+                return self.health.is_ready
+
+    @property
+    def name(self) -> str:
+        """Its group, and its place there: one line, whatever stands in them."""
+        return _line(f"{excerpt(self.view.group_id)}/{excerpt(self.view.instance_id or self.client_id)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessReport:
+    """How the consumers of one process are at one moment.
+
+    `at` is of the monotonic clock, as all times of a `Health` are; `written_at` the same moment in seconds since 1970.
+    """
+
+    process: int
+    at: Instant
+    written_at: float
+    consumers: tuple[ConsumerReport, ...]
+
+    def answer(self, question: Question) -> bool:
+        """Whether all of them are so; without a consumer nothing can be ready, and nothing has to be restarted."""
+        if not self.consumers:
+            return question is Question.IS_LIVE
+        return all(one.answer(question) for one in self.consumers)
+
+    # ---- as text ----
+
+    def text(self, question: Question, *, is_verbose: bool = False) -> str:
+        """A line for the answer, and one for each consumer; `is_verbose`: one for each of its partitions, too."""
+        lines = [f"{question.value}: {'yes' if self.answer(question) else 'no'}"]
+        for one in self.consumers:
+            lines.append(self._line_of(one, question))
+            if is_verbose:
+                lines += (self._line_of_partition(*item) for item in sorted(one.health.partitions.items()))
+        return "\n".join(lines) + "\n"
+
+    def _line_of(self, one: ConsumerReport, question: Question) -> str:
+        health = one.health
+        since = f" for {self.at - health.since:.0f} s" if health.since is not None else ""
+        until = f"; until {health.until - self.at:.0f} s from now" if health.until is not None else ""
+        helps = "; a restart would help" if health.would_restart_help else ""
+        sign = "+" if one.answer(question) else "-"
+        return f"[{sign}] {one.name} {health.verdict.value}{since}: {_line(health.why)}{until}{helps}"
+
+    def _line_of_partition(self, partition: TopicPartition, health: PartitionHealth) -> str:
+        waits = f", waits for {health.waits_for}" if health.waits_for is not None else ""
+        moved = f", moved {self.at - health.progressed_at:.0f} s ago" if health.progressed_at is not None else ""
+        place = f"position {_known(health.position)}, end {_known(health.end)}, lag {_known(health.lag)}"
+        return _line(f"    {partition.topic}-{partition.partition}: {place}{moved}{waits}", indent="    ")
+
+    # ---- as JSON ----
+
+    def summary(self) -> str:
+        """JSON without partitions: the verdicts, and what they come to."""
+        return json.dumps(self._record(has_partitions=False), indent=2) + "\n"
+
+    def details(self) -> str:
+        """JSON with each consumer's partitions, in one line."""
+        return json.dumps(self._record(has_partitions=True)) + "\n"
+
+    def _record(self, *, has_partitions: bool) -> Mapping[str, object]:
+        return {
+            "process": self.process,
+            "written_at": _iso(self.written_at),
+            "live": self.answer(Question.IS_LIVE),
+            "ready": self.answer(Question.IS_READY),
+            "consumers": [dict(self._items(one, has_partitions=has_partitions)) for one in self.consumers],
+        }
+
+    def _items(self, one: ConsumerReport, *, has_partitions: bool) -> Iterator[tuple[str, object]]:
+        view, health = one.view, one.health
+        yield "group_id", speakable(view.group_id)
+        yield "client_id", speakable(one.client_id)
+        yield "instance_id", None if view.instance_id is None else speakable(view.instance_id)
+        yield "member_id", view.member_id
+        yield "member_epoch", view.member_epoch
+        yield "protocol", view.protocol.value
+        yield "state", view.state.value
+        yield "verdict", health.verdict.value
+        yield "why", speakable(health.why)
+        yield "since", self._moment(health.since)
+        yield "until", self._moment(health.until)
+        yield "would_restart_help", health.would_restart_help
+        yield "is_ready", health.is_ready
+        if has_partitions:
+            yield "looked_at", self._moment(health.looked_at)
+            yield "partitions", [self._partition(*item) for item in sorted(health.partitions.items())]
+
+    def _partition(self, partition: TopicPartition, health: PartitionHealth) -> Mapping[str, object]:
+        return {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "position": health.position,
+            "end": health.end,
+            "lag": health.lag,
+            "progressed_at": self._moment(health.progressed_at),
+            "is_paused": health.is_paused,
+            "is_stuck": health.is_stuck,
+            "is_held_back": health.is_held_back,
+            "is_behind": health.is_behind,
+            "waits_for": health.waits_for,
+            "since": self._moment(health.since),
+        }
+
+    def _moment(self, at: Instant | None) -> str | None:
+        """A moment of the monotonic clock by the clock on the wall."""
+        return None if at is None else _iso(self.written_at + (at - self.at))
+
+
+def _iso(seconds: float) -> str:
+    """RFC 3339, UTC, milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _known(number: int | None) -> str:
+    return "?" if number is None else str(number)
+
+
+def _line(text: str, indent: str = "") -> str:
+    """In one line that any terminal may be shown: words of brokers and names of groups may have what ends lines."""
+    words = " ".join(text.split())
+    return indent + "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in speakable(words)
+    )

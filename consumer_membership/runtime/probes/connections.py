@@ -1,0 +1,247 @@
+"""Those who ask over HTTP: a listening socket, and short conversations, none of which can hold another one up.
+
+What a stranger can take is bounded: so many connections, each for so many seconds and with so many bytes of a request.
+Where all places are taken the oldest conversation ends: a probe's is over within milliseconds, so that it is none.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
+from time import monotonic, sleep
+from typing import TypeAlias
+
+from consumer_membership.config.settings import ListenAddress
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.runtime.probes.requests import (
+    LONGEST_HEAD,
+    TOO_LATE,
+    TOO_LONG,
+    ProbeAnswer,
+    ProbeRequest,
+    is_whole,
+    read_request,
+)
+
+_LOG = logging.getLogger("consumer_membership.session")
+
+KEY = "health.http.address"
+#: How long a request may take to come, and an answer to be taken, in seconds.
+PATIENCE_S = 5.0
+#: How long the asker's end is waited for after an answer: to close with bytes unread would reset what was sent.
+LINGER_S = 1.0
+#: Conversations at one time; a probe, a scraper and a few people need four.
+MOST_CONVERSATIONS = 64
+#: How long no connection is accepted after the system had no room for one.
+_NO_ROOM_S = 0.1
+#: Connections that wait in the system until they are accepted.
+_BACKLOG = 128
+_CHUNK = 4096
+#: Ports below it are for privileged processes on most systems.
+_FIRST_FREE_PORT = 1024
+_ANY_V6 = "::"
+
+Answerer: TypeAlias = Callable[[ProbeRequest], ProbeAnswer]
+
+
+def listening(address: ListenAddress) -> socket.socket:
+    """A socket that listens there.
+
+    Raises:
+        ConfigurationError: that cannot be; the text says why, and what to do.
+    """
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, place = found[0][0], found[0][4]
+        is_dual = family == socket.AF_INET6 and address.host == _ANY_V6 and socket.has_dualstack_ipv6()
+        opened = socket.create_server(place, family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual)
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(KEY, str(address), _remedy(address, error)) from error
+    opened.setblocking(False)
+    return opened
+
+
+def _remedy(address: ListenAddress, error: OSError | UnicodeError) -> str:
+    code = error.errno if isinstance(error, OSError) else None
+    if code == errno.EADDRINUSE:
+        return (
+            f"port {address.port} is in use, by another process or under another address of this one; give each "
+            "process a port of its own, or port 0 for any free one; consumers of one process share an address that "
+            "they name alike"
+        )
+    if code in (errno.EACCES, errno.EPERM) and address.port < _FIRST_FREE_PORT:
+        return f"this process may not listen on port {address.port}; give one from {_FIRST_FREE_PORT} on"
+    if isinstance(error, socket.gaierror | UnicodeError) or code in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+        return (
+            f"{address.host} is no address of this host ({error}); give one that it has, or 0.0.0.0 or [::] for all "
+            "of them"
+        )
+    return f"this process cannot listen there ({error}); give another address"
+
+
+class Conversation:
+    """One connection: the head of a request, its answer, and the end."""
+
+    def __init__(self, opened: socket.socket, answer: Answerer, now: float) -> None:
+        self.socket = opened
+        self._answer = answer
+        #: When it is given up.
+        self.deadline = now + PATIENCE_S
+        #: What is waited for.
+        self.events = EVENT_READ
+        self._head = bytearray()
+        self._unsent = memoryview(b"")
+        self._is_answered = False
+
+    def go_on(self, now: float) -> bool:
+        """Do what can be done at once; False: it is over, close it."""
+        try:
+            if self._is_answered and self._unsent:
+                return self._send(now)
+            if self._is_answered:
+                return self._discard()
+            return self._read(now)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def give_up(self) -> None:
+        """Its time is over: say so, if nothing was said, and if it is listened to."""
+        if self._head and not self._is_answered:
+            with suppress(OSError):
+                self.socket.send(TOO_LATE.encoded())
+
+    def close(self) -> None:
+        """Let it go."""
+        self.socket.close()
+
+    def _read(self, now: float) -> bool:
+        chunk = self.socket.recv(_CHUNK)
+        if not chunk:
+            return False
+        self._head += chunk
+        if is_whole(self._head.lstrip(b"\r\n")):
+            asked = read_request(bytes(self._head))
+            answer = self._answer(asked) if isinstance(asked, ProbeRequest) else asked
+        elif len(self._head) > LONGEST_HEAD:
+            answer = TOO_LONG
+        else:
+            return True
+        self._head.clear()
+        self._is_answered = True
+        self._unsent = memoryview(answer.encoded())
+        self.deadline = now + PATIENCE_S
+        return self._send(now)
+
+    def _send(self, now: float) -> bool:
+        self.events = EVENT_WRITE
+        self._unsent = self._unsent[self.socket.send(self._unsent) :]
+        if not self._unsent:
+            self.socket.shutdown(socket.SHUT_WR)
+            self.events = EVENT_READ
+            self.deadline = now + LINGER_S
+        return True
+
+    def _discard(self) -> bool:
+        return bool(self.socket.recv(_CHUNK))
+
+
+class Reception:
+    """The sockets of one thread: who listens, who talks, and a bell that any thread may ring."""
+
+    def __init__(self) -> None:
+        self._selector = DefaultSelector()
+        self._listeners: dict[socket.socket, Answerer] = {}
+        #: With the socket by which each came, the oldest first.
+        self._conversations: dict[Conversation, socket.socket] = {}
+        self._accepts_at = 0.0
+        self._bell, self._cord = socket.socketpair()
+        self._bell.setblocking(False)
+        self._cord.setblocking(False)
+        self._selector.register(self._bell, EVENT_READ, self._bell)
+
+    def ring(self) -> None:
+        """End the `turn` that waits; without a lock, in any thread, also when all is closed."""
+        with suppress(OSError):  # it rings already, or nobody is there
+            self._cord.send(b"\0")
+
+    def open(self, listener: socket.socket, answer: Answerer) -> None:
+        """Accept whoever comes here."""
+        self._listeners[listener] = answer
+        self._selector.register(listener, EVENT_READ, listener)
+
+    def close(self, listener: socket.socket) -> None:
+        """Accept nobody here any more, and end what was begun."""
+        for conversation in [one for one, came_by in self._conversations.items() if came_by is listener]:
+            self._end(conversation)
+        del self._listeners[listener]
+        self._selector.unregister(listener)
+        listener.close()
+
+    def close_all(self) -> None:
+        """The end; in a child of `fork()`, too, where the parent's sockets stay open and watched."""
+        for opened in (*self._listeners, *(one.socket for one in self._conversations), self._bell, self._cord):
+            opened.close()
+        self._selector.close()
+        self._conversations.clear()
+
+    def turn(self, until: float) -> None:
+        """Answer who asks; returns at that time (monotonic clock), or sooner."""
+        deadlines = [one.deadline for one in self._conversations]
+        ready = self._selector.select(max(0.0, min([until, *deadlines]) - monotonic()))
+        now = monotonic()
+        for key, _ in ready:
+            if key.fileobj in self._listeners:
+                self._accept(key.data, now)
+            elif key.fileobj is self._bell:
+                with suppress(BlockingIOError):
+                    self._bell.recv(_CHUNK)
+            elif key.data in self._conversations:  # or it made room for another one in this very turn
+                self._go_on(key.data, now)
+        for conversation in [one for one in self._conversations if one.deadline <= now]:
+            conversation.give_up()
+            self._end(conversation)
+
+    def _accept(self, listener: socket.socket, now: float) -> None:
+        if now < self._accepts_at:
+            sleep(self._accepts_at - now)
+        for _ in range(MOST_CONVERSATIONS):
+            try:
+                opened, _peer = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Too many files are open in this process, or in the system: the oldest makes room.
+                _LOG.debug("A probe's connection was not accepted: %s", error)
+                self._accepts_at = now + _NO_ROOM_S
+                self._end_oldest()
+                return
+            opened.setblocking(False)
+            if len(self._conversations) >= MOST_CONVERSATIONS:
+                self._end_oldest()
+            conversation = Conversation(opened, self._listeners[listener], now)
+            self._conversations[conversation] = listener
+            self._selector.register(opened, conversation.events, conversation)
+            self._go_on(conversation, now)
+
+    def _go_on(self, conversation: Conversation, now: float) -> None:
+        events = conversation.events
+        if not conversation.go_on(now):
+            self._end(conversation)
+        elif conversation.events != events:
+            self._selector.modify(conversation.socket, conversation.events, conversation)
+
+    def _end(self, conversation: Conversation) -> None:
+        del self._conversations[conversation]
+        self._selector.unregister(conversation.socket)
+        conversation.close()
+
+    def _end_oldest(self) -> None:
+        oldest = next(iter(self._conversations), None)
+        if oldest is not None:
+            self._end(oldest)

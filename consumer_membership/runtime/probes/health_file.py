@@ -1,0 +1,155 @@
+"""The file of `health.file`: its time says that the process lives, its text how its consumers are.
+
+Each beat writes it anew beside its place and renames it, so that whoever reads it reads one whole text. Its time is the
+last moment at which a restart would not have helped: a probe that looks at its age alone fails for a process that is
+dead or stopped, and for one that a restart would mend.
+
+One living process holds it, by a lock that ends with the process (`flock`): two would hide each other's end.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import sys
+from contextlib import suppress
+
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.health.report import ProcessReport, Question
+
+if sys.platform != "win32":
+    import fcntl
+
+_LOG = logging.getLogger("consumer_membership.session")
+
+KEY = "health.file"
+#: How often it is touched: probes allow for some of them.
+BEAT_S = 5.0
+#: How often a file may be replaced between its opening and its locking.
+_TRIES = 100
+#: How each such file begins, by `ProcessReport.summary`.
+_BEGINNING = b'{\n  "process": '
+
+
+class HealthFile:
+    """The file at this path, once this process holds it.
+
+    Raises:
+        ConfigurationError: another process holds it, or it cannot be written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        #: As it was named when the folder was this one.
+        self.place = os.path.abspath(path)  # noqa: PTH100 - pathlib is imported by few consumers
+        self._beside = f"{self.place}.{os.getpid()}.tmp"
+        self._live_at: float | None = None
+        self._failures = 0
+        self._held: int | None = None
+        try:
+            self._held = self._taken()
+        except OSError as error:
+            raise ConfigurationError(
+                KEY, path, f"it cannot be written ({error.strerror or error}); name a file in a folder that this "
+                "process may write to"
+            ) from error  # fmt: skip
+
+    def _taken(self) -> int:
+        """Lock what stands there; a file of a process that is gone is taken over."""
+        remedy = "a living process of this host writes it; give each process a file of its own"
+        for _ in range(_TRIES):
+            held = os.open(self.place, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644)
+            is_mine = False
+            try:
+                if not _is_of_our_kind(held):
+                    remedy = "something else is there, which would be lost; name a file that is not there yet"
+                    break
+                if not _lock(held):
+                    break
+                with suppress(FileNotFoundError):
+                    is_mine = os.path.samestat(os.fstat(held), os.stat(self.place))  # noqa: PTH116
+            finally:
+                if not is_mine:
+                    os.close(held)
+            if is_mine:
+                return held
+        raise ConfigurationError(KEY, self.path, remedy)
+
+    def beat(self, report: ProcessReport) -> None:
+        """Write how the process is now; troubles are logged, once until it works again."""
+        if self._live_at is None or report.answer(Question.IS_LIVE):
+            self._live_at = report.written_at
+        try:
+            self._write(report.summary().encode(), self._live_at)
+        except OSError as error:
+            self._failures += 1
+            if self._failures == 1:
+                _LOG.warning("%s=%s cannot be written, and is only touched until it can: %s", KEY, self.path, error)
+            with suppress(OSError):  # a full disk still takes a time
+                os.utime(self.place, (self._live_at, self._live_at))
+            return
+        if self._failures:
+            _LOG.warning("%s=%s is written again, after %d failures", KEY, self.path, self._failures)
+            self._failures = 0
+
+    def _write(self, text: bytes, moment: float) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        beside = os.open(self._beside, flags, 0o644)
+        try:
+            _lock(beside)
+            _write_whole(beside, text)
+            os.utime(self._beside, (moment, moment))
+            os.replace(self._beside, self.place)  # noqa: PTH105
+        except OSError:
+            os.close(beside)
+            with suppress(OSError):
+                os.unlink(self._beside)  # noqa: PTH108
+            raise
+        self.let_go()
+        self._held = beside
+
+    def remove(self) -> None:
+        """Take it away, at the end of the last consumer; what another process put there stays."""
+        if self._held is None:
+            return
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._held), os.stat(self.place)):  # noqa: PTH116
+                os.unlink(self.place)  # noqa: PTH108
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close what is open, and leave the file: in a child, whose parent goes on writing it."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+
+def _write_whole(opened: int, text: bytes) -> None:
+    if os.write(opened, text) < len(text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _is_of_our_kind(opened: int) -> bool:
+    """Whether what is open is an empty file, or one that a process wrote for its probes, and no device or program."""
+    status = os.fstat(opened)
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    return status.st_size == 0 or os.read(opened, len(_BEGINNING)) == _BEGINNING
+
+
+def _lock(opened: int) -> bool:
+    """Lock it for as long as it is open; False: another process has.
+
+    A file system that knows no locks, and Windows, let two processes write it.
+    """
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,99 @@
+"""Which path is answered with what.
+
+| path | status | body |
+|---|---|---|
+| /livez | 200; 503 where a restart of the process would help | text or JSON, by `Accept`; `?verbose`: partitions |
+| /readyz | 200; 503 where a consumer has not its part of its group's work | likewise |
+| /health | 200 | JSON: all consumers with their partitions |
+| /metrics | 200 | what `offer_metrics` was given, for Prometheus; 404 where that is nothing |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import TypeAlias
+
+from consumer_membership.health.report import ProcessReport, Question
+from consumer_membership.light_dataclasses import replace
+from consumer_membership.runtime.probes.requests import JSON, ProbeAnswer, ProbeRequest, refusal
+
+#: The metrics of this process as Prometheus takes them, and their content type.
+MetricsSource: TypeAlias = Callable[[], tuple[bytes, str]]
+
+_LOG = logging.getLogger("consumer_membership.session")
+
+PATHS = "/livez, /readyz, /health, /metrics"
+NO_METRICS = "no metrics are kept by this release"
+#: A page of thousands of partitions is made so often at most, whoever asks; those who read it slowly share its bytes.
+SHARED_S = 1.0
+
+
+class Pages:
+    """The pages of one address. `report` says how its consumers are; `clock` when a page is too old."""
+
+    def __init__(
+        self,
+        report: Callable[[], ProcessReport],
+        metrics: Callable[[], MetricsSource | None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._report = report
+        self._metrics = metrics
+        self._clock = clock
+        self._shared: dict[object, tuple[float, ProbeAnswer]] = {}
+
+    def answer(self, request: ProbeRequest) -> ProbeAnswer:
+        """What to answer; never raises."""
+        try:
+            answer = self._answer(request)
+        except Exception:  # noqa: BLE001
+            # Whatever is the matter with one page, the thread goes on; the log has the rest.
+            _LOG.exception("%s could not be answered", request.path)
+            answer = refusal(500, "this page could not be made; the log of the process says why")
+        return replace(answer, has_body=not request.is_head)
+
+    def _answer(self, request: ProbeRequest) -> ProbeAnswer:
+        match request.path:
+            case "/livez":
+                return self._verdict(Question.IS_LIVE, request)
+            case "/readyz":
+                return self._verdict(Question.IS_READY, request)
+            case "/health":
+                return self._shared_page("/health", self._health)
+            case "/metrics":
+                return self._shared_page("/metrics", self._exposition)
+            case _:
+                return refusal(404, f"there are {PATHS}")
+
+    def _verdict(self, question: Question, request: ProbeRequest) -> ProbeAnswer:
+        def page() -> ProbeAnswer:
+            return _verdict(self._report(), question, request)
+
+        return self._shared_page((question, request.takes_json), page) if request.is_verbose else page()
+
+    def _health(self) -> ProbeAnswer:
+        return ProbeAnswer(status=200, body=self._report().details().encode(), kind=JSON)
+
+    def _exposition(self) -> ProbeAnswer:
+        source = self._metrics()
+        if source is None:
+            return refusal(404, NO_METRICS)
+        body, kind = source()
+        return ProbeAnswer(status=200, body=body, kind=kind)
+
+    def _shared_page(self, of: object, make: Callable[[], ProbeAnswer]) -> ProbeAnswer:
+        now = self._clock()
+        made = self._shared.get(of)
+        if made is None or now - made[0] >= SHARED_S:
+            made = self._shared[of] = (now, make())
+        return made[1]
+
+
+def _verdict(report: ProcessReport, question: Question, request: ProbeRequest) -> ProbeAnswer:
+    status = 200 if report.answer(question) else 503
+    if request.takes_json:
+        words = report.details() if request.is_verbose else report.summary()
+        return ProbeAnswer(status=status, body=words.encode(), kind=JSON)
+    return ProbeAnswer(status=status, body=report.text(question, is_verbose=request.is_verbose).encode())

@@ -1,0 +1,114 @@
+"""HTTP as far as probes speak it: one request of a connection, of which only its head is read, and one answer.
+
+RFC 9112 for the form, RFC 9110 for the codes. GET and HEAD only; each connection is closed after its answer.
+"""
+
+from __future__ import annotations
+
+import re
+
+from consumer_membership.light_dataclasses import dataclass
+
+#: The longest head of a request, in bytes: kubelet's and Prometheus' have some hundred.
+LONGEST_HEAD = 8192
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+}
+_FIRST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,20}) ([!-~]+) HTTP/([0-9])\.[0-9]")
+#: A proxy's form of the target has the host in it, too.
+_ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
+#: A weight of nothing (RFC 9110, 12.4.2).
+_REFUSES = re.compile(rb"q=0(\.0*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRequest:
+    """What is asked."""
+
+    path: str
+    is_head: bool = False
+    is_verbose: bool = False
+    takes_json: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeAnswer:
+    """What is answered; `has_body` is false where only the head was asked for."""
+
+    status: int
+    body: bytes
+    kind: str = TEXT
+    has_body: bool = True
+
+    def encoded(self) -> bytes:
+        """The whole answer."""
+        lines = [
+            f"HTTP/1.1 {self.status} {_REASONS[self.status]}",
+            f"Content-Type: {self.kind}",
+            f"Content-Length: {len(self.body)}",
+            "Cache-Control: no-store",
+            "X-Content-Type-Options: nosniff",
+            "Connection: close",
+        ]
+        if self.status == 405:  # noqa: PLR2004 - RFC 9110, 15.5.6
+            lines.append("Allow: GET, HEAD")
+        head = "\r\n".join(lines).encode() + b"\r\n\r\n"
+        return head + self.body if self.has_body else head
+
+
+def refusal(status: int, words: str) -> ProbeAnswer:
+    """An answer to whoever asks what cannot be answered."""
+    return ProbeAnswer(status=status, body=f"{words}\n".encode())
+
+
+TOO_LATE = refusal(408, "the request did not come in time")
+TOO_LONG = refusal(431, f"the head of a request has at most {LONGEST_HEAD} bytes here")
+
+
+def is_whole(head: bytes | bytearray) -> bool:
+    """Whether the empty line that ends a head is there; a bare line feed will do (RFC 9112, 2.2)."""
+    return b"\r\n\r\n" in head or b"\n\n" in head
+
+
+def read_request(head: bytes) -> ProbeRequest | ProbeAnswer:
+    """What a whole head asks, or the refusal."""
+    first, _, fields = head.lstrip(b"\r\n").partition(b"\n")
+    match = _FIRST_LINE.fullmatch(first.rstrip(b"\r"))
+    if match is None:
+        return refusal(400, "this is no request of HTTP/1.1")
+    method, target, version = match[1], match[2].decode("ascii"), match[3]
+    if version != b"1":
+        return refusal(505, "HTTP/1.0 and HTTP/1.1 are spoken here")
+    if method not in (b"GET", b"HEAD"):
+        return refusal(405, "GET and HEAD are answered here")
+    path, _, query = _ABSOLUTE.sub("", target, count=1).partition("#")[0].partition("?")
+    return ProbeRequest(
+        path=path or "/",
+        is_head=method == b"HEAD",
+        is_verbose=any(part.partition("=")[0] == "verbose" for part in query.split("&")),
+        takes_json=_takes_json(fields),
+    )
+
+
+def _takes_json(fields: bytes) -> bool:
+    """Whether `Accept` has JSON, with a weight above nothing."""
+    for line in fields.split(b"\n"):
+        name, _, value = line.partition(b":")
+        if name.strip().lower() != b"accept":
+            continue
+        for element in value.lower().split(b","):
+            kind, *parameters = (part.strip() for part in element.split(b";"))
+            if kind == b"application/json":
+                return not any(_REFUSES.fullmatch(parameter) for parameter in parameters)
+    return False

@@ -1,0 +1,265 @@
+"""The process's thread that answers probes, from the first consumer that asks for it to the last.
+
+Consumers of one process that name the same address, or the same file, share it. They are known by weak references and
+asked whether they are over, so that nothing here keeps one alive, and a consumer that is dropped without a close needs
+no lock to be forgotten: its finaliser may run in any thread, at any moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from time import monotonic
+from typing import Protocol
+from weakref import ref
+
+from consumer_membership.config.settings import ListenAddress, ProbeSettings
+from consumer_membership.health.report import ConsumerReport, ProcessReport
+from consumer_membership.health.verdict import Health
+from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.probes.connections import Reception, listening
+from consumer_membership.runtime.probes.health_file import BEAT_S, HealthFile
+from consumer_membership.runtime.probes.pages import MetricsSource, Pages
+
+_LOG = logging.getLogger("consumer_membership.session")
+
+#: How often it looks whether anybody is left, where no file is touched and nobody rings.
+_CALM_S = 60.0
+#: How long `leave` waits until its place is free for others.
+_LEAVE_S = 2.0
+#: How long it rests after what nobody foresaw.
+_TROUBLE_S = 1.0
+
+
+class Watched(Protocol):
+    """A consumer as probes see it; each is answered at once, in any thread."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed, or dropped."""
+
+    @property
+    def client_id(self) -> str:
+        """What it is called in logs."""
+
+    @property
+    def view(self) -> MembershipView:
+        """How its member is."""
+
+    def health(self) -> Health:
+        """How it is."""
+
+
+class Roll:
+    """The consumers that named one place, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        #: Replaced as a whole: one thread reads while another one writes.
+        self._named: tuple[ref[Watched], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anybody was taken in and not forgotten."""
+        return bool(self._named)
+
+    def add(self, watched: Watched) -> None:
+        """Take it in."""
+        self._named = (*self._named, ref(watched))
+
+    def has(self, watched: Watched) -> bool:
+        """Whether it was taken in and not dropped."""
+        return any(one() is watched for one in self._named)
+
+    def drop_ended(self) -> bool:
+        """Forget who is over; whether anybody is left."""
+        self._named = tuple(one for one in self._named if (living := one()) is not None and not living.is_over)
+        return bool(self._named)
+
+    def report(self) -> ProcessReport:
+        """How all of them are."""
+        found = [one for named in self._named if (one := named()) is not None]
+        reports = tuple(
+            ConsumerReport(client_id=one.client_id, view=one.view, health=one.health())
+            for one in found
+            if not one.is_over
+        )
+        return ProcessReport(process=os.getpid(), at=monotonic(), written_at=time.time(), consumers=reports)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Listener:
+    """An address at which probes are answered; it listens, and is answered once the thread has opened it."""
+
+    socket: socket.socket
+    roll: Roll
+    is_open: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Touched:
+    """A file that is touched, and when it is next."""
+
+    file: HealthFile
+    roll: Roll
+    beats_at: float = 0.0
+
+
+class ProbeThread:
+    """All that this process tells probes."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._listeners: dict[str, _Listener] = {}
+        self._touched: dict[str, _Touched] = {}
+        self._metrics: MetricsSource | None = None
+        #: The thread's own, but for its bell; None: no thread runs.
+        self._reception: Reception | None = None
+
+    # ---- for any thread ----
+
+    def attend(self, settings: ProbeSettings, watched: Watched) -> ListenAddress | None:
+        """Tell of this consumer where it wants to be told of, until it is over; where that is listened at.
+
+        Raises:
+            ConfigurationError: the address, or the file, cannot be had.
+        """
+        with self._changed:
+            address = settings.address
+            listener = None if address is None else self._listener(address)
+            try:
+                touched = None if settings.file is None else self._file(settings.file, watched)
+            except BaseException:
+                if listener is not None and not listener.roll:
+                    listener.socket.close()
+                raise
+            if listener is not None and address is not None:
+                self._listeners[str(address)] = listener
+                listener.roll.add(watched)
+            if touched is not None:
+                self._touched[touched.file.place] = touched
+                touched.roll.add(watched)
+            if self._reception is None:
+                self._begin()
+        self.ring()
+        return None if listener is None else _address_of(listener.socket)
+
+    def leave(self, watched: Watched) -> None:
+        """Wait a little until a consumer that is over is told of no more, so that its place is free for others."""
+        self.ring()
+        with self._changed:
+            self._changed.wait_for(lambda: not any(one.roll.has(watched) for one in self._places()), _LEAVE_S)
+
+    def ring(self) -> None:
+        """Have the thread look who is left; without a lock, for finalisers."""
+        reception = self._reception
+        if reception is not None:
+            reception.ring()
+
+    def offer_metrics(self, source: MetricsSource | None) -> None:
+        """Answer `/metrics` with this from now on."""
+        self._metrics = source
+
+    def served(self) -> Mapping[str, ListenAddress]:
+        """What is listened at, by each address as it is configured: port 0 became another one."""
+        with self._changed:
+            return {text: _address_of(one.socket) for text, one in self._listeners.items()}
+
+    def forget(self) -> None:
+        """In a child of `fork()`: close what was inherited; the parent goes on with its own."""
+        for listener in self._listeners.values():
+            listener.socket.close()
+        for touched in self._touched.values():
+            touched.file.let_go()
+        if self._reception is not None:
+            self._reception.close_all()
+
+    def _places(self) -> list[_Listener | _Touched]:
+        return [*self._listeners.values(), *self._touched.values()]
+
+    def _listener(self, address: ListenAddress) -> _Listener:
+        found = self._listeners.get(str(address))
+        return found if found is not None else _Listener(socket=listening(address), roll=Roll())
+
+    def _file(self, path: str, watched: Watched) -> _Touched:
+        place = os.path.abspath(path)  # noqa: PTH100 - pathlib is imported by few consumers
+        found = self._touched.get(place)
+        if found is not None:
+            found.beats_at = 0.0
+            return found
+        made = _Touched(file=HealthFile(path), roll=Roll())
+        alone = Roll()
+        alone.add(watched)
+        made.file.beat(alone.report())
+        return made
+
+    def _begin(self) -> None:
+        reception = Reception()
+        threading.Thread(target=self._run, args=(reception,), name="membership probes", daemon=True).start()
+        self._reception = reception
+
+    # ---- on its own thread ----
+
+    def _run(self, reception: Reception) -> None:
+        while self._tidy(reception):
+            try:
+                reception.turn(min([monotonic() + _CALM_S, *(one.beats_at for one in list(self._touched.values()))]))
+                self._beat(monotonic())
+            except Exception:  # noqa: BLE001
+                # Whatever is the matter with one consumer or one file: without this thread the process looks dead.
+                _LOG.exception("Probes could not be answered; the thread goes on")
+                time.sleep(_TROUBLE_S)
+
+    def _tidy(self, reception: Reception) -> bool:
+        """Take in who is new, let go of who is over; False: nobody is left."""
+        with self._changed:
+            for text, listener in list(self._listeners.items()):
+                if not listener.roll.drop_ended():
+                    del self._listeners[text]
+                    if listener.is_open:
+                        reception.close(listener.socket)
+                    listener.socket.close()
+                elif not listener.is_open:
+                    listener.is_open = True
+                    reception.open(listener.socket, Pages(listener.roll.report, lambda: self._metrics).answer)
+            for place, touched in list(self._touched.items()):
+                if not touched.roll.drop_ended():
+                    del self._touched[place]
+                    touched.file.remove()
+            self._changed.notify_all()
+            if self._listeners or self._touched:
+                return True
+            self._reception = None
+            reception.close_all()
+            return False
+
+    def _beat(self, now: float) -> None:
+        for touched in list(self._touched.values()):
+            if touched.beats_at <= now:
+                touched.beats_at = now + BEAT_S
+                touched.file.beat(touched.roll.report())
+
+
+def _address_of(listener: socket.socket) -> ListenAddress:
+    host, port = listener.getsockname()[:2]
+    return ListenAddress(host=host, port=port)
+
+
+class _Process:
+    """Which thread is this process's: a child of `fork()` has one of its own."""
+
+    def __init__(self) -> None:
+        self.probes = ProbeThread()
+
+    def survive_fork(self) -> None:
+        """In the child: the parent's is the parent's."""
+        self.probes.forget()
+        self.probes = ProbeThread()
+
+
+THIS_PROCESS = _Process()
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=THIS_PROCESS.survive_fork)

@@ -1,0 +1,137 @@
+"""What probes are told: which verdict is a reason to restart, or to be out of rotation; text and JSON of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from consumer_membership.health.progress import PartitionHealth
+from consumer_membership.health.report import ConsumerReport, ProcessReport, Question
+from consumer_membership.health.verdict import Health, HealthVerdict
+from consumer_membership.membership.states import MemberState
+from consumer_membership.types import TopicPartition
+from tests.support.views import view_of
+
+V = HealthVerdict
+NOW, EPOCH_S = 1_000.0, 1_767_225_600.0
+
+
+def consumer(verdict: HealthVerdict = V.CONSUMING, *, helps: bool = False, **changes: object) -> ConsumerReport:
+    """One of the group orders."""
+    health = Health(
+        verdict=verdict,
+        since=NOW - 12,
+        why="records come",
+        until=None,
+        would_restart_help=helps,
+        partitions={},
+        looked_at=NOW - 1,
+    )
+    changed = replace(health, **changes)  # type: ignore[arg-type]  # of the health
+    return ConsumerReport(client_id="client", view=view_of(MemberState.STABLE, group_id="orders"), health=changed)
+
+
+def report(*consumers: ConsumerReport) -> ProcessReport:
+    """Of one process."""
+    return ProcessReport(process=7, at=NOW, written_at=EPOCH_S, consumers=consumers)
+
+
+@pytest.mark.parametrize("verdict", HealthVerdict)
+@pytest.mark.parametrize("helps", [True, False])
+def test_only_a_restart_that_helps_is_a_reason_for_one(*, verdict: HealthVerdict, helps: bool) -> None:
+    """Whatever the verdict's name is; and being ready does not hang on it."""
+    found = report(consumer(verdict, helps=helps))
+    assert found.answer(Question.IS_LIVE) is not helps
+    is_ready = verdict in {V.CONSUMING, V.IDLE, V.PAUSED, V.BEHIND, V.REBALANCING}
+    assert found.answer(Question.IS_READY) is is_ready
+
+
+def test_process_is_what_all_of_its_consumers_are() -> None:
+    """One that a restart would mend restarts all; one that is not ready keeps the process out."""
+    well, joins, hangs = consumer(), consumer(V.JOINING), consumer(V.NOT_POLLED, helps=True)
+    assert [report(well, joins).answer(question) for question in Question] == [True, False]
+    assert [report(well, hangs).answer(question) for question in Question] == [False, False]
+    assert [report(well, well).answer(question) for question in Question] == [True, True]
+    assert [report().answer(question) for question in Question] == [True, False]
+
+
+def test_text_says_the_answer_then_each_consumer() -> None:
+    """With how long, until when, and whether a restart would help; partitions where they are asked for."""
+    partitions = {
+        TopicPartition("orders", 1): PartitionHealth(
+            position=5, end=9, lag=4, progressed_at=NOW - 70, waits_for="a record"
+        ),
+        TopicPartition("orders", 0): PartitionHealth(position=None, end=None, lag=None, progressed_at=None),
+    }
+    found = report(consumer(partitions=partitions), consumer(V.NOT_POLLED, helps=True, why="no poll", until=NOW + 3))
+    assert found.text(Question.IS_LIVE) == (
+        "live: no\n"
+        "[+] orders/client consuming for 12 s: records come\n"
+        "[-] orders/client not_polled for 12 s: no poll; until 3 s from now; a restart would help\n"
+    )
+    assert found.text(Question.IS_READY, is_verbose=True).splitlines()[:4] == [
+        "ready: no",
+        "[+] orders/client consuming for 12 s: records come",
+        "    orders-0: position ?, end ?, lag ?",
+        "    orders-1: position 5, end 9, lag 4, moved 70 s ago, waits for a record",
+    ]
+
+
+def test_each_consumer_is_one_line_whatever_its_words_are() -> None:
+    """Names of groups and words of brokers may have line ends, and what moves a terminal's cursor."""
+    odd = replace(
+        consumer(why="two\nlines \x1b[2J"), view=view_of(MemberState.STABLE, group_id="a\r\nb\x07" + 90 * "x")
+    )
+    (_, line) = report(odd).text(Question.IS_LIVE).splitlines()
+    assert line == f"[+] a b\\x07{35 * 'x'}.../client consuming for 12 s: two lines \\x1b[2J"
+
+
+def test_json_has_the_verdicts_and_times_of_the_clock_on_the_wall() -> None:
+    """The summary is without partitions; what they come to stands at the top, under names of its own."""
+    moved = PartitionHealth(position=5, end=9, lag=4, progressed_at=NOW - 0.5)
+    found = report(consumer(partitions={TopicPartition("orders", 3): moved}, until=NOW + 60))
+    summary, details = json.loads(found.summary()), json.loads(found.details())
+    assert summary == {
+        "process": 7,
+        "written_at": "2026-01-01T00:00:00.000Z",
+        "live": True,
+        "ready": True,
+        "consumers": [
+            {
+                "group_id": "orders",
+                "client_id": "client",
+                "instance_id": None,
+                "member_id": "m",
+                "member_epoch": 0,
+                "protocol": "consumer",
+                "state": "STABLE",
+                "verdict": "consuming",
+                "why": "records come",
+                "since": "2025-12-31T23:59:48.000Z",
+                "until": "2026-01-01T00:01:00.000Z",
+                "would_restart_help": False,
+                "is_ready": True,
+            }
+        ],
+    }
+    assert found.summary().count('"ready": true') == 1
+    (more,) = details["consumers"]
+    assert more.items() >= summary["consumers"][0].items()
+    assert more["partitions"] == [
+        {
+            "topic": "orders",
+            "partition": 3,
+            "position": 5,
+            "end": 9,
+            "lag": 4,
+            "progressed_at": "2025-12-31T23:59:59.500Z",
+            "is_paused": False,
+            "is_stuck": False,
+            "is_held_back": False,
+            "is_behind": False,
+            "waits_for": None,
+            "since": None,
+        }
+    ]

@@ -1,0 +1,204 @@
+"""Those who ask: served in time, whoever else is there and however slow, many or rude they are."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from consumer_membership.config.settings import ListenAddress, ProbeSettings
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.runtime.probes import connections
+from consumer_membership.runtime.probes.connections import MOST_CONVERSATIONS, _remedy, listening
+from consumer_membership.runtime.probes.requests import LONGEST_HEAD
+from consumer_membership.runtime.probes.thread import ProbeThread
+from tests.runtime.probes.watched import HTTP, PATIENCE_S, Told, ask, end, place, until
+
+
+@pytest.fixture
+def at() -> Iterator[ListenAddress]:
+    """Where a consumer is served."""
+    probes, told = ProbeThread(), Told()
+    probes.attend(HTTP, told)
+    yield place(probes)
+    end(probes, told)
+
+
+def caller(at: ListenAddress, words: bytes = b"") -> socket.socket:
+    """A connection that says this."""
+    opened = socket.create_connection((at.host, at.port), PATIENCE_S)
+    if words:
+        opened.sendall(words)
+    return opened
+
+
+def told(opened: socket.socket) -> bytes:
+    """All that it is told until its end."""
+    heard = b""
+    while chunk := opened.recv(65536):
+        heard += chunk
+    return heard
+
+
+def status(opened: socket.socket) -> str:
+    """The code of the answer."""
+    return told(opened).decode("latin-1").split(" ")[1]
+
+
+def test_request_may_come_in_pieces(at: ListenAddress) -> None:
+    """And what comes behind its head is not read."""
+    with caller(at, b"GET /li") as opened:
+        assert ask(at, "/livez")[0] == 200
+        opened.sendall(b"vez HTTP/1.1\r\nHost: a\r\n")
+        assert ask(at, "/livez")[0] == 200
+        opened.sendall(b"\r\n" + 10_000 * b"more")
+        assert status(opened) == "200"
+
+
+def test_head_request_and_others(at: ListenAddress) -> None:
+    """GET and HEAD are answered, and each answer ends its connection."""
+    code, body, answer = ask(at, "/livez", "HEAD")
+    assert (code, body, int(answer.headers["content-length"]) > 0) == (200, "", True)
+    assert (answer.headers["connection"], answer.will_close) == ("close", True)
+    code, _, answer = ask(at, "/livez", "DELETE")
+    assert (code, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_endless_head_is_refused(at: ListenAddress) -> None:
+    """As soon as it is too long, whatever it is."""
+    with caller(at, b"GET /livez HTTP/1.1\r\nX: " + LONGEST_HEAD * b"x") as opened:
+        assert status(opened) == "431"
+    with caller(at, LONGEST_HEAD * b"\r\n" + b"\r\n") as opened:
+        assert status(opened) == "431"
+
+
+def test_who_is_slow_is_told_to_go(at: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request has some seconds from the first byte to the last, however steadily its bytes come."""
+    monkeypatch.setattr(connections, "PATIENCE_S", 0.2)
+    with caller(at, b"GET /livez HTTP/1.1\r\n") as opened:
+        opened.settimeout(0.01)
+        heard = b""
+        while not heard:
+            try:
+                opened.sendall(b"x")
+                heard = opened.recv(65536)
+            except TimeoutError:
+                pass
+        assert heard.startswith(b"HTTP/1.1 408 ")
+    with caller(at) as silent:
+        assert told(silent) == b""
+
+
+def test_thousand_silent_connections_hold_nobody_up(at: ListenAddress) -> None:
+    """The oldest make room: whoever asks is answered, and the others are few at any time."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    crowd = [caller(at, b"GET /livez HT" if number % 2 else b"") for number in range(1_000)]
+    try:
+        assert [ask(at, path)[0] for path in ("/livez", "/readyz", "/health")] == [200, 200, 200]
+        rejected = 0
+        for opened in crowd[: 1_000 - MOST_CONVERSATIONS]:
+            rejected += told(opened) == b""
+        assert rejected == 1_000 - MOST_CONVERSATIONS
+    finally:
+        for opened in crowd:
+            opened.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_who_takes_no_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of megabytes waits for its reader as long as a request may take, and others are answered meanwhile."""
+    monkeypatch.setattr(connections, "PATIENCE_S", 0.5)
+    probes, consumer = ProbeThread(), Told()
+    probes.offer_metrics(lambda: (30_000_000 * b"x", "text/plain"))
+    probes.attend(HTTP, consumer)
+    at = place(probes)
+    with caller(at, b"GET /metrics HTTP/1.1\r\n\r\n") as opened:
+        assert ask(at, "/livez")[0] == 200
+        assert opened.recv(4) == b"HTTP"
+        until(lambda: probes._reception is not None and not probes._reception._conversations)
+        opened.settimeout(PATIENCE_S)
+        heard = 0
+        try:
+            while chunk := opened.recv(65536):
+                heard += len(chunk)
+        except ConnectionResetError:
+            pass
+        assert heard < 30_000_000
+    assert len(ask(at, "/metrics")[1]) == 30_000_000
+    end(probes, consumer)
+
+
+_FEW_FILES = """
+import resource, socket, sys
+from consumer_membership.runtime.probes.thread import ProbeThread
+from tests.runtime.probes.watched import HTTP, Told, ask, end, place
+probes, told = ProbeThread(), Told()
+probes.attend(HTTP, told)
+at = place(probes)
+used = max(int(name) for name in __import__("os").listdir("/proc/self/fd"))
+callers = [socket.socket() for _ in range(30)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, used + 40))
+for one in callers:
+    one.connect((at.host, at.port))
+ends = [one.recv(1) for one in callers[:10]]
+for one in callers:
+    one.close()
+print(ends == 10 * [b""], ask(at, "/livez")[0])
+end(probes, told)
+"""
+
+
+def test_process_without_files_left_goes_on() -> None:
+    """Connections that cannot be accepted wait; the oldest one makes room for the next."""
+    done = subprocess.run([sys.executable, "-c", _FEW_FILES], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("True 200\n", "")
+
+
+# ---- where it listens ------------------------------------------------------------------------------------------------
+
+
+def test_port_in_use_is_refused() -> None:
+    """With key, value and remedy."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = ListenAddress(host="127.0.0.1", port=taken.getsockname()[1])
+        with pytest.raises(
+            ConfigurationError, match=rf"health\.http\.address='{address}': port {address.port} is in use"
+        ):
+            listening(address)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "2001:db8::1"])
+def test_address_of_another_host_is_refused(host: str) -> None:
+    """Also a name that nobody knows."""
+    with pytest.raises(ConfigurationError, match=r"is no address of this host .*0\.0\.0\.0 or \[::\]"):
+        listening(ListenAddress(host=host, port=8080))
+
+
+def test_remedy_names_what_the_system_minds() -> None:
+    """Privileged ports are refused to whoever has no right to them, and root has."""
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    low, high = (ListenAddress(host="127.0.0.1", port=port) for port in (80, 8080))
+    assert _remedy(low, denied) == "this process may not listen on port 80; give one from 1024 on"
+    assert _remedy(high, denied) == (
+        "this process cannot listen there ([Errno 13] Permission denied); give another address"
+    )
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
+def test_all_addresses_are_those_of_both_families() -> None:
+    """[::] is what a pod of a cluster with both listens at; [::1] is itself alone."""
+    probes, consumer = ProbeThread(), Told()
+    everywhere, itself = (ListenAddress(host=host, port=0) for host in ("::", "::1"))
+    for address in (everywhere, itself):
+        probes.attend(ProbeSettings(address=address), consumer)
+    for host in ("::1", "127.0.0.1"):
+        assert ask(ListenAddress(host=host, port=place(probes, everywhere).port), "/livez")[0] == 200
+    assert ask(place(probes, itself), "/livez")[0] == 200
+    assert str(place(probes, itself)).startswith("[::1]:")
+    end(probes, consumer)

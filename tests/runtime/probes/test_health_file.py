@@ -1,0 +1,151 @@
+"""The file that is touched: whole at each moment, as old as the last moment that needed no restart, one process's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.health.report import ConsumerReport, ProcessReport
+from consumer_membership.health.verdict import HealthVerdict
+from consumer_membership.membership.states import MemberState
+from consumer_membership.runtime.probes.health_file import HealthFile
+from tests.runtime.probes.watched import health_of
+from tests.support.views import view_of
+
+V = HealthVerdict
+
+_OTHER = """
+import sys
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.health.report import ProcessReport
+from consumer_membership.runtime.probes.health_file import HealthFile
+try:
+    HealthFile(sys.argv[1]).beat(ProcessReport(process=1, at=1.0, written_at=1.0, consumers=()))
+except ConfigurationError as error:
+    print(error)
+"""
+
+
+def report(at: float, *, helps: bool = False) -> ProcessReport:
+    """Of one consumer at this moment."""
+    health = health_of(V.NOT_POLLED if helps else V.IDLE, helps=helps)
+    one = ConsumerReport(client_id="client", view=view_of(MemberState.STABLE), health=health)
+    return ProcessReport(process=7, at=at, written_at=at, consumers=(one,))
+
+
+def other(path: Path) -> str:
+    """What another process is told that wants this file."""
+    done = subprocess.run([sys.executable, "-c", _OTHER, str(path)], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def verdict(path: Path) -> str:
+    """What stands in it of the consumer."""
+    found: str = json.loads(path.read_text())["consumers"][0]["verdict"]
+    return found
+
+
+def test_its_time_is_the_last_moment_without_need_of_a_restart(tmp_path: Path) -> None:
+    """So that a probe needs no more than its age; its text is the verdict all the while."""
+    path = tmp_path / "health.json"
+    file = HealthFile(str(path))
+    file.beat(report(1_000.0))
+    assert (path.stat().st_mtime, verdict(path)) == (1_000.0, "idle")
+    file.beat(report(1_005.0, helps=True))
+    file.beat(report(1_010.0, helps=True))
+    assert (path.stat().st_mtime, verdict(path)) == (1_000.0, "not_polled")
+    file.beat(report(1_015.0))
+    assert (path.stat().st_mtime, verdict(path)) == (1_015.0, "idle")
+    file.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_reads_it_has_a_whole_text(tmp_path: Path) -> None:
+    """What was opened before stays as it was; nothing else lies beside it."""
+    path = tmp_path / "health.json"
+    file = HealthFile(str(path))
+    file.beat(report(1.0))
+    with path.open() as opened:
+        first = opened.read(5)
+        file.beat(report(2.0, helps=True))
+        assert json.loads(first + opened.read())["consumers"][0]["verdict"] == "idle"
+    assert list(tmp_path.iterdir()) == [path]
+    file.remove()
+
+
+def test_living_process_keeps_it(tmp_path: Path) -> None:
+    """Before and after it was replaced; the file of a process that is gone is taken over."""
+    path = tmp_path / "health.json"
+    assert other(path) == ""
+    file = HealthFile(str(path))
+    refusal = f"health.file='{path}': a living process of this host writes it; give each process a file of its own"
+    assert other(path) == refusal
+    file.beat(report(1.0))
+    assert other(path) == refusal
+    file.remove()
+    assert other(path) == ""
+
+
+def test_what_is_no_such_file_is_not_overwritten(tmp_path: Path) -> None:
+    """Programs, devices, pipes."""
+    program = tmp_path / "program.py"
+    program.write_text("print(1)")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (program, pipe, Path("/dev/null")):
+        with pytest.raises(ConfigurationError, match="something else is there, which would be lost"):
+            HealthFile(str(path))
+    assert program.read_text() == "print(1)"
+
+
+@pytest.mark.parametrize("name", ["missing/health.json", "."])
+def test_place_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> None:
+    """With the system's words and the remedy."""
+    with pytest.raises(ConfigurationError, match=r"it cannot be written .*; name a file in a folder that this process"):
+        HealthFile(f"{tmp_path}/{name}")
+
+
+def test_folder_that_is_gone_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And when it is back all is well, and counted."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file = HealthFile(str(folder / "health.json"))
+    file.beat(report(1.0))
+    (folder / "health.json").unlink()
+    folder.rmdir()
+    for moment in (2.0, 3.0):
+        file.beat(report(moment))
+    folder.mkdir()
+    file.beat(report(4.0))
+    assert [one.getMessage().partition(": ")[0] for one in caplog.records] == [
+        f"health.file={folder}/health.json cannot be written, and is only touched until it can",
+        f"health.file={folder}/health.json is written again, after 2 failures",
+    ]
+    file.remove()
+
+
+def test_file_of_another_process_is_not_removed(tmp_path: Path) -> None:
+    """Somebody moved ours away, and another process began."""
+    path = tmp_path / "health.json"
+    file = HealthFile(str(path))
+    file.beat(report(1.0))
+    path.rename(tmp_path / "moved")
+    other(path)
+    file.remove()
+    assert path.exists()
+
+
+def test_relative_path_means_the_folder_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may change its folder."""
+    monkeypatch.chdir(tmp_path)
+    file = HealthFile("health.json")
+    monkeypatch.chdir("/")
+    file.beat(report(1.0))
+    assert verdict(tmp_path / "health.json") == "idle"
+    file.remove()

@@ -1,0 +1,109 @@
+"""Which path is answered with what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from consumer_membership.health.report import ConsumerReport, ProcessReport
+from consumer_membership.health.verdict import HealthVerdict
+from consumer_membership.membership.states import MemberState
+from consumer_membership.runtime.probes.pages import NO_METRICS, SHARED_S, Pages
+from consumer_membership.runtime.probes.requests import JSON, TEXT, ProbeAnswer, ProbeRequest
+from tests.runtime.probes.watched import health_of
+from tests.support.views import view_of
+
+V = HealthVerdict
+
+
+def report(verdict: HealthVerdict, *, helps: bool = False) -> ProcessReport:
+    """Of one consumer."""
+    health = health_of(verdict, helps=helps)
+    one = ConsumerReport(client_id="client", view=view_of(MemberState.STABLE), health=health)
+    return ProcessReport(process=7, at=1.0, written_at=1.0, consumers=(one,))
+
+
+def page(path: str, found: ProcessReport, *, takes_json: bool = False, is_verbose: bool = False) -> ProbeAnswer:
+    """What is answered of this."""
+    request = ProbeRequest(path=path, takes_json=takes_json, is_verbose=is_verbose)
+    return Pages(lambda: found, lambda: None).answer(request)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "helps", "live", "ready"),
+    [
+        (V.CONSUMING, False, 200, 200),
+        (V.REBALANCING, False, 200, 200),
+        (V.JOINING, False, 200, 503),
+        (V.UNREACHABLE, False, 200, 503),
+        (V.STUCK, False, 200, 503),
+        (V.STUCK, True, 503, 503),
+        (V.NOT_POLLED, True, 503, 503),
+        (V.FATAL, False, 200, 503),
+    ],
+)
+def test_status_is_the_verdict(*, verdict: HealthVerdict, helps: bool, live: int, ready: int) -> None:
+    """The whole table stands in the tests of the report."""
+    found = report(verdict, helps=helps)
+    assert (page("/livez", found).status, page("/readyz", found).status) == (live, ready)
+    assert page("/health", found).status == 200
+
+
+def test_kinds_of_the_pages() -> None:
+    """Text, or JSON for who asks for it; /health is always JSON."""
+    found = report(V.IDLE)
+    assert page("/livez", found) == ProbeAnswer(status=200, body=b"live: yes\n[+] g/client idle: a test\n", kind=TEXT)
+    for path, is_verbose in (("/readyz", False), ("/readyz", True), ("/health", False)):
+        answer = page(path, found, takes_json=True, is_verbose=is_verbose)
+        assert answer.kind == JSON
+        assert ("partitions" in json.loads(answer.body)["consumers"][0]) is (path == "/health" or is_verbose)
+
+
+def test_path_that_there_is_not_is_told_what_there_is() -> None:
+    """Also one that differs by a slash."""
+    assert page("/livez/", report(V.IDLE)).status == 404
+    assert page("/", report(V.IDLE)).body == b"there are /livez, /readyz, /health, /metrics\n"
+
+
+def test_metrics_are_whoever_offers_them() -> None:
+    """Until somebody does it is said what is missing."""
+    assert page("/metrics", report(V.IDLE)) == ProbeAnswer(status=404, body=f"{NO_METRICS}\n".encode())
+    pages = Pages(lambda: report(V.IDLE), lambda: lambda: (b"up 1\n", "text/plain; version=0.0.4"))
+    answer = pages.answer(ProbeRequest(path="/metrics"))
+    assert (answer.status, answer.body, answer.kind) == (200, b"up 1\n", "text/plain; version=0.0.4")
+
+
+def test_head_has_no_body() -> None:
+    """But the length of it."""
+    pages = Pages(lambda: report(V.IDLE), lambda: None)
+    answer = pages.answer(ProbeRequest(path="/livez", is_head=True))
+    assert (answer.has_body, len(answer.body)) == (False, 36)
+
+
+def test_long_pages_are_made_once_a_second() -> None:
+    """Whoever asks for them, and however often; the verdict alone is always the latest."""
+    now = 0.0
+    made: Iterator[HealthVerdict] = iter([V.IDLE, V.STUCK, V.FATAL, V.PAUSED, V.JOINING])
+    pages = Pages(lambda: report(next(made)), lambda: None, lambda: now)
+
+    def words(path: str, *, is_verbose: bool = False) -> str:
+        return pages.answer(ProbeRequest(path=path, is_verbose=is_verbose)).body.decode()
+
+    assert "idle" in words("/health")
+    assert "idle" in words("/health")
+    assert "stuck" in words("/livez")
+    assert "fatal" in words("/livez", is_verbose=True)
+    assert "fatal" in words("/livez", is_verbose=True)
+    now = SHARED_S
+    assert "paused" in words("/health")
+    assert "joining" in words("/livez", is_verbose=True)
+
+
+def test_page_that_cannot_be_made_is_an_error_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says why, and the next one is answered."""
+    pages = Pages(lambda: report(V.IDLE), lambda: lambda: (b"", str(1 // 0)))
+    assert pages.answer(ProbeRequest(path="/metrics")).status == 500
+    assert "ZeroDivisionError" in caplog.text
+    assert pages.answer(ProbeRequest(path="/livez")).status == 200

@@ -1,0 +1,305 @@
+"""The thread of the process: shared, begun with the first consumer, ended with the last; forks, and real consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from consumer_membership import Consumer, KafkaException
+from consumer_membership.aio import AIOConsumer
+from consumer_membership.config.settings import ListenAddress, ProbeSettings
+from consumer_membership.errors import ConfigurationError
+from consumer_membership.health.verdict import HealthVerdict
+from consumer_membership.runtime.probes import health_file, thread
+from consumer_membership.runtime.probes.thread import ProbeThread
+from tests.runtime.probes.watched import HTTP, PATIENCE_S, Told, ask, end, health_of, place, until
+
+NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "orders", "log_level": 0}
+ADDRESS = "127.0.0.1:0"
+V = HealthVerdict
+
+
+def answering() -> set[threading.Thread]:
+    """The threads that answer probes."""
+    return {one for one in threading.enumerate() if one.name == "membership probes"}
+
+
+def served() -> ListenAddress:
+    """Where this process's consumers are served."""
+    return thread.THIS_PROCESS.probes.served()[ADDRESS]
+
+
+def is_free(at: ListenAddress) -> bool:
+    """Whether nobody is there."""
+    try:
+        ask(at, "/livez")
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+# ---- who is told of --------------------------------------------------------------------------------------------------
+
+
+def test_consumers_that_name_one_address_share_it() -> None:
+    """It is there until the last of them is over, and so is the one thread."""
+    before = answering()
+    probes, first, second = ProbeThread(), Told("a"), Told("b", V.JOINING)
+    probes.attend(HTTP, first)
+    at = place(probes)
+    assert at.port > 0
+    assert ask(at, "/readyz")[:2] == (200, "ready: yes\n[+] a/client idle: a test\n")
+    probes.attend(HTTP, second)
+    assert len(answering() - before) == 1
+    assert ask(at, "/readyz")[:2] == (503, "ready: no\n[+] a/client idle: a test\n[-] b/client joining: a test\n")
+    end(probes, first)
+    assert ask(at, "/readyz")[:2] == (503, "ready: no\n[-] b/client joining: a test\n")
+    end(probes, second)
+    assert is_free(at)
+    assert answering() == before
+
+
+def test_each_place_has_those_who_named_it(tmp_path: Path) -> None:
+    """Two addresses and a file, one thread."""
+    before = answering()
+    probes, told = ProbeThread(), [Told(name) for name in "abc"]
+    other = ListenAddress(host="localhost", port=0)
+    path = tmp_path / "health.json"
+    probes.attend(HTTP, told[0])
+    probes.attend(ProbeSettings(address=other), told[1])
+    probes.attend(ProbeSettings(address=other, file=str(path)), told[2])
+    assert len(answering() - before) == 1
+
+    def groups(text: str) -> list[str]:
+        return [one["group_id"] for one in json.loads(text)["consumers"]]
+
+    assert groups(ask(place(probes), "/health")[1]) == ["a"]
+    assert groups(ask(place(probes, other), "/health")[1]) == ["b", "c"]
+    assert groups(path.read_text()) == ["c"]
+    end(probes, *told)
+    assert not path.exists()
+    assert answering() == before
+
+
+def test_file_is_touched_for_as_long_as_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time moves on; where a restart would help it stands, and its text says why."""
+    monkeypatch.setattr(health_file, "BEAT_S", 0.02)
+    monkeypatch.setattr(thread, "BEAT_S", 0.02)
+    path = tmp_path / "health.json"
+    probes, told = ProbeThread(), Told()
+    probes.attend(ProbeSettings(file=str(path)), told)
+    first = path.stat().st_mtime
+    until(lambda: path.stat().st_mtime > first)
+    told.now = health_of(V.NOT_POLLED, helps=True)
+    until(lambda: "not_polled" in path.read_text())
+    stands, written = path.stat().st_mtime, path.read_text()
+    until(lambda: path.read_text() != written)
+    assert path.stat().st_mtime == stands
+    end(probes, told)
+
+
+def test_consumer_that_was_dropped_is_told_of_no_more() -> None:
+    """Nothing here keeps it alive, and its finaliser only rings."""
+    before = answering()
+    probes, told = ProbeThread(), Told()
+    probes.attend(HTTP, told)
+    at = place(probes)
+    (running,) = answering() - before
+    del told
+    probes.ring()
+    running.join(PATIENCE_S)
+    assert is_free(at)
+
+
+def test_address_can_be_had_again_at_once() -> None:
+    """By a consumer that is made when the last one was just closed; and the thread is another one."""
+    probes, told = ProbeThread(), Told()
+    probes.attend(HTTP, told)
+    at = place(probes)
+    end(probes, told)
+    for _ in range(20):
+        again = Told()
+        probes.attend(ProbeSettings(address=at), again)
+        assert ask(at, "/livez")[0] == 200
+        end(probes, again)
+        assert is_free(at)
+
+
+def test_refused_file_gives_the_address_back(tmp_path: Path) -> None:
+    """What was opened for a consumer that cannot be made is closed."""
+    before = answering()
+    probes, told = ProbeThread(), Told()
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path)), told)
+    assert (probes.served(), answering()) == ({}, before)
+
+
+def test_trouble_with_one_consumer_ends_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever asks is told to look into the log, and the next time it may be well."""
+    monkeypatch.setattr(thread, "BEAT_S", 0.02)
+    monkeypatch.setattr(thread, "_TROUBLE_S", 0.01)
+    probes, told = ProbeThread(), Told()
+    probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path / "health.json")), told)
+    told.now = None
+    assert ask(place(probes), "/livez")[0] == 500
+    until(lambda: "the thread goes on" in caplog.text)
+    told.now = health_of(V.IDLE)
+    assert ask(place(probes), "/livez")[0] == 200
+    end(probes, told)
+
+
+# ---- fork ------------------------------------------------------------------------------------------------------------
+
+_FORK = """
+import os, signal, sys
+from consumer_membership.config.settings import ProbeSettings
+from consumer_membership.runtime.probes.thread import THIS_PROCESS
+from tests.runtime.probes.watched import LOOPBACK, Told, ask, end, place
+parent = Told("parent")
+settings = ProbeSettings(address=LOOPBACK, file=sys.argv[1])
+THIS_PROCESS.probes.attend(settings, parent)
+at = place(THIS_PROCESS.probes)
+ask(at, "/livez")
+lines, told = os.pipe()
+child = os.fork()
+if child == 0:
+    inherited = THIS_PROCESS.probes.served()
+    own = Told("child")
+    THIS_PROCESS.probes.attend(ProbeSettings(address=LOOPBACK), own)
+    mine = place(THIS_PROCESS.probes)
+    os.write(told, f"{inherited} {ask(mine, '/livez')[1].split()[3]} {ask(at, '/livez')[1].split()[3]}".encode())
+    signal.pause()
+print(os.read(lines, 100).decode())
+end(THIS_PROCESS.probes, parent)
+try:
+    ask(at, "/livez")
+except ConnectionRefusedError:
+    print("free")
+again = Told("parent")
+THIS_PROCESS.probes.attend(ProbeSettings(address=at, file=sys.argv[1]), again)
+print(ask(at, "/livez")[1].split()[3])
+end(THIS_PROCESS.probes, again)
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_child_serves_its_own_consumers_and_holds_nothing_of_its_parent(tmp_path: Path) -> None:
+    """The parent's address and file are free when the parent lets go of them, however long the child lives."""
+    command = [sys.executable, "-c", _FORK, str(tmp_path / "health.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["{} child/client parent/client", "free", "parent/client"]
+
+
+# ---- consumers -------------------------------------------------------------------------------------------------------
+
+
+def test_consumer_is_served_from_its_making_to_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not ready, and no reason to restart: that no broker is there is not its fault. Which port it is is logged."""
+    caplog.set_level(logging.INFO, "consumer_membership.session")
+    path = tmp_path / "health.json"
+    before = answering()
+    config = {**NOBODY, "health.http.address": ADDRESS, "health.file": str(path), "client.id": "pod-7"}
+    with Consumer(config) as consumer:
+        at = served()
+        assert f"Probes are answered at http://{at}: /livez, /readyz, /health, /metrics" in caplog.text
+        assert ask(at, "/livez")[:2] == (
+            200,
+            "live: yes\n[+] orders/pod-7 starting: nothing is subscribed or assigned\n",
+        )
+        consumer.subscribe(["orders"])
+        while "joining" not in (readiness := ask(at, "/readyz"))[1]:
+            consumer.poll(0.01)
+        assert readiness[0] == 503
+        (told,) = json.loads(ask(at, "/health")[1])["consumers"]
+        assert (told["state"], told["would_restart_help"]) == ("JOINING", False)
+        assert json.loads(path.read_text())["live"] is True
+    assert is_free(at)
+    assert not path.exists()
+    assert answering() == before
+
+
+def test_several_consumers_of_a_process_are_told_of_together() -> None:
+    """Of several groups; each goes by itself."""
+    groups = ["a", "b", "c"]
+    consumers = [Consumer({**NOBODY, "group.id": name, "health.http.address": ADDRESS}) for name in groups]
+    at = served()
+    for number, consumer in enumerate(consumers):
+        assert [one["group_id"] for one in json.loads(ask(at, "/livez", headers={"Accept": "application/json"})[1])
+                ["consumers"]] == groups[number:]  # fmt: skip
+        consumer.close()
+    assert is_free(at)
+
+
+def test_dropped_consumer_gives_its_place_back(tmp_path: Path) -> None:
+    """As one that was closed."""
+    path = tmp_path / "health.json"
+    before = answering()
+    consumer = Consumer({**NOBODY, "health.http.address": ADDRESS, "health.file": str(path)})
+    at = served()
+    (running,) = answering() - before
+    del consumer
+    gc.collect()
+    running.join(PATIENCE_S)
+    assert is_free(at)
+    assert not path.exists()
+
+
+def test_asyncio_consumer_is_served_whatever_its_loop_does() -> None:
+    """By the same thread: the loop is hogged while it answers."""
+
+    async def run() -> tuple[int, ListenAddress]:
+        consumer = AIOConsumer({**NOBODY, "health.http.address": ADDRESS})
+        at = served()
+        status = ask(at, "/livez")[0]  # waits, and lets the loop do nothing
+        await consumer.close()
+        return status, at
+
+    status, at = asyncio.run(run())
+    assert status == 200
+    assert is_free(at)
+
+
+def test_taken_port_is_refused_where_the_consumer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As any configuration that cannot work; a variable is named, and no thread is left."""
+    probes, told = ProbeThread(), Told()
+    probes.attend(HTTP, told)
+    at = place(probes)
+    before = set(threading.enumerate())
+    with pytest.raises(KafkaException, match=f"health.http.address='{at}': port {at.port} is in use"):
+        Consumer({**NOBODY, "health.http.address": str(at)})
+    monkeypatch.setenv("CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS", str(at))
+    with pytest.raises(KafkaException, match="CONSUMER_MEMBERSHIP_HEALTH_HTTP_ADDRESS"):
+        Consumer(NOBODY)
+    gc.collect()
+    assert {one.name for one in set(threading.enumerate()) - before} == set()
+    end(probes, told)
+
+
+_WITHOUT = """
+import sys, threading
+from consumer_membership import Consumer
+with Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "orders", "log_level": 0}) as consumer:
+    consumer.subscribe(["orders"])
+    print([name for name in sys.modules if name.startswith(("consumer_membership.runtime.probes", "http.server"))])
+    print(sorted(one.name for one in threading.enumerate() if "probes" in one.name or "health" in one.name))
+"""
+
+
+def test_nothing_is_imported_without_the_keys() -> None:
+    """And no thread is made."""
+    done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n[]\n", "")

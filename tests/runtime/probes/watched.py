@@ -1,0 +1,81 @@
+"""A consumer as probes see it, whose health a test says."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Callable, Mapping
+
+from consumer_membership.config.settings import ListenAddress, ProbeSettings
+from consumer_membership.health.verdict import Health, HealthVerdict
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.probes.thread import ProbeThread
+from tests.support.views import view_of
+
+LOOPBACK = ListenAddress(host="127.0.0.1", port=0)
+HTTP = ProbeSettings(address=LOOPBACK)
+#: A bound against hanging, not a measurement.
+PATIENCE_S = 20.0
+
+
+def health_of(verdict: HealthVerdict, why: str = "a test", *, helps: bool = False) -> Health:
+    """Without partitions and times."""
+    return Health(
+        verdict=verdict,
+        since=None,
+        why=why,
+        until=None,
+        would_restart_help=helps,
+        partitions={},
+        looked_at=None,
+    )
+
+
+class Told:
+    """What a test says of a consumer."""
+
+    def __init__(self, group_id: str = "orders", verdict: HealthVerdict = HealthVerdict.IDLE) -> None:
+        self.view: MembershipView = view_of(MemberState.STABLE, group_id=group_id)
+        self.client_id = "client"
+        self.is_over = False
+        self.now: Health | None = health_of(verdict)
+
+    def health(self) -> Health:
+        """As it was said; None: something is wrong with it."""
+        if self.now is None:
+            raise RuntimeError("nobody knows")
+        return self.now
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+
+
+def end(probes: ProbeThread, *told: Told) -> None:
+    """Close these."""
+    for one in told:
+        one.is_over = True
+    for one in told:
+        probes.leave(one)
+
+
+def place(probes: ProbeThread, address: ListenAddress = LOOPBACK) -> ListenAddress:
+    """Where it is served."""
+    return probes.served()[str(address)]
+
+
+def ask(
+    at: ListenAddress, path: str, method: str = "GET", headers: Mapping[str, str] | None = None
+) -> tuple[int, str, http.client.HTTPResponse]:
+    """Status, body, and the rest of the answer."""
+    connection = http.client.HTTPConnection(at.host, at.port, timeout=PATIENCE_S)
+    try:
+        connection.request(method, path, headers=dict(headers or {}))
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer
+    finally:
+        connection.close()
