@@ -47,6 +47,7 @@ class PartitionHealth:
 
     `lag` counts to `end`, the high watermark. `progressed_at` is when its position moved last, as far as that was seen
     (monotonic clock), `since` since when it is as `waits_for` says. `is_held_back`: by an open transaction.
+    `is_readable`: it is stuck, and its leader said that a reader would be given records behind its position.
     """
 
     position: int | None
@@ -56,6 +57,7 @@ class PartitionHealth:
     is_paused: bool = False
     is_stuck: bool = False
     is_held_back: bool = False
+    is_readable: bool = False
     is_behind: bool = False
     waits_for: str | None = None
     since: Instant | None = None
@@ -175,12 +177,12 @@ class ProgressLog:
         is_paused, is_frozen = partition in look.paused, partition in look.frozen
         is_stuck = takes and not is_paused and not is_frozen and self._stands(track, end, now, self._stuck_after_s)
         waits_for: str | None = None
-        is_held_back = False
+        is_held_back = is_readable = False
         if is_paused or is_frozen:
             waits_for = IS_PAUSED if is_paused else IS_FROZEN
         elif is_stuck:
-            is_held_back = stable_end is not None and end is not None and stable_end < end
-            is_held_back = is_held_back and stable_end is not None and stable_end <= (track.position or 0)
+            is_readable = stable_end is not None and stable_end > (track.position or 0)
+            is_held_back = not is_readable and stable_end is not None and end is not None and stable_end < end
             waits_for = _open_transaction(stable_end) if is_held_back else NO_RECORD
         is_behind = track.is_behind and not is_stuck and not is_paused
         return PartitionHealth(
@@ -191,6 +193,7 @@ class ProgressLog:
             is_paused=is_paused,
             is_stuck=is_stuck,
             is_held_back=is_held_back,
+            is_readable=is_readable,
             is_behind=is_behind,
             waits_for=waits_for,
             since=track.stands_since if waits_for is not None else None,

@@ -144,6 +144,7 @@ class ProcessReport:
             "is_paused": health.is_paused,
             "is_stuck": health.is_stuck,
             "is_held_back": health.is_held_back,
+            "is_readable": health.is_readable,
             "is_behind": health.is_behind,
             "waits_for": health.waits_for,
             "since": self._moment(health.since),

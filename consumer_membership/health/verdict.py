@@ -263,12 +263,13 @@ def _consumption(now: Instant, of: Circumstances) -> _Found:
 
 
 def _stuck(progress: AssignmentProgress) -> _Found:
-    # One that we hold up before one that a transaction does: that one would be mended by a restart.
-    first = min(progress.stuck, key=lambda partition: (progress.partitions[partition].is_held_back, partition))
+    # One that we hold up before one that a transaction does: that one would be mended by a restart. As long as its
+    # leader has not said that there is something to read, it may be a transaction, or the leader itself.
+    first = min(progress.stuck, key=lambda partition: (not progress.partitions[partition].is_readable, partition))
     seen = progress.partitions[first]
     others = f"; {len(progress.stuck) - 1} more stand, too" if len(progress.stuck) > 1 else ""
     why = f"{_named(first)} stands at {seen.position}, {seen.lag} behind: it waits for {seen.waits_for}{others}"
-    return _V.STUCK, seen.since, why, None, not seen.is_held_back
+    return _V.STUCK, seen.since, why, None, seen.is_readable
 
 
 def _named(partition: TopicPartition) -> str:

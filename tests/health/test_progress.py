@@ -118,8 +118,13 @@ def test_open_transaction_is_named() -> None:
     held = Scene().stand(stable_ends={P0: 10})
     assert (held.is_stuck, held.is_held_back) == (True, True)
     assert held.waits_for == "a transaction that is open since offset 10: readers of committed records get no further"
+    assert not held.is_readable
     # Committed records are there, and do not come: no transaction's fault.
-    assert not Scene().stand(stable_ends={P0: 12}).is_held_back
+    free = Scene().stand(stable_ends={P0: 12})
+    assert (free.is_held_back, free.is_readable) == (False, True)
+    # Nobody has asked its leader yet, or it does not answer.
+    unknown = Scene().stand()
+    assert (unknown.is_stuck, unknown.is_held_back, unknown.is_readable) == (True, False, False)
 
 
 def test_first_look_sees_that_records_came_before_it() -> None:

@@ -130,6 +130,7 @@ def test_json_has_the_verdicts_and_times_of_the_clock_on_the_wall() -> None:
             "is_paused": False,
             "is_stuck": False,
             "is_held_back": False,
+            "is_readable": False,
             "is_behind": False,
             "waits_for": None,
             "since": None,

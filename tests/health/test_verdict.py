@@ -20,9 +20,16 @@ NODE = BrokerAddress(node_id=1, host="broker", port=9092)
 MOVES = PartitionHealth(position=5, end=7, lag=2, progressed_at=NOW - 1)
 RESTS = PartitionHealth(position=7, end=7, lag=0, progressed_at=NOW - 100)
 STANDS = PartitionHealth(
-    position=5, end=90, lag=85, progressed_at=NOW - 100, is_stuck=True, waits_for=NO_RECORD, since=NOW - 100
+    position=5,
+    end=90,
+    lag=85,
+    progressed_at=NOW - 100,
+    is_stuck=True,
+    is_readable=True,
+    waits_for=NO_RECORD,
+    since=NOW - 100,
 )
-HELD_BACK = replace(STANDS, is_held_back=True, waits_for="a transaction that is open since offset 5")
+HELD_BACK = replace(STANDS, is_held_back=True, is_readable=False, waits_for="a transaction that is open since offset 5")
 
 
 def progress(**partitions: PartitionHealth) -> AssignmentProgress:
@@ -102,6 +109,9 @@ def test_open_transaction_is_the_cause_and_no_restart_helps() -> None:
     found = health(view(S.STABLE), progress(p0=HELD_BACK, p1=MOVES))
     assert (found.verdict, found.would_restart_help) == (V.STUCK, False)
     assert "it waits for a transaction that is open since offset 5" in found.why
+    unknown = replace(STANDS, is_readable=False)
+    found_early = health(view(S.STABLE), progress(p0=unknown, p1=MOVES))
+    assert (found_early.verdict, found_early.would_restart_help) == (V.STUCK, False)
     both = health(view(S.STABLE), progress(p0=HELD_BACK, p1=STANDS))
     assert both.why.startswith("orders-1 stands")
     assert both.would_restart_help
