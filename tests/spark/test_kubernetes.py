@@ -20,7 +20,8 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.errors import GroupError
 from tests.spark.clusters import PATIENCE_S, ROOT, Ground, until
 from tests.support.kafka import produce
-from tests.support.kubernetes import Cluster, check, kubernetes
+from tests.support.kubernetes import Cluster, kubernetes
+from tests.support.kubernetes_schemas import check, resources
 
 EXAMPLE = ROOT / "examples" / "spark_kubernetes"
 #: What stands for the pods' network and files in a test, and shortens what is waited for.
@@ -35,20 +36,20 @@ _HERE = {
 }
 
 
-def resources() -> list[dict[str, Any]]:
-    """All of the example's."""
-    return [one for file in sorted(EXAMPLE.glob("*.yaml")) for one in yaml.safe_load_all(file.read_text())]
+def of_example() -> list[dict[str, Any]]:
+    """All of the example's resources."""
+    return resources(*sorted(EXAMPLE.glob("*.yaml")))
 
 
 def configured() -> dict[str, str]:
     """The driver's files, as the cluster would mount them."""
-    (found,) = (one["data"] for one in resources() if one["kind"] == "ConfigMap")
+    (found,) = (one["data"] for one in of_example() if one["kind"] == "ConfigMap")
     return dict(found)
 
 
 def test_resources_are_valid() -> None:
     """By Kubernetes' schemas, with the template of the executors' pods; what they name of each other is there."""
-    found = [*resources(), yaml.safe_load(configured()["executor.yaml"])]
+    found = [*of_example(), yaml.safe_load(configured()["executor.yaml"])]
     for one in found:
         check(one)
     assert Counter(one["kind"] for one in found) == Counter(

@@ -21,13 +21,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate  # type: ignore[import-untyped]  # ships no types
 import pyspark
 
 from consumer_membership.devbroker.tcp_ports import LOOPBACK
+from tests.support.kubernetes_schemas import RefusedResource, check
 
-#: The oldest release of Kubernetes that anybody maintained when this was written, and the newest that is known here.
-RELEASES = ("1.33", "1.37")
 _SOMETIME = "2026-01-01T00:00:00Z"
 _POD = re.compile(r"/api/v1/namespaces/[^/]+/pods/(?P<name>[^/?]+)")
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
@@ -41,12 +39,6 @@ _ARGUMENTS = {
     "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
-
-
-def check(resource: Mapping[str, Any]) -> None:
-    """Hold a resource against the schemas of Kubernetes; a field that there is not is an error, too."""
-    for release in RELEASES:
-        kubernetes_validate.validate(resource, release, strict=True)
 
 
 class Pod:
@@ -119,7 +111,7 @@ class Cluster:
         """Check a pod, and run it."""
         try:
             check(definition)
-        except kubernetes_validate.ValidationError as refused:
+        except RefusedResource as refused:
             self.refused.append(str(refused))
         with self._lock:
             pod = Pod(definition, self._folder / definition["metadata"]["name"])

@@ -1,0 +1,246 @@
+"""The example for Kubernetes under a kubelet: what restarts it, what only makes it unready, and what neither does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from consumer_membership import Consumer, MemberState
+from consumer_membership.admin import GroupAdmin
+from consumer_membership.devbroker import Broker
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.kubelet import LIVENESS, READINESS, Kubelet, stop
+from tests.support.kubernetes_schemas import resources
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "kubernetes"
+#: Of the manifest's periods: a second between two liveness probes.
+FACTOR = 0.1
+PATIENCE_S = 60.0
+
+
+def container(manifest: str) -> Mapping[str, Any]:
+    """The one of its pods."""
+    (found,) = (one for one in resources(EXAMPLE / f"{manifest}.yaml") if "template" in one["spec"])
+    (one,) = found["spec"]["template"]["spec"]["containers"]
+    return dict(one)
+
+
+class Namespace:
+    """Where the pods of one workload run: a group on a topic."""
+
+    def __init__(self, kafka: Broker, folder: Path, manifest: str, partitions: int = 4) -> None:
+        self.servers = kafka.bootstrap_servers
+        self.topic = create_topic(self.servers, unique("orders"), partitions)
+        self.group = unique("orders")
+        self._folder = folder
+        self._container = container(manifest)
+
+    def pod(self, number: int = 0, factor: float = FACTOR, files: Path = EXAMPLE, **config: str) -> Kubelet:
+        """One of its pods, with further settings."""
+        name = f"orders-{number}"
+        told = {
+            "TOPIC": self.topic,
+            "LOG": str(self._folder / f"{name}.log"),
+            "PYTHONPATH": str(ROOT),
+            "HUNG": str(self._folder / "hung"),
+            "CONSUMER_MEMBERSHIP_BOOTSTRAP_SERVERS": self.servers,
+            "CONSUMER_MEMBERSHIP_GROUP_ID": self.group,
+            **{f"CONSUMER_MEMBERSHIP_{key.upper()}": value for key, value in config.items()},
+        }
+        return Kubelet(self._container, files, told, name, factor)
+
+    def produce(self, value: str = "an order") -> None:
+        """A record in each partition."""
+        produce(self.servers, self.topic, [(None, value)] * 4)
+
+    def members(self) -> list[str | None]:
+        """The instance ids of the group's members."""
+        admin = GroupAdmin({"bootstrap.servers": self.servers})
+        return [one.instance_id for one in admin.describe(self.group, with_offsets=False).group.members]
+
+
+@pytest.fixture
+def namespace(kafka: Broker, tmp_path: Path) -> Callable[[str], Namespace]:
+    """Makes namespaces on the shared broker."""
+    return lambda manifest: Namespace(kafka, tmp_path, manifest)
+
+
+def assert_live(pod: Kubelet) -> None:
+    """It was never restarted, and no liveness probe gave a reason for it."""
+    assert pod.restarts == []
+    assert {one.status for one in pod.of(LIVENESS)} <= {200, None}, pod.of(LIVENESS)
+
+
+def test_pod_lives_and_ends_in_good_order(namespace: Callable[[str], Namespace]) -> None:
+    """It is ready when it has its partitions; SIGTERM ends it with its place kept, or given back to the pool."""
+    for manifest in ("deployment", "statefulset"):
+        here = namespace(manifest)
+        with here.pod(2) as pod:
+            pod.wait(lambda pod=pod: pod.is_ready)  # type: ignore[misc]
+            here.produce()
+            (instance,) = here.members()
+            assert (instance == "orders-2") is (manifest == "statefulset") or instance == "orders-0"
+            assert pod.terminate() == 0
+            assert_live(pod)
+        with here.pod(2) as again:
+            again.wait(lambda pod=again: pod.is_ready)  # type: ignore[misc]
+            assert here.members() == [instance]
+
+
+def test_stopped_process_is_restarted(namespace: Callable[[str], Namespace]) -> None:
+    """It does not answer, and its probes' timeouts are the reason; its replacement takes its place over."""
+    here = namespace("statefulset")
+    with here.pod() as pod:
+        pod.wait(lambda: pod.is_ready)
+        before = pod.program()
+        stop(before)
+        pod.wait(lambda: pod.restarts == [LIVENESS])
+        assert [one.status for one in pod.of(LIVENESS)[-3:]] == [None] * 3
+        pod.wait(lambda: pod.is_ready)
+        assert pod.program() != before
+        assert here.members() == ["orders-0"]
+
+
+def test_killed_program_gives_its_id_back(namespace: Callable[[str], Namespace]) -> None:
+    """Its guardian has the second that the container's first process stays: the next pod claims the same id."""
+    here = namespace("deployment")
+    with here.pod() as pod:
+        pod.wait(lambda: pod.is_ready)
+        before = here.members()
+        os.kill(pod.program(), signal.SIGKILL)
+        pod.wait(lambda: pod.restarts == ["it ended with 137"])
+        pod.wait(lambda: pod.is_ready)
+        assert here.members() == before
+
+
+def test_hanging_handler_is_restarted_once_its_time_is_over(
+    namespace: Callable[[str], Namespace], tmp_path: Path
+) -> None:
+    """Before that it is told, and not ready, and nothing restarts it: it may be a long record."""
+    files = tmp_path / "app"
+    files.mkdir()
+    shutil.copy(EXAMPLE / "entrypoint.sh", files)
+    program = (ROOT / "tests" / "integration" / "hanging_orders.py").resolve()
+    (files / "orders.py").write_text(f"import runpy; runpy.run_path({str(program)!r}, run_name='hanging')")
+    here = namespace("statefulset")
+    with here.pod(files=files, max_poll_interval_ms="6000") as pod:
+        pod.wait(lambda: pod.is_ready)
+        here.produce("hang")
+        pod.wait(lambda: pod.restarts == [LIVENESS])
+        told = [one for one in pod.of(LIVENESS) if "not_polled" in one.body]
+        before, after = [one for one in told if one.status == 200], [one for one in told if one.status == 503]
+        assert before
+        assert max(one.at for one in before) < min(one.at for one in after)
+        assert "a restart would help" in after[0].body
+        assert any(one.status == 503 and "not_polled" in one.body for one in pod.of(READINESS))
+        pod.wait(lambda: pod.is_ready)
+        assert pod.restarts == [LIVENESS]
+        assert here.members() == ["orders-0"]
+
+
+def test_open_transaction_restarts_nothing(namespace: Callable[[str], Namespace]) -> None:
+    """It is told as the cause, and the pod is not ready until it ends."""
+    here = namespace("statefulset")
+    with here.pod(health_stuck_after_ms="1500") as pod:
+        pod.wait(lambda: pod.is_ready)
+        writer = Producer({"bootstrap.servers": here.servers, "transactional.id": unique("writer")})
+        writer.init_transactions(PATIENCE_S)
+        writer.begin_transaction()
+        writer.produce(here.topic, b"never committed", partition=0)
+        assert writer.flush(PATIENCE_S) == 0
+
+        def is_told() -> bool:
+            here.produce()
+            return "a transaction that is open since offset" in pod.of(READINESS)[-1].body
+
+        while not is_told():
+            pod.wait_probes(READINESS, 1)
+        pod.wait_probes(LIVENESS, 6)
+        assert not pod.is_ready
+        writer.abort_transaction(PATIENCE_S)
+        pod.wait(lambda: pod.is_ready)
+        assert_live(pod)
+
+
+def test_place_that_a_second_holder_took_is_not_taken_back(namespace: Callable[[str], Namespace]) -> None:
+    """The membership has ended for good, and a restart would take it back, in turns: the pod stays, not ready."""
+    here = namespace("statefulset")
+    with here.pod() as pod:
+        pod.wait(lambda: pod.is_ready)
+        config = {"bootstrap.servers": here.servers, "group.id": here.group, "group.instance.id": "orders-0"}
+        with Consumer(config) as holder:
+            holder.subscribe([here.topic])
+            while "fatal" not in pod.of(READINESS)[-1].body:
+                holder.poll(0.1)
+            for one in pod.wait_probes(LIVENESS, 6):
+                holder.poll(0)
+                assert "fatal" in one.body
+            assert not pod.is_ready
+            assert holder.membership().state is not MemberState.FATAL
+            assert_live(pod)
+            assert pod.terminate() == 0
+
+
+def test_broker_that_is_away_restarts_nothing(own_broker: Broker, tmp_path: Path) -> None:
+    """It is not the pod's fault: it is not ready, live all the while, and ready when the broker is back."""
+    here = Namespace(own_broker, tmp_path, "statefulset")
+    with here.pod() as pod:
+        pod.wait(lambda: pod.is_ready)
+        own_broker.kill_node(1)
+        pod.wait(lambda: not pod.is_ready)
+        assert any("unreachable" in one.body for one in pod.of(READINESS))
+        pod.wait_probes(LIVENESS, 10)
+        own_broker.start_node(1)
+        own_broker.wait_ready()
+        pod.wait(lambda: pod.is_ready)
+        assert_live(pod)
+
+
+def test_pod_that_is_told_to_end_without_a_broker_ends_in_time(own_broker: Broker, tmp_path: Path) -> None:
+    """Within what the manifest gives it; the rest is for its longest record."""
+    here = Namespace(own_broker, tmp_path, "deployment")
+    with here.pod() as pod:
+        pod.wait(lambda: pod.is_ready)
+        here.produce()
+        own_broker.kill_node(1)
+        pod.wait(lambda: not pod.is_ready)
+        assert pod.terminate() == 0
+        assert_live(pod)
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("count", [4, 20])
+def test_rebalance_restarts_nothing(namespace: Callable[[str], Namespace], count: int, protocol: str) -> None:
+    """Members come and go: whoever was ready stays ready, and nobody is restarted."""
+    here = namespace("statefulset")
+    half = count // 2
+    with ExitStack() as stack:
+
+        def joined(number: int) -> Kubelet:
+            return stack.enter_context(here.pod(number, 5 * FACTOR if count > 4 else FACTOR, group_protocol=protocol))
+
+        pods = [joined(number) for number in range(half)]
+        for pod in pods:
+            pod.wait(lambda pod=pod: pod.is_ready)  # type: ignore[misc]
+        pods += [joined(number) for number in range(half, count)]
+        for pod in pods:
+            pod.wait(lambda pod=pod: pod.is_ready)  # type: ignore[misc]
+        for pod in pods[: half // 2]:
+            assert pod.terminate() == 0
+        for pod in pods[half // 2 :]:
+            pod.wait_probes(READINESS, 2)
+        for pod in pods:
+            assert_live(pod)
+            states = [one.status for one in pod.of(READINESS)]
+            assert set(states[states.index(200) :]) <= {200, None}, pod.of(READINESS)

@@ -1,0 +1,26 @@
+"""Resources of examples, held against the schemas of Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate  # type: ignore[import-untyped]  # ships no types
+import yaml  # type: ignore[import-untyped]  # ships no types
+
+#: The oldest release of Kubernetes that anybody maintained when this was written, and the newest that is known here.
+RELEASES = ("1.33", "1.37")
+#: What a resource is refused with.
+RefusedResource = kubernetes_validate.ValidationError
+
+
+def check(resource: Mapping[str, Any]) -> None:
+    """Hold a resource against the schemas of Kubernetes; a field that there is not is an error, too."""
+    for release in RELEASES:
+        kubernetes_validate.validate(resource, release, strict=True)
+
+
+def resources(*files: Path) -> list[dict[str, Any]]:
+    """All that stand in these files."""
+    return [one for file in files for one in yaml.safe_load_all(file.read_text())]

@@ -1,0 +1,142 @@
+"""The example for Kubernetes as it is written: valid, and its figures fit to each other and to the package's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer_membership.config import ConsumerConfig
+from consumer_membership.config.environment import PREFIX
+from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.runtime.application.commits import GRACE_S
+from tests.support.kubernetes_schemas import check, resources
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "kubernetes"
+MANIFESTS = sorted(EXAMPLE.glob("*.yaml"))
+#: What the manifests say that the longest record takes.
+LONGEST_RECORD_S = 30
+
+
+def workload(path: Path) -> dict[str, Any]:
+    """What runs the pods."""
+    (found,) = (one for one in resources(path) if "template" in one["spec"])
+    return found
+
+
+def container(path: Path) -> dict[str, Any]:
+    """The one of the pods."""
+    (found,) = workload(path)["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_manifests_are_valid() -> None:
+    """By Kubernetes' schemas; selectors and names of each other fit."""
+    kinds = Counter[str]()
+    for path in MANIFESTS:
+        found = resources(path)
+        kinds += Counter(one["kind"] for one in found)
+        for one in found:
+            check(one)
+        spec = workload(path)["spec"]
+        labels = spec["template"]["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"] == labels
+        for one in found:
+            if one["kind"] == "PodDisruptionBudget":
+                assert one["spec"]["selector"]["matchLabels"] == labels
+            if one["kind"] == "Service":
+                assert (one["spec"]["selector"], one["metadata"]["name"]) == (labels, spec["serviceName"])
+        command = container(path)["command"]
+        assert all((EXAMPLE / Path(name).name).exists() for name in command if name.startswith("/app/"))
+        assert f"ENTRYPOINT {json.dumps(command)}" in (EXAMPLE / "Dockerfile").read_text()
+    assert kinds == {"Deployment": 1, "StatefulSet": 1, "PodDisruptionBudget": 2, "Service": 1}
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_pods_have_few_rights(path: Path) -> None:
+    """Not root, nothing to write to, no account of the cluster."""
+    pod = workload(path)["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["automountServiceAccountToken"] is False
+    assert container(path)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_settings_are_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every variable is a key; static members, a guardian, probes at the port that they ask."""
+    of_container = container(path)
+    for one in of_container["env"]:
+        monkeypatch.setenv(one["name"], one.get("value", "orders-0"))
+    config = ConsumerConfig.from_mapping({})
+    assert {name for name in (one["name"] for one in of_container["env"]) if not name.startswith(PREFIX)} == {"TOPIC"}
+    assert config.crash_guardian_enable
+    member = config.member_settings()
+    (port,) = of_container["ports"]
+    assert str(config.probe_settings().address) == f"0.0.0.0:{port['containerPort']}"
+    probes = [of_container[f"{name}Probe"] for name in ("startup", "liveness", "readiness")]
+    assert [one["httpGet"] for one in probes] == [
+        {"path": f"/{page}", "port": port["name"]} for page in ("livez", "livez", "readyz")
+    ]
+    replicas = workload(path)["spec"]["replicas"]
+    assert (member.instance_id is None) is (path.stem == "deployment")
+    assert path.stem != "deployment" or len(member.instance_pool) >= 2 * replicas
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_pod_has_the_time_that_its_end_takes(path: Path) -> None:
+    """The longest record, and a close that nobody answers; what hangs is restarted before its session is over."""
+    pod = workload(path)["spec"]["template"]["spec"]
+    close_s = MemberSettings(group_id="orders").leave_timeout_s + GRACE_S
+    assert pod["terminationGracePeriodSeconds"] > LONGEST_RECORD_S + close_s
+    probe = container(path)["livenessProbe"]
+    restarted_after_s = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
+    assert restarted_after_s + probe["terminationGracePeriodSeconds"] <= 45
+
+
+def run(*command: str) -> subprocess.Popen[str]:
+    """A program, as the container runs it."""
+    words = ["sh", str(EXAMPLE / "entrypoint.sh"), *command]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+_ENDS = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: (print("ends", flush=True), sys.exit(7)))
+print("runs", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.slow
+def test_entrypoint_passes_the_signal_and_the_outcome_on() -> None:
+    """It ends after the program, with its code."""
+    with run(sys.executable, "-c", _ENDS) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        process.terminate()
+        assert process.communicate(timeout=60) == ("ends\n", "")
+        assert process.returncode == 7
+
+
+@pytest.mark.slow
+def test_entrypoint_outlives_a_program_that_is_killed() -> None:
+    """What the program left has a moment to end its work: a guardian tells the group."""
+    left = "import time; time.sleep(0.3); print('left the group', flush=True)"
+    dies = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {left!r}]); os.kill(os.getpid(), 9)"
+    with run(sys.executable, "-c", dies) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "left the group\n"
+        assert process.poll() is None
+        process.communicate(timeout=60)
+        assert process.returncode == 137
