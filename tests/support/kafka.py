@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-_TIMEOUT_S = 20.0
+#: A broker of tests on a machine that is busy takes its time.
+_TIMEOUT_S = 60.0
 _POLL_S = 0.02
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import assert_never
+from functools import cached_property
+from typing import TYPE_CHECKING, assert_never, cast
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 
 from consumer_membership.clients.consumer import Consumer
+from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import ConfigurationError, TransportError
 from consumer_membership.spark.brokers import EARLIEST, LATEST, log_offsets, partitions_of
 from consumer_membership.spark.context import Partition
-from consumer_membership.spark.source.offsets import Offsets
+from consumer_membership.spark.source.offsets import Offsets, TopicIds
 from consumer_membership.spark.source.options import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -23,8 +25,13 @@ from consumer_membership.spark.source.options import (
     SourceOptions,
 )
 
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
 _log = logging.getLogger("consumer_membership.spark.source")
 _TIMEOUT_S = 30.0
+#: Of a topic that was deleted a moment ago, or that is none of this user's.
+_WITHOUT_ID = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED})
 #: The brokers' own; a pattern is not asked of them.
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -73,6 +80,25 @@ class Logs:
                 raise ConfigurationError("assign", f"{topic}[{number}]", remedy)
         return tuple(place for place in found if place in assigned) if assigned else tuple(found)
 
+    def topic_ids(self, topics: Iterable[str]) -> TopicIds:
+        """The id of each of these; without those that are not there, or may not be described.
+
+        Raises:
+            TransportError: no broker says.
+        """
+        found: dict[str, str] = {}
+        named = TopicCollection(sorted(topics))
+        for topic, answer in self._admin.describe_topics(named, request_timeout=_TIMEOUT_S).items():
+            try:
+                topic_id = answer.result().topic_id
+            except KafkaException as failed:
+                if failed.args[0].code() in _WITHOUT_ID:
+                    continue
+                raise TransportError(f"topic {topic!r} cannot be looked up: {failed.args[0].str()}") from failed
+            if topic_id.get_most_significant_bits() or topic_id.get_least_significant_bits():
+                found[topic] = str(topic_id)
+        return found
+
     def firsts(self, partitions: Collection[Partition]) -> Offsets:
         """The first offset of each of these."""
         return log_offsets(self._consumer, partitions, EARLIEST) if partitions else {}
@@ -101,6 +127,14 @@ class Logs:
                 return self._named(name, bound, partitions)
             case _:
                 assert_never(bound)
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import
+
+        named = {**self._options.config, "group.id": self._options.group or "-"}
+        cluster = ConsumerConfig.from_mapping(named).with_servers().cluster_config()
+        return AdminClient(cast("dict[str, str | int | float | bool]", cluster))
 
     def _of_the_group(self, partitions: Collection[Partition], committed: Offsets) -> Offsets:
         missing = [each for each in partitions if each not in committed]

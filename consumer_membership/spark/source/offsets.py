@@ -1,7 +1,11 @@
 """Offsets of a stream as a checkpoint holds them, and how far the next batch goes.
 
-In the checkpoint they are JSON: `{"version": 1, "group": "billing", "offsets": {"orders": {"0": 17}}}`. The first batch
-also says where it began (`start`), for Spark asks a source anew when it repeats that batch. What spark-sql-kafka wrote,
+In the checkpoint they are JSON:
+
+    {"version": 1, "group": "billing", "topicIds": {"orders": "..."}, "offsets": {"orders": {"0": 17}}}
+
+The ids tell a topic from one that was made anew with its name; older checkpoints have none. The first batch also says
+where it began (`start`), for Spark asks a source anew when it repeats that batch. What spark-sql-kafka wrote,
 `{"orders": {"0": 17}}`, is read as well: a query may go on here from the checkpoint that it had there.
 
 Spark compares offsets as texts, so topics and partitions are always in the same order.
@@ -11,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import TypeAlias
 
@@ -20,6 +24,8 @@ from consumer_membership.spark.context import Partition
 
 #: The next offset of each partition.
 Offsets: TypeAlias = Mapping[Partition, int]
+#: What Kafka calls each topic, whatever its name: a topic made anew has another id.
+TopicIds: TypeAlias = Mapping[str, str]
 #: What Spark keeps: JSON.
 Json: TypeAlias = "dict[str, object]"
 
@@ -31,16 +37,20 @@ _REMEDY = "take the checkpoint that belongs to this query, or a new folder"
 class StreamOffsets:
     """Where a batch ends, as it stands in a checkpoint; `start` is where it began, where only it can say so.
 
-    `group` is None where spark-sql-kafka wrote it.
+    `group` is None where spark-sql-kafka wrote it; `topic_ids` are those that are known.
     """
 
     offsets: Offsets
     group: str | None
     start: Offsets | None = None
+    topic_ids: TopicIds = field(default_factory=dict)
 
     def as_json(self) -> Json:
         """For Spark."""
-        found: Json = {"version": VERSION, "group": self.group, "offsets": nested_offsets(self.offsets)}
+        found: Json = {"version": VERSION, "group": self.group}
+        if self.topic_ids:
+            found["topicIds"] = dict(sorted(self.topic_ids.items()))
+        found["offsets"] = nested_offsets(self.offsets)
         return found if self.start is None else {**found, "start": nested_offsets(self.start)}
 
 
@@ -62,8 +72,14 @@ def read_offsets(found: Json, group: str) -> StreamOffsets:
         )
         raise ConfigurationError("checkpointLocation", f"a checkpoint of group {found.get('group')!r}", remedy)
     start = found.get("start")
+    topic_ids = found.get("topicIds", {})
+    if not isinstance(topic_ids, dict):
+        raise ConfigurationError("checkpointLocation", topic_ids, f"these are no topics' ids; {_REMEDY}")
     return StreamOffsets(
-        offsets=flat_offsets(found.get("offsets")), group=group, start=None if start is None else flat_offsets(start)
+        offsets=flat_offsets(found.get("offsets")),
+        group=group,
+        start=None if start is None else flat_offsets(start),
+        topic_ids=topic_ids,
     )
 
 

@@ -8,6 +8,8 @@ question for the latest offset says that it is in the checkpoint.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from dataclasses import replace
 from time import monotonic
 
 from consumer_membership.errors import DataLossError, TransportError
@@ -15,7 +17,7 @@ from consumer_membership.spark.context import Partition
 from consumer_membership.spark.range_reader import ReadRange
 from consumer_membership.spark.source.hold import GroupHold
 from consumer_membership.spark.source.logs import Logs
-from consumer_membership.spark.source.offsets import Json, Offsets, StreamOffsets, limited, read_offsets
+from consumer_membership.spark.source.offsets import Json, Offsets, StreamOffsets, TopicIds, limited, read_offsets
 from consumer_membership.spark.source.options import SourceOptions
 from consumer_membership.spark.source.ranges import Share, tasks_of
 from consumer_membership.spark.source.weights import RecordWeights
@@ -43,16 +45,19 @@ class GroupStream:
             topics = self._logs.topics()
             self._partitions = self._logs.partitions(topics)
             self._hold.join(topics, self._partitions)
+            self._topic_ids = self._logs.topic_ids(topics)
         except BaseException:
             self._hold.close()
             raise
         self._discovered_at = monotonic()
         self._weights = RecordWeights(options)
-        self._initial: Offsets | None = None
+        self._initial: StreamOffsets | None = None
         #: Where the last planned batch ended, in Spark's very words; None: none was planned, and Spark said nothing.
         self._position: Json | None = None
         #: Partitions that no broker knows at present, and since when.
         self._away: dict[Partition, float] = {}
+        #: Where the partitions ended when it was last asked; the ids are those of just these logs.
+        self._ends: Offsets = {}
         #: Where all batches of `Trigger.AvailableNow` end.
         self._last_ends: Offsets | None = None
         self._planned_at = monotonic()
@@ -61,17 +66,18 @@ class GroupStream:
 
     def initial(self) -> Json:
         """Where a query without a checkpoint begins: the same as long as this object lives."""
-        return self._offsets_of(self._first_offsets()).as_json()
+        return self._first().as_json()
 
     def latest(self, start: Json | None = None, most: int | None = None) -> Json:
         """Where the next batch ends, that begins at `start`, with about `most` offsets; `start` itself: none yet."""
         position = start or self._position
-        begin = self._first_offsets() if position is None else self._read(position).offsets
+        begun_at = self._first() if position is None else self._read(position)
+        begin = begun_at.offsets
         is_first = position is None or self._is_initial(position)
         if not is_first:
             self._hold.commit(self._of_ours(begin))
         # A first batch says where it began, an empty one too: a process that repeats it would begin elsewhere.
-        first = StreamOffsets(offsets=begin, group=self._group, start=begin).as_json()
+        first = replace(begun_at, start=begin).as_json()
         nothing_new = first if is_first or position is None else position
         if not self._hold.is_held(self._partitions):
             return nothing_new
@@ -80,14 +86,15 @@ class GroupStream:
         except TransportError as away:
             _log.warning("Group %s: no new batch: %s", self._group, away)
             return nothing_new
-        begun = self._begun(begin, ends)
+        anew = _made_anew(begun_at.topic_ids, self._topic_ids)
+        begun = self._begun(begin, ends, anew)
         backlog = sum(max(0, end - begun[place]) for place, end in ends.items())
         if self._waits_for_more(backlog):
             return nothing_new
         batch = limited(begun, ends, self._most(most, begun, ends))
-        if batch == begin:
+        if batch == begin and not anew:
             return nothing_new
-        return StreamOffsets(offsets=batch, group=self._group, start=begun if is_first else None).as_json()
+        return self._offsets_of(batch, start=begun if is_first else None).as_json()
 
     def plan(self, start: Json, end: Json) -> list[Share]:
         """What each task of this batch reads.
@@ -96,14 +103,16 @@ class GroupStream:
             DataLossError: offsets of it are gone, and `failOnDataLoss` is not false.
         """
         until = self._read(end)
-        begin = until.start if until.start is not None else self._read(start).offsets
+        begun_at = self._read(start)
+        begin = until.start if until.start is not None else begun_at.offsets
+        anew = _made_anew(begun_at.topic_ids if until.start is None else {}, until.topic_ids)
         self._position = end
         self._planned_at = monotonic()
         if start == end and until.start is None:
             return []
         if until.start is None:
             self._hold.commit(self._of_ours(begin))
-        begin = self._begun(begin, until.offsets)
+        begin = self._begun(begin, until.offsets, anew)
         firsts = self._logs.firsts([place for place, at in until.offsets.items() if at > begin[place]])
         ranges = []
         for place, last in sorted(until.offsets.items()):
@@ -141,27 +150,43 @@ class GroupStream:
     def _is_initial(self, position: Json) -> bool:
         return self._initial is not None and position == self.initial()
 
-    def _offsets_of(self, offsets: Offsets) -> StreamOffsets:
-        return StreamOffsets(offsets=offsets, group=self._group)
+    def _offsets_of(self, offsets: Offsets, start: Offsets | None = None) -> StreamOffsets:
+        return StreamOffsets(offsets=offsets, group=self._group, start=start, topic_ids=self._topic_ids)
 
     def _of_ours(self, offsets: Offsets) -> Offsets:
         """Those of partitions that exist: of others nothing can be committed."""
         existing = set(self._partitions)
         return {place: at for place, at in offsets.items() if place in existing}
 
-    def _first_offsets(self) -> Offsets:
+    def _first(self) -> StreamOffsets:
         if self._initial is None:
             committed = self._hold.committed(self._partitions)
-            self._initial = self._logs.at("starting", self._options.starting, self._partitions, committed)
+            offsets = self._logs.at("starting", self._options.starting, self._partitions, committed)
+            self._initial = self._offsets_of(offsets)
         return self._initial
 
     def _available(self) -> Offsets:
         """How far could be read now, or by the end that `AvailableNow` has set."""
         if self._last_ends is not None:
             return self._last_ends
-        if monotonic() - self._discovered_at > _DISCOVERY_S:
+        is_time = monotonic() - self._discovered_at > _DISCOVERY_S
+        if is_time:
             self._discover()
-        return self._logs.ends(self._partitions)
+        ends = self._logs.ends(self._partitions)
+        if is_time or ends != self._ends:
+            if self._ids_have_changed():
+                # A topic may have been made anew between the two questions.
+                ends = self._logs.ends(self._partitions)
+            self._ends = ends
+        return ends
+
+    def _ids_have_changed(self) -> bool:
+        topics = {topic for topic, _ in self._partitions}
+        before = self._topic_ids
+        # One that is away for a while has its old one.
+        found = {**before, **self._logs.topic_ids(topics)}
+        self._topic_ids = {topic: found[topic] for topic in topics if topic in found}
+        return self._topic_ids != before
 
     def _discover(self) -> None:
         """Look for new topics and partitions; what is away for a while only, as at a change of controller, stays."""
@@ -173,18 +198,20 @@ class GroupStream:
         self._partitions = tuple(sorted({*found, *self._away}))
         self._hold.follow(topics)
 
-    def _begun(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """Where each partition of `ends` begins: new ones at their first offset, and those that were made anew."""
+    def _begun(self, begin: Offsets, ends: Offsets, others: Collection[str]) -> Offsets:
+        """Where each partition of `ends` begins: new ones at their first offset, and those that were made anew.
+
+        `others`: the topics that are known to be others than those of `begin`.
+        """
         unknown = [place for place in ends if place not in begin]
         found = {**begin, **(self._logs.firsts(unknown) if unknown else {})}
         for place in begin.keys() - ends.keys():
             self._lose(f"{place[0]}[{place[1]}] is gone: its topic was deleted, and read up to offset {begin[place]}")
-        anew = [place for place, end in ends.items() if end < found[place]]
-        for place in anew:
-            self._lose(
-                f"{place[0]}[{place[1]}] ends at offset {ends[place]} and was read up to {found[place]}: the topic was "
-                "deleted and made anew, or records were lost"
-            )
+        is_anew = "the topic was deleted and made anew"
+        anew = {place: f"{is_anew}, or records were lost" for place, end in ends.items() if end < found[place]}
+        anew |= {place: is_anew for place in ends if place[0] in others and begin.get(place, 0) > 0}
+        for place, why in anew.items():
+            self._lose(f"{place[0]}[{place[1]}] ends at offset {ends[place]} and was read up to {found[place]}: {why}")
         return {**found, **(self._logs.firsts(anew) if anew else {})}
 
     def _lose(self, what: str) -> None:
@@ -203,3 +230,8 @@ class GroupStream:
     def _most(self, asked: int | None, begin: Offsets, ends: Offsets) -> int | None:
         limits = [each for each in (asked, self._weights.most(begin, ends)) if each is not None]
         return min(limits) if limits else None
+
+
+def _made_anew(known: TopicIds, now: TopicIds) -> frozenset[str]:
+    """The topics that have another id now; of one without an id nothing is known."""
+    return frozenset(topic for topic, topic_id in known.items() if now.get(topic, topic_id) != topic_id)

@@ -23,6 +23,9 @@ def test_what_was_written_is_read() -> None:
     """With the first batch's beginning; and what spark-sql-kafka wrote."""
     first = StreamOffsets(offsets={("a", 0): 2}, group="g", start={("a", 0): 1})
     assert read_offsets(first.as_json(), "g") == first
+    known = StreamOffsets(offsets={("a", 0): 2}, group="g", topic_ids={"b": "B", "a": "A"})
+    assert list(known.as_json()["topicIds"]) == ["a", "b"]  # type: ignore[call-overload]  # a mapping
+    assert read_offsets(known.as_json(), "g") == known
     assert read_offsets({"a": {"0": 2}}, "g") == StreamOffsets(offsets={("a", 0): 2}, group=None)
 
 
@@ -33,6 +36,7 @@ def test_what_was_written_is_read() -> None:
         ({"version": 2, "group": "g"}, "this release reads version 1"),
         ({"seq": 5}, "these are no offsets of Kafka"),
         ({"version": 1, "group": "g", "offsets": None}, "these are no offsets of Kafka"),
+        ({"version": 1, "group": "g", "offsets": {}, "topicIds": ["A"]}, "these are no topics' ids"),
     ],
 )
 def test_other_checkpoints_are_refused(found: dict[str, object], words: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -194,6 +194,30 @@ def test_topic_made_anew_is_data_loss(kafka: Broker, caplog: pytest.LogCaptureFi
             # The group's name is in offsets: of each its own.
             assert read(lenient, lenient_end, lenient.latest(lenient_end)) == {(topic, 0): (0, 3)}
         assert "the topic was deleted and made anew" in caplog.text
+
+
+@pytest.mark.parametrize("records", [5, 8])
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_topic_made_anew_that_has_outgrown_the_old_one(kafka: Broker, records: int, is_new_process: bool) -> None:  # noqa: FBT001 - a case
+    """Its offsets tell nothing; its id does, which is in the checkpoint."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
+    produce(kafka.bootstrap_servers, topic, 5)
+    with ExitStack() as stack:
+        strict = stack.enter_context(streaming(kafka, topic, group))
+        end = strict.latest(strict.initial())
+        if is_new_process:
+            stack.close()
+        delete_topic(kafka.bootstrap_servers, topic)
+        create_topic(kafka.bootstrap_servers, topic, 1)
+        produce(kafka.bootstrap_servers, topic, records)
+        if is_new_process:
+            strict = stack.enter_context(streaming(kafka, topic, group))
+        with pytest.raises(DataLossError, match=r"read up to 5: the topic was deleted and made anew;"):
+            until(lambda: strict.latest(end) != end)
+    with streaming(kafka, topic, group, {"failOnDataLoss": "false"}) as lenient:
+        last = lenient.latest(end)
+        assert read(lenient, end, last) == {(topic, 0): (0, records)}
+        assert lenient.latest(last) == last
 
 
 def test_deleted_topic_is_data_loss(kafka: Broker) -> None:
