@@ -48,6 +48,8 @@ SPARK_TESTS = (
     "tests/spark/test_doctor.py",
     "tests/spark/source/test_data_source.py",
 )
+#: Those that are the same with a session of Spark Connect.
+CONNECT_TESTS = (*SPARK_TESTS, "tests/spark/sinks/test_in_spark.py", "tests/spark/sinks/test_kafka_in_drain.py")
 #: What the installed package is asked.
 HAS_DOCUMENTS = """
 from importlib.resources import files
@@ -186,6 +188,11 @@ def newest_spark(stage: Running) -> int:
     return stage.pytest("newest-spark", *SPARK_TESTS, environment={**os.environ, "PYTHONPATH": path})
 
 
+def connect_spark(stage: Running) -> int:
+    """Spark's tests once more, with a session of Spark Connect, whose server is a process of its own."""
+    return stage.pytest("connect-spark", "--connect", *CONNECT_TESTS)
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One thing that is run.
@@ -214,6 +221,7 @@ STAGES: dict[str, Stage] = {
     "docker": Stage(docker, is_full=True, waits=True),
     "hosts": Stage(hosts, is_full=True, waits=True),
     "newest-spark": Stage(newest_spark, is_full=True, waits=True),
+    "connect-spark": Stage(connect_spark, is_full=True, waits=True),
 }
 
 

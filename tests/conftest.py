@@ -56,6 +56,7 @@ _FLAGS = {
     "--no-broker": ("integration", "a real Apache Kafka: KAFKA_BOOTSTRAP_SERVERS, a Docker engine, or Java with Maven"),
     "--no-docker": ("docker", "a Docker engine that has or can pull the image apache/kafka"),
     "--no-hosts": ("hosts", "network namespaces: Linux, root and iproute2"),
+    "--connect": ("classic", "a SparkContext: a session of Spark Connect, which the others have then, has none"),
     "--gate": ("full", "the time of `python -m tests --full`"),
 }
 _BROKER_TEST_TIMEOUT_S = 300  # whoever asks first for a version waits for 43 MB of jars, or for an image

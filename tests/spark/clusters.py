@@ -33,6 +33,17 @@ from tests.support.newest_pyspark import connect_libraries
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Before a master: a server of Spark Connect with this master, and a session of it.
 CONNECT = "connect+"
+#: What all sessions of a driver have.
+_OF_A_DRIVER: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+}
 #: A session takes a minute to start on a busy machine.
 PATIENCE_S = 150.0
 
@@ -218,26 +229,18 @@ def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
     """This process's session; its workers run this interpreter and find the package and the tests."""
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
     os.environ["PYTHONPATH"] = str(ROOT)
-    builder = SparkSession.builder
     if master.startswith(CONNECT):
         # pyspark looks for them when it is asked for such a session.
         libraries = str(connect_libraries())
         sys.path.append(libraries)
         os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), libraries])
-        builder = builder.remote(master.removeprefix(CONNECT))
+        builder = SparkSession.builder.remote(master.removeprefix(CONNECT))
+        # A server takes none of a driver's; one that is started here does.
+        shared = {} if master.startswith(f"{CONNECT}sc://") else _OF_A_DRIVER
     else:
-        builder = builder.master(master)
-    builder = (
-        builder.config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
-        .config("spark.executor.extraJavaOptions", QUICK_JAVA)
-        .config("spark.executorEnv.PYTHONPATH", str(ROOT))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
-    )
-    for key, value in settings.items():
+        builder = SparkSession.builder.master(master)
+        shared = _OF_A_DRIVER
+    for key, value in {**shared, **settings}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

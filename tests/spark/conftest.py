@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.clusters import CONNECT, a_connect_server, session_of
+
+MASTER = "local[2,3]"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -27,12 +30,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark_session() -> Iterator[SparkSession]:
-    """Two slots, and three attempts for each task; workers run this interpreter and find the package and the tests."""
+def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two slots, and three attempts for each task; workers run this interpreter and find the package and the tests.
+
+    With `--connect` it is a session of Spark Connect, whose server is a process of its own.
+    """
+    if request.config.getoption("--connect"):
+        with a_connect_server(tmp_path_factory.mktemp("server"), MASTER) as server:
+            session = session_of(f"{CONNECT}{server}", {"spark.sql.shuffle.partitions": "2"})
+            yield session
+            session.stop()
+        return
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     session = (
-        SparkSession.builder.master("local[2,3]")
+        SparkSession.builder.master(MASTER)
         .appName("tests")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -210,7 +210,7 @@ def test_job_that_fails_says_why(
         drain(spark, ground.config, [ground.topic], ground.group, sink)
     with pytest.raises(MembershipError, match="Python worker exited unexpectedly"):
         drain(spark, ground.config, [ground.topic], ground.group, Crasher())
-    with pytest.raises(MembershipError, match=r"KeyError: task 0, attempt .*what was never kept"):
+    with pytest.raises(MembershipError, match=r"KeyError: .*what was never kept"):
         drain(spark, ground.config, [ground.topic], ground.group, Leaver())
     until_nobody_is_left(ground)
 

@@ -30,7 +30,9 @@ _BYTES = 20
 #: Members of one group, and how often each asks: often, so that it is seen beside what the broker does anyway.
 _CROWD, _HEARTBEAT_MS, _WATCH_S = 100, 200, 20.0
 _COMMITS = 100
-_TIMEOUT_S = 300.0
+_TIMEOUT_S = 900.0
+#: Whose time a drain takes.
+_KINDS = ("broker", "driver's Python", "driver's JVM", "executors' JVMs", "tasks' Python")
 _MIB = 2**20
 
 
@@ -44,6 +46,7 @@ def run(bench: Bench) -> Figure:
     }
     python, jvm = _series("driver's Python, RSS", "MiB"), _series("driver's JVM, RSS", "MiB")
     whole = _series("drain of the most records", "s")
+    spent = {kind: _series(f"CPU meanwhile, {kind}", "s") for kind in _KINDS}
     beat, commit, grown = (
         {partitions: _series(f"{what}, {partitions:,} partitions", unit) for partitions in PARTITIONS}
         for what, unit in (
@@ -54,7 +57,7 @@ def run(bench: Bench) -> Figure:
     )
     broker = _broker(bench.bootstrap)
     records = _QUICK_RECORDS if bench.is_quick else _RECORDS
-    series = [*drains.values(), python, jvm, whole, *beat.values(), *commit.values(), *grown.values()]
+    series = [*drains.values(), python, jvm, whole, *spent.values(), *beat.values(), *commit.values(), *grown.values()]
     with counted_in(*series):
         topics = {number: bench.filled_topic(NAME, records, _BYTES, number) for number in PARTITIONS}
         for executors in EXECUTORS:
@@ -75,8 +78,12 @@ def run(bench: Bench) -> Figure:
                 if executors == 2:
                     most = records if bench.is_quick else _MOST_RECORDS
                     topic = bench.filled_topic(f"{NAME}-most", most, _BYTES, PARTITIONS[0])
+                    before = _spent(worker.pid, broker)
                     whole.add(take(worker, _turn(bench, topic, executors), most, _TIMEOUT_S), records=most)
-                    tell(f"{NAME}: {most:,} records {whole.values[-1]:.1f} s")
+                    for kind, used_s in _spent(worker.pid, broker).items():
+                        spent[kind].add(used_s - before[kind])
+                    parts = ", ".join(f"{kind} {one.values[-1]:.1f} s" for kind, one in spent.items())
+                    tell(f"{NAME}: {most:,} records {whole.values[-1]:.1f} s; CPU: {parts}; {_memory(worker.pid)}")
                 worker.end()
         for partitions in PARTITIONS:
             _watch(bench, broker, partitions, beat[partitions], commit[partitions], grown[partitions])
@@ -126,6 +133,23 @@ def _broker(bootstrap: str) -> psutil.Process:
 def _cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
+
+
+def _spent(driver_pid: int, broker: psutil.Process) -> dict[str, float]:
+    """CPU seconds until now of each kind of process; those of its children that have ended count as its own."""
+    driver = psutil.Process(driver_pid)
+    jvms = driver.children()
+    executors = [each for jvm in jvms for each in jvm.children()]
+    tasks = [each for executor in executors for each in executor.children(recursive=True)]
+    kinds = ([broker], [driver], jvms, executors, tasks)
+    return {kind: sum(map(_cpu_s, processes)) for kind, processes in zip(_KINDS, kinds, strict=True)}
+
+
+def _memory(driver_pid: int) -> str:
+    """Of the driver, in words."""
+    driver = psutil.Process(driver_pid)
+    jvm = sum(child.memory_info().rss for child in driver.children())
+    return f"driver {driver.memory_info().rss / _MIB:.0f} MiB in Python, {jvm / _MIB:.0f} in its JVM"
 
 
 def _used(broker: psutil.Process, seconds: float) -> float:

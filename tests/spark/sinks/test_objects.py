@@ -25,7 +25,8 @@ from tests.spark.sinks.zombie import zombie
 from tests.support.kafka import unique
 from tests.support.object_store import BUCKET, ObjectStore, object_store
 
-pytestmark = pytest.mark.slow
+#: The first run of a machine builds the server.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 _WRONG = "wrong-and-secret"
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming import DataStreamWriter
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin import GroupAdmin
@@ -27,6 +31,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 #: From here on Spark asks a source at the end, too, and a limited query with `availableNow` has many batches.
 KNOWS_THE_END = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
+#: From pyspark 4.1 on there is such a trigger.
+KNOWS_REAL_TIME = "realTime" in signature(DataStreamWriter.trigger).parameters
 PATIENCE_S = 120.0
 
 
@@ -48,20 +54,35 @@ def options(kafka: Broker, topic: str, group: str, **more: str) -> dict[str, str
     return {**least, "startingOffsets": "earliest", **more}
 
 
+@dataclass(frozen=True, slots=True)
 class Seen:
-    """What batches had: their values, by batch; every attempt of a batch is its own."""
+    """What batches had, by batch: in a file, for through Spark Connect they are shown to a process of the server's.
 
-    def __init__(self) -> None:
-        self.batches: list[tuple[int, list[int]]] = []
-        self.fails_at: int | None = None
+    Every attempt of a batch is its own.
+    """
+
+    folder: Path
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """As `foreachBatch` calls it."""
         values = sorted(int(bytes(row.value)) for row in frame.select("value").collect())
-        if number == self.fails_at:
-            self.fails_at = None
+        refuses = self.folder / f"refuses-{number}"
+        if refuses.exists():
+            refuses.unlink()
             raise RuntimeError("the sink has refused")
-        self.batches.append((number, values))
+        with (self.folder / "batches.jsonl").open("a") as file:
+            file.write(json.dumps([number, values]) + "\n")
+
+    def refuse(self, number: int) -> None:
+        """Have this batch fail, once."""
+        (self.folder / f"refuses-{number}").touch()
+
+    @property
+    def batches(self) -> list[tuple[int, list[int]]]:
+        """Their numbers, and their values."""
+        file = self.folder / "batches.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [(number, values) for number, values in map(json.loads, lines)]
 
     @property
     def values(self) -> list[int]:
@@ -69,11 +90,21 @@ class Seen:
         return sorted(value for _, values in self.batches for value in values)
 
 
+@pytest.fixture
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Nothing yet."""
+    return Seen(tmp_path_factory.mktemp("seen"))
+
+
+def ignored(_: DataFrame, __: int) -> None:
+    """A batch of which nobody wants to know."""
+
+
 @contextmanager
 def query(
     spark: SparkSession,
     given: Mapping[str, str],
-    seen: Seen,
+    seen: Callable[[DataFrame, int], None],
     folder: Path,
     **trigger: object,
 ) -> Iterator[StreamingQuery]:
@@ -89,7 +120,9 @@ def query(
         started.stop()
 
 
-def drained(spark: SparkSession, given: Mapping[str, str], seen: Seen, folder: Path) -> None:
+def drained(
+    spark: SparkSession, given: Mapping[str, str], seen: Callable[[DataFrame, int], None], folder: Path
+) -> None:
     """A query with `availableNow`, to its end."""
     with query(spark, given, seen, folder, availableNow=True) as started:
         assert started.awaitTermination(int(PATIENCE_S))
@@ -104,17 +137,17 @@ def refusal(of: Callable[[], object]) -> str:
 
 def failure(spark: SparkSession, given: Mapping[str, str], folder: Path) -> str:
     """How a query ends that cannot go on."""
-    return refusal(lambda: drained(spark, given, Seen(), folder))
+    return refusal(lambda: drained(spark, given, ignored, folder))
 
 
 # ---- queries ---------------------------------------------------------------------------------------------------------
 
 
-def test_query_goes_on_where_it_was(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+def test_query_goes_on_where_it_was(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
     """Each record once, over a stop; the group is seen while it runs, shows its lag, and nobody is left."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 3), unique("group")
     produce(kafka.bootstrap_servers, topic, 30)
-    admin, seen = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}), Seen()
+    admin = GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers})
     with query(source, options(kafka, topic, group), seen, tmp_path):
         until(lambda: seen.values == list(range(30)))
         until(lambda: admin.describe(group).lag == 0)
@@ -129,14 +162,16 @@ def test_query_goes_on_where_it_was(kafka: Broker, source: SparkSession, tmp_pat
     assert seen.values == sorted([*range(30), *range(6)])
 
 
-def test_batch_that_failed_is_repeated_as_it_was(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+def test_batch_that_failed_is_repeated_as_it_was(
+    kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path
+) -> None:
     """With `startingOffsets=latest` too, which would be elsewhere by then."""
-    topic, group, seen = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group"), Seen()
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     given = options(kafka, topic, group, startingOffsets="latest")
     produce(kafka.bootstrap_servers, topic, 4)
     with query(source, given, seen, tmp_path) as started:
         until(lambda: started.lastProgress is not None)
-        seen.fails_at = started.lastProgress["batchId"] + 1  # type: ignore[index]  # there is one
+        seen.refuse(started.lastProgress["batchId"] + 1)  # type: ignore[index]  # there is one
         produce(kafka.bootstrap_servers, topic, 10)
         until(lambda: not started.isActive)
     produce(kafka.bootstrap_servers, topic, 3)
@@ -145,9 +180,9 @@ def test_batch_that_failed_is_repeated_as_it_was(kafka: Broker, source: SparkSes
     assert seen.values == sorted([*range(10), *range(3)])
 
 
-def test_everything_that_is_there_now(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+def test_everything_that_is_there_now(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
     """`availableNow`, with a limit from pyspark 4.2 on in many batches; then what came meanwhile, and no more."""
-    topic, group, seen = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group"), Seen()
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     limit = {"maxOffsetsPerTrigger": "8"} if KNOWS_THE_END else {}
     drained(source, options(kafka, topic, group, **limit), seen, tmp_path)
@@ -160,9 +195,9 @@ def test_everything_that_is_there_now(kafka: Broker, source: SparkSession, tmp_p
         assert GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).lag == 0
 
 
-def test_limit_of_a_trigger(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+def test_limit_of_a_trigger(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
     """Batches of that size, until there is nothing left."""
-    topic, group, seen = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group"), Seen()
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
     produce(kafka.bootstrap_servers, topic, 20)
     with query(source, options(kafka, topic, group, maxOffsetsPerTrigger="8"), seen, tmp_path):
         until(lambda: len(seen.values) == 20)
@@ -181,7 +216,8 @@ def test_batch_read_joins_nothing(kafka: Broker, source: SparkSession) -> None:
         (0, 4),
         *((1, n) for n in range(4)),
     ]
-    assert source.read.format("kafka-group").options(**given).load().rdd.getNumPartitions() == 8
+    pieces = source.read.format("kafka-group").options(**given).load().selectExpr("spark_partition_id()").distinct()
+    assert pieces.count() == 8
     assert source.read.format("kafka-group").options(**given).load().where("partition = 1").count() == 10
 
 
@@ -197,7 +233,9 @@ def test_wrong_options_are_refused_at_load(kafka: Broker, source: SparkSession) 
         "subscribePattern": "give exactly one of subscribe",
         "maxOffsetsPerTrigger": "give a whole number, 1 or more",
     }.items():
-        said = refusal(source.readStream.format("kafka-group").options(**given, **{wrong: "x"}).load)
+        reading = source.readStream.format("kafka-group").options(**given, **{wrong: "x"})
+        # Through Spark Connect nothing is asked before.
+        said = refusal(lambda reading=reading: reading.load().schema)  # type: ignore[misc]  # mypy infers no default
         assert "ConfigurationError" in said, wrong
         assert words in said, wrong
 
@@ -207,7 +245,7 @@ def test_queries_that_cannot_be(kafka: Broker, source: SparkSession, tmp_path: P
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 3)
     given = options(kafka, topic, group)
-    drained(source, given, Seen(), tmp_path / "billing")
+    drained(source, given, ignored, tmp_path / "billing")
     other = {**given, "group.id": unique("other")}
     assert f"it belongs to a query with group.id='{group}'" in failure(source, other, tmp_path / "billing")
     assert "there-is-none" in failure(source, {**given, "subscribe": "there-is-none"}, tmp_path / "none")
@@ -221,12 +259,18 @@ def test_queries_that_cannot_be(kafka: Broker, source: SparkSession, tmp_path: P
     continuous = source.readStream.format("kafka-group").options(**given).load().writeStream.format("noop")
     continuous = continuous.option("checkpointLocation", str(tmp_path / "continuous")).trigger(continuous="1 second")
     assert "ontinuous" in refusal(continuous.start)
+    if KNOWS_REAL_TIME:
+        frame = source.readStream.format("kafka-group").options(**given).load()
+        writing = frame.writeStream.format("console").outputMode("update")
+        writing = writing.option("checkpointLocation", str(tmp_path / "real-time")).trigger(realTime="5 seconds")
+        said = refusal(lambda: writing.start().awaitTermination(int(PATIENCE_S)))
+        assert "is not supported in Real-time Mode" in said
     until(lambda: GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).group.state == "Empty")
 
 
-def test_data_that_is_gone_ends_the_query(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+def test_data_that_is_gone_ends_the_query(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
     """On the driver, with partition and offsets; with `failOnDataLoss=false` it goes on with what is there."""
-    topic, group, seen = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group"), Seen()
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
     produce(kafka.bootstrap_servers, topic, 5)
     given = options(kafka, topic, group)
     drained(source, given, seen, tmp_path)
@@ -238,12 +282,12 @@ def test_data_that_is_gone_ends_the_query(kafka: Broker, source: SparkSession, t
     assert [values for _, values in seen.batches if values] == [[0, 1, 2, 3, 4], [0, 1, 2]]
 
 
-def test_second_query_ends_the_first(kafka: Broker, source: SparkSession, tmp_path: Path) -> None:
+def test_second_query_ends_the_first(kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path) -> None:
     """They have one group, and never both go on."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
-    given, seen = options(kafka, topic, group), Seen()
+    given = options(kafka, topic, group)
     produce(kafka.bootstrap_servers, topic, 3)
-    with query(source, given, Seen(), tmp_path / "first") as first:
+    with query(source, given, ignored, tmp_path / "first") as first:
         until(lambda: first.lastProgress is not None)
         with query(source, given, seen, tmp_path / "second") as second:
             until(lambda: not first.isActive)
