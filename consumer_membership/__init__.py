@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from consumer_membership.clients.consumer import Consumer
     from consumer_membership.clients.replacement import install, uninstall
     from consumer_membership.config import ConsumerSettings as ConsumerSettings
+    from consumer_membership.health.lifecycle import LifecycleEvent, LifecycleKind
 
 # `ConsumerSettings` is not among them: `import *` would import pydantic. Nor are modules of confluent-kafka's.
 __all__ = [
@@ -115,6 +116,8 @@ __all__ = [
     "IsolationLevel",
     "KafkaError",
     "KafkaException",
+    "LifecycleEvent",
+    "LifecycleKind",
     "MemberState",
     "MemberSubscription",
     "MembershipError",
@@ -147,7 +150,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # what the installed release lacks is not here, either
-    _given = {*globals(), "install", "uninstall", *names.public_names()}
+    _given = {*globals(), "LifecycleEvent", "LifecycleKind", "install", "uninstall", *names.public_names()}
     __all__ = [name for name in __all__ if name in _given]
 
 names.install_finder()
@@ -157,7 +160,7 @@ def __getattr__(name: str) -> object:
     """What is not made before it is asked for (PEP 562).
 
     `Consumer`, since a tracer may have patched confluent-kafka by then; confluent-kafka's names, of whichever release
-    is installed; `ConsumerSettings`, which alone needs pydantic.
+    is installed; `ConsumerSettings`, which alone needs pydantic; what only programs with `on_event` name.
     """
     if name == "Consumer":
         return names.consumer_class()
@@ -165,6 +168,10 @@ def __getattr__(name: str) -> object:
         from consumer_membership.config import ConsumerSettings  # noqa: PLC0415
 
         return ConsumerSettings
+    if name in {"LifecycleEvent", "LifecycleKind"}:
+        from consumer_membership.health import lifecycle  # noqa: PLC0415
+
+        return getattr(lifecycle, name)
     if name in {"install", "uninstall"}:
         from consumer_membership.clients import replacement  # noqa: PLC0415
 

@@ -24,6 +24,7 @@ import consumer_membership
 from consumer_membership import (
     Consumer,
     HealthVerdict,
+    LifecycleKind,
     MembershipView,
     MemberState,
     MemberSubscription,
@@ -173,7 +174,7 @@ def test_headings_stand_alone(path: Path) -> None:
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
     shown = all_blocks("python")
-    assert len(shown) == 13
+    assert len(shown) == 14
     used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
     of = {
         "consumer": dir(Consumer),
@@ -515,6 +516,7 @@ def test_methods_fields_and_parameters_exist() -> None:
         *MembershipView.__dataclass_fields__,
         *("format", "read_uncommitted"),
         *(verdict.value for verdict in HealthVerdict),
+        *(kind.value for kind in LifecycleKind),
         *KEYS,
         *librdkafka_keys.keys(),
         *(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from inspect import isawaitable, iscoroutinefunction
@@ -61,9 +61,31 @@ class LoopCallbacks:
 
         return call
 
+    def listener(self, callback: Callback) -> Callback:
+        """A function that has the loop run this callback of `on_event`, and waits for it: the next event comes then.
+
+        No call of the consumer waits for it meanwhile. What a loop cancels at its end is not worth a word.
+        """
+
+        def call(event: object) -> None:
+            ended: Future[object] = Future()
+            tell(self._loop, lambda: self._begin(_called(callback, (event,)), ended))
+            try:
+                self._result(ended)
+            except asyncio.CancelledError:
+                pass
+            except RuntimeError:
+                if ended.done() or not self._loop.is_closed():
+                    raise
+
+        return call
+
     def _start(self, callback: Callback, args: tuple[object, ...], ended: Future[object]) -> None:
         """On the loop: begin the callback, as a task of its own."""
-        task = self._loop.create_task(self._run(callback, args))
+        self._begin(self._run(callback, args), ended)
+
+    def _begin(self, running: Coroutine[object, object, object], ended: Future[object]) -> None:
+        task = self._loop.create_task(running)
 
         def note(done: asyncio.Task[object]) -> None:
             if done.cancelled():
@@ -78,8 +100,7 @@ class LoopCallbacks:
     async def _run(self, callback: Callback, args: tuple[object, ...]) -> object:
         self.running += 1
         try:
-            result = callback(*args)
-            return await result if isawaitable(result) else result
+            return await _called(callback, args)
         finally:
             self.running -= 1
 
@@ -93,18 +114,18 @@ class LoopCallbacks:
         return ended.result()
 
 
+async def _called(callback: Callback, args: tuple[object, ...]) -> object:
+    result = callback(*args)
+    return await result if isawaitable(result) else result
+
+
 def _on_another_loop(callback: Callback, args: tuple[object, ...]) -> object:
     """Run it to its end although its own loop cannot: on one that a thread has for it."""
-
-    async def run() -> object:
-        result = callback(*args)
-        return await result if isawaitable(result) else result
-
     ended: Future[object] = Future()
 
     def work() -> None:
         try:
-            ended.set_result(asyncio.run(run()))
+            ended.set_result(asyncio.run(_called(callback, args)))
         except BaseException as error:  # noqa: BLE001 - it comes out of the call
             ended.set_exception(error)
 

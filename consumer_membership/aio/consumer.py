@@ -32,6 +32,9 @@ from consumer_membership.membership.view import MembershipView
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
 
+    from consumer_membership.health.lifecycle import LifecycleEvent
+    from consumer_membership.runtime.application.lifecycle_events import EventRegistration
+
 T = TypeVar("T")
 
 #: librdkafka's _PARTITION_EOF.
@@ -45,8 +48,8 @@ class AIOConsumer(TheirConsumer):
     """A member of a consumer group for asyncio; construct it inside a running loop, whose it then is.
 
     Its methods are `Consumer`'s, to be awaited. Beside confluent-kafka's: `async for message in consumer`, and
-    `membership()`, `generation()`, `owned_since()`, `health()`, which wait for nothing. Callbacks may be coroutine
-    functions, and run on the loop; rebalances take place inside `poll` and `consume`, as there.
+    `membership()`, `generation()`, `owned_since()`, `health()`, `on_event()`, which wait for nothing. Callbacks may be
+    coroutine functions, and run on the loop; rebalances take place inside `poll` and `consume`, as there.
 
     Args:
         consumer_conf: librdkafka's configuration keys, as `Consumer` takes them.
@@ -336,6 +339,19 @@ class AIOConsumer(TheirConsumer):
     def health(self) -> Health:
         """How the consumer is: one verdict with its cause, and how far each partition is. Never waits."""
         return self._consumer.health()
+
+    def on_event(self, callback: Callable[[LifecycleEvent], object]) -> EventRegistration:
+        """Have this called on the loop with what happens to the consumer from now on; a coroutine function is right.
+
+        As `Consumer.on_event`: one event after the other, and no call of the consumer waits for it. Never waits.
+
+        Raises:
+            TypeError: it is not callable.
+            RuntimeError: the consumer is closed.
+        """
+        if not callable(callback):
+            raise TypeError("on_event expects a callable")
+        return self._consumer.on_event(self._callbacks.listener(callback))
 
     # ---- how a call is made ----
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from inspect import iscoroutinefunction
 from math import isnan
-from typing import TypeGuard, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, Message, TopicPartition
 
@@ -29,6 +29,9 @@ from consumer_membership.runtime.application.session_errors import INVALID_ARG_C
 from consumer_membership.text import LONGEST_STRING, LONGEST_TOPIC, excerpt, problem_of
 from consumer_membership.types import LeaveOption, Subscription, TopicPattern
 from consumer_membership.types import TopicPartition as Partition
+
+if TYPE_CHECKING:  # few consumers have callbacks for events
+    from consumer_membership.runtime.application.lifecycle_events import EventCallback
 
 #: librdkafka's number for "no partition" (RD_KAFKA_PARTITION_UA).
 PARTITION_UA = -1
@@ -291,6 +294,19 @@ def _listener_callback(given: object, name: str) -> Callable[..., object] | None
         raise TypeError(f"{name} expects a callable")
     if _is_coroutine_function(given):
         raise TypeError(f"{name} expects a callable: {_NOT_AWAITED}")
+    return given
+
+
+def event_callback(given: EventCallback) -> EventCallback:
+    """What `on_event` was given.
+
+    Raises:
+        TypeError: it is not callable, or nobody would await it.
+    """
+    if not callable(given):
+        raise TypeError("on_event expects a callable")
+    if _is_coroutine_function(given):
+        raise TypeError(f"on_event expects a callable: {_NOT_AWAITED}, or take AIOConsumer")
     return given
 
 

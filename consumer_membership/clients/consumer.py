@@ -2,7 +2,7 @@
 
 Same configuration, methods, callbacks, return types and exceptions as confluent-kafka 2.16; where it differs on
 purpose, the method says so. Beside the drop-in's surface: `membership()`, `generation()`, `owned_since()`,
-`begin_commit()`, `health()` and `dump()`.
+`begin_commit()`, `health()`, `on_event()` and `dump()`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ if TYPE_CHECKING:  # importing confluent_kafka.admin takes time, and its users i
 if TYPE_CHECKING:  # it imports more than a consumer needs
     from pathlib import Path
 
+    from consumer_membership.runtime.application.lifecycle_events import (
+        EventCallback,
+        EventRegistration,
+        LifecycleEvents,
+    )
+
 #: What becomes of a member's place in its group.
 Membership: TypeAlias = Literal["default", "leave", "remain"]
 RebalanceCallback: TypeAlias = Callable[["Consumer", list[TopicPartition]], object]
@@ -64,6 +70,7 @@ class Consumer(LibrdkafkaConsumer):
     __slots__ = ("__dict__", "__weakref__", "_is_layout_checked", "_ready", "_session", "_wake_up")
 
     _session: Session | None
+    _events: LifecycleEvents
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:  # noqa: ARG004
         """Make one that is closed: a subclass may forget to call `__init__`, and confluent-kafka's words are for it."""
@@ -419,6 +426,25 @@ class Consumer(LibrdkafkaConsumer):
         seconds: what is told of them is of the latest look.
         """
         return self._use().health()
+
+    @raises_as_confluent
+    def on_event(self, callback: EventCallback) -> EventRegistration:
+        """Have this called with a `LifecycleEvent` for what happens to the consumer from now on, until it is removed.
+
+        `remove()` of what is returned ends it. All callbacks of a consumer are called on one thread of its own, which
+        the first of them begins, one event after the other, with no lock held: they may call any method of the
+        consumer, `close()` too. What they raise is logged and dropped. One that takes its time holds up other
+        callbacks, and neither polls nor heartbeats nor `close`; events beyond 1,000 that wait are dropped, and the next
+        one says how many. The partitions are looked at from now on, as by `health()`.
+
+        Raises:
+            TypeError: it is not callable, or a coroutine function, which `AIOConsumer` takes.
+            RuntimeError: the consumer is closed.
+        """
+        given = arguments.event_callback(callback)
+        # The consumer alone holds callbacks: the member's thread holds the session, and would hold what they refer to.
+        self._events = events = self._in_use().lifecycle_events()
+        return events.register(given)
 
     @raises_as_confluent
     def dump(self, path: str | PathLike[str] | None = None) -> Path:

@@ -138,6 +138,14 @@ def judged(now: Instant, of: Circumstances) -> Health:
     )
 
 
+def is_silent(now: Instant, view: MembershipView) -> bool:
+    """Whether a member that is in its group has not been answered for so long that its heartbeats count as unheard."""
+    heard_at = view.last_heartbeat_at
+    if heard_at is None or view.state not in (_S.RECONCILE, _S.ACK, _S.STABLE):
+        return False
+    return now - heard_at >= max(SILENT_S, SILENT_INTERVALS * (view.heartbeat_interval_s or DEFAULT_INTERVAL_S))
+
+
 def _since(view: MembershipView) -> Instant | None:
     return view.transitions[-1].at if view.transitions else None
 
@@ -171,11 +179,9 @@ def _away(now: Instant, of: Circumstances) -> _Found | None:
         if since is not None and now - since >= SEARCH_S:
             return _V.UNREACHABLE, since, f"waits for {view.waits_for}{cause}", view.lease_until, False
     heard_at = view.last_heartbeat_at
-    if heard_at is not None and view.state in (_S.RECONCILE, _S.ACK, _S.STABLE):
-        silent_s = max(SILENT_S, SILENT_INTERVALS * (view.heartbeat_interval_s or DEFAULT_INTERVAL_S))
-        if now - heard_at >= silent_s:
-            why = f"no heartbeat was answered for {now - heard_at:.0f} s{cause}"
-            return _V.UNREACHABLE, heard_at, why, view.lease_until, False
+    if heard_at is not None and is_silent(now, view):
+        why = f"no heartbeat was answered for {now - heard_at:.0f} s{cause}"
+        return _V.UNREACHABLE, heard_at, why, view.lease_until, False
     if of.broker_lost_since is not None and now - of.broker_lost_since >= SEARCH_S:
         return _V.UNREACHABLE, of.broker_lost_since, "waits for a broker that librdkafka can fetch from", None, False
     return None

@@ -13,6 +13,7 @@ other's, and neither side imports the other.
 | orders | network | `order`, `show` | taken in their order; those of one call are seen all or none |
 | the view | network | `show` | a version each time; whoever has an order sees the view that it came with, or a later |
 | figures | network | `figures` | copied for statistics when the application asks |
+| what happened | network | `happened` | shown to whoever watches, after each event of the member, in their order |
 | a recording | network | `dump` | written by the thread that asks; the member's goes on |
 | the wake-up | either side | `wake_up.set` | the next `poll` looks at all of this before it hands out a record |
 
@@ -35,6 +36,7 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event
+from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.dumps import RecorderSettings
@@ -176,6 +178,9 @@ class ThreadSettings:
     recorder: RecorderSettings = RecorderSettings()
 
 
+#: Is shown what the member ordered, and how it is then, on the membership thread: quick, and raises nothing.
+Watcher: TypeAlias = Callable[[tuple[GroupEffect, ...], MembershipView], None]
+
 #: Makes a member's thread at the end of this line, with the first view shown, and does not start it.
 ThreadFactory: TypeAlias = Callable[["Line", ThreadSettings], MemberThread]
 
@@ -219,6 +224,7 @@ class Line:
         self._versions = itertools.count()
         self._orders: deque[ApplicationEffect] = deque()
         self._on_order: Callable[[], None] = lambda: None
+        self._watcher: Watcher | None = None
 
     # ---- the application's end ----
 
@@ -229,6 +235,10 @@ class Line:
     def listen(self, on_order: Callable[[], None]) -> None:
         """Have this called after each order, on the membership thread."""
         self._on_order = on_order
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have this shown what happens from now on, before it is ordered of the application."""
+        self._watcher = watcher
 
     @property
     def view(self) -> MembershipView:
@@ -333,6 +343,11 @@ class Line:
             self._orders.extend(orders)
         if orders:
             self._on_order()
+
+    def happened(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
+        """Show whoever watches what an event of the member led to."""
+        if self._watcher is not None:
+            self._watcher(effects, view)
 
     def hang_up(self) -> None:
         """Take no post any more: the thread ends; whoever waits for an answer learns so."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Wanted
 
+from consumer_membership import LifecycleEvent, LifecycleKind
 from consumer_membership.aio import AIOConsumer
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.effects import PausePartitions, Problem, RaiseToApplication, RevokePartitions
 from consumer_membership.membership.events import CommitRequested, StepFinished
 from consumer_membership.types import BrokerError, TopicPartition
-from tests.aio.conftest import AIOFactory
+from tests.aio.conftest import AIOFactory, ScriptedAIOConsumer
 from tests.aio.programs import place, run
 from tests.clients.conftest import PARTITIONS, RECORDS
 
@@ -454,5 +456,99 @@ def test_constructor_needs_a_loop_and_checks_what_it_takes() -> None:
             AIOConsumer({"group.id": "g"}, max_workers=0)
         with pytest.raises(ConfigurationError, match=r"group\.instance\.id"):
             AIOConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "group.instance.id": ""})
+
+    run(program())
+
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+def test_events_are_told_on_the_loop_one_after_the_other(aio_consumers: AIOFactory, topic: str) -> None:
+    """To coroutine functions and functions, in order, while polls are awaited; `close` may be awaited inside."""
+    told: list[str] = []
+
+    async def program() -> None:
+        loop, consumer, is_over = asyncio.get_running_loop(), aio_consumers(), asyncio.Event()
+
+        async def hear(event: LifecycleEvent) -> None:
+            assert asyncio.get_running_loop() is loop
+            told.append(f"{event.kind.value} begins")
+            await asyncio.sleep(0)
+            if event.kind is LifecycleKind.REVOKED:
+                await consumer.close()
+            told.append(f"{event.kind.value} ends")
+            if event.kind is LifecycleKind.CLOSED:
+                is_over.set()
+
+        consumer.on_event(hear)
+        consumer.on_event(lambda event: told.append(event.kind.value))
+        poll = loop.create_task(consumer.poll())
+        await asyncio.sleep(0)
+        consumer.member.happens(owned={TopicPartition(topic, 0): 1})
+        consumer.member.happens(owned={})
+        await is_over.wait()
+        assert await poll is None
+
+    run(program())
+    assert told[:3] == ["assigned begins", "assigned ends", "assigned"]
+    assert told[3:6] == ["revoked begins", "revoked ends", "revoked"]
+    assert told[6:8] == ["closed begins", "closed ends"]
+
+
+def test_events_that_a_loop_leaves_behind_are_not_worth_a_word(
+    aio_consumers: AIOFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it cancels at its end, and what happens afterwards; what a callback raises is."""
+    made: list[ScriptedAIOConsumer] = []
+
+    async def program() -> None:
+        consumer, is_heard = aio_consumers(), asyncio.Event()
+        made.append(consumer)
+
+        async def hear(_: LifecycleEvent) -> None:
+            is_heard.set()
+            await asyncio.Event().wait()
+
+        consumer.on_event(hear)
+        consumer.member.happens(owned={TopicPartition("t", 0): 1})
+        await is_heard.wait()
+
+    run(program())
+    (consumer,) = made
+    consumer.member.happens(owned={})
+    teller = next(thread for thread in threading.enumerate() if thread.name == "membership events")
+    consumer._consumer.close()
+    teller.join(60.0)
+    assert not teller.is_alive()
+    assert caplog.text == ""
+
+
+def test_what_an_event_callback_raises_is_logged(aio_consumers: AIOFactory, caplog: pytest.LogCaptureFixture) -> None:
+    """As of `Consumer`'s: the next one is called again."""
+
+    async def program() -> None:
+        consumer, is_over = aio_consumers(), asyncio.Event()
+
+        async def fail(event: LifecycleEvent) -> None:
+            if event.kind is LifecycleKind.CLOSED:
+                is_over.set()
+            raise RuntimeError("the application's")
+
+        consumer.on_event(fail)
+        consumer.member.happens(owned={TopicPartition("t", 0): 1})
+        await consumer.close()
+        await is_over.wait()
+
+    run(program())
+    assert "A callback of on_event raised at the event 'assigned', 1 times by now" in caplog.text
+
+
+def test_only_what_can_be_called_is_told_of_events(aio_consumers: AIOFactory) -> None:
+    """As in `Consumer`."""
+
+    async def program() -> None:
+        consumer = aio_consumers()
+        with pytest.raises(TypeError, match="on_event expects a callable"):
+            consumer.on_event(None)  # type: ignore[arg-type]
 
     run(program())

@@ -26,6 +26,7 @@ from consumer_membership.membership.effects import (
     RevokePartitions,
 )
 from consumer_membership.membership.events import CommitRequested, Event, LeaveRequested, StepFinished
+from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.line import (
@@ -182,6 +183,11 @@ class ScriptedMember:
         self.view = replace(self.view, state=MemberState.FENCED, owned={})
         self.order(LosePartitions(attempt=self.attempt))
         return self.attempt
+
+    def happens(self, *effects: GroupEffect, **changes: object) -> None:
+        """Show another view as what an event led to."""
+        self.view = replace(self.view, **changes)  # type: ignore[arg-type]  # of the view
+        self._line.happened(effects, self.view)
 
     def in_state(self, state: MemberState) -> None:
         """Show another state."""

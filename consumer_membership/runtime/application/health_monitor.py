@@ -13,13 +13,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from time import monotonic
+from typing import TypeAlias
 from weakref import ref
 
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership.errors import MembershipError
-from consumer_membership.health.progress import Look, ProgressLog
+from consumer_membership.health.progress import AssignmentProgress, Look, ProgressLog
 from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, judged
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.application.fetcher import Fetcher
@@ -28,6 +29,8 @@ from consumer_membership.runtime.line import Ends, Line
 from consumer_membership.types import TopicPartition
 
 _LOG = logging.getLogger("consumer_membership.session")
+
+HealthWatcher: TypeAlias = Callable[[Health, AssignmentProgress], None]
 
 #: How often it looks: some 0.3 ms for 100 partitions each time.
 LOOK_S = 2.0
@@ -63,6 +66,7 @@ class HealthMonitor:
         self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
+        self._watcher: HealthWatcher | None = None
 
     # ---- for any thread ----
 
@@ -82,6 +86,11 @@ class HealthMonitor:
                     target=_keep_looking, args=(ref(self), self._stopped), name=name, daemon=True
                 )
                 self._thread.start()
+
+    def watch(self, watcher: HealthWatcher) -> None:
+        """Have this shown what each look comes to, on the thread that looks, which is begun."""
+        self._watcher = watcher
+        self.start()
 
     def stop(self) -> None:
         """Look no more; returns at once."""
@@ -119,6 +128,8 @@ class HealthMonitor:
         self._log.look(seen, polled_at)
         self._ask_ends(now)
         health = self._judge(now)
+        if self._watcher is not None:
+            self._watcher(health, self._log.latest)
         if health.verdict is HealthVerdict.STUCK:
             self._line.dump_by_itself("stuck", f"stuck: {health.why}")
 

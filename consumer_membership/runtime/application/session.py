@@ -14,6 +14,7 @@ from collections.abc import Callable
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from confluent_kafka import Message
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
     from os import PathLike
     from pathlib import Path
 
+    from consumer_membership.runtime.application.lifecycle_events import EventQueue, LifecycleEvents
     from consumer_membership.runtime.probes.thread import ProbeThread
 
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
@@ -142,6 +144,10 @@ class Session:
         self._announced_at: int | None = None
         #: The version of the view when partitions were frozen; None: none are.
         self._frozen_at: int | None = None
+        #: What happened and was not told yet, made with the first callback for it.
+        self._events: EventQueue | None = None
+        self._lifecycle_events: Callable[[], LifecycleEvents | None] = lambda: None
+        self._making_events = threading.RLock()
         self._closing = CallLock()
         self._leave_option = LeaveOption.DEFAULT
         #: The thread that closes when its poll ends.
@@ -204,6 +210,21 @@ class Session:
         # Or a poll that stays out would be seen from the first probe on.
         self._health.start()
         return HERE.probes
+
+    def lifecycle_events(self) -> LifecycleEvents:
+        """The callbacks for what happens to the consumer, made by whoever asks first; who asks has to hold them."""
+        self.life.check()
+        with self._making_events:
+            made = self._lifecycle_events()
+            if made is None:
+                from consumer_membership.runtime.application.lifecycle_events import LifecycleEvents  # noqa: PLC0415
+
+                made = LifecycleEvents()
+                self._lifecycle_events, self._events = ref(made), made.queue
+                made.queue.begin(self.line, self._health)
+        if self.life.is_closed:  # by another thread, just now
+            made.queue.close()
+        return made
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a file with what is recorded of the member; the path of it."""
@@ -554,6 +575,8 @@ class Session:
             self._performer.release()
             if self._probes is not None:
                 self._probes.leave(self)
+            if self._events is not None:
+                self._events.close()
         if self._lines is not None:
             self._lines.tell()
         if errors:
@@ -586,6 +609,8 @@ class Session:
             self.life.end()
             self.life.close()
             self._health.stop()
+            if self._events is not None:
+                self._events.end()
             self.line.stop(0)
             if self._probes is not None:
                 self._probes.ring()

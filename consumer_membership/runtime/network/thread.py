@@ -27,6 +27,7 @@ from consumer_membership.membership.effects import (
     Problem,
     ProtocolChosen,
     RaiseToApplication,
+    StateChanged,
 )
 from consumer_membership.membership.events import CoordinatorLost, Polled, TimePassed
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
@@ -220,8 +221,10 @@ class MemberLoop:
         _write_by_itself(self._dumps, "crash", f"crash: {type(error).__name__}: {error}")
         text = f"the membership thread failed with {type(error).__name__}: {error}; this is a bug, please report it"
         fault = BrokerError(code=FATAL_CODE, name="_FATAL", message=text)
+        before, view = self._line.view, ended(self._line.view, fault, monotonic())
+        self._line.happened((StateChanged(old=before.state, new=view.state, reason=str(fault)),), view)
         self._show(
-            ended(self._line.view, fault, monotonic()),
+            view,
             RaiseToApplication(problem=Problem.FATAL, error=fault),
             LosePartitions(attempt=self._member.newest_attempt + 1),
             LeaveCompleted(),
@@ -308,6 +311,7 @@ class MemberLoop:
             self._recorder.saw(view)
             self._show(view, *problems)
             self._observer.observed(event, effects, self._line.view)
+            self._line.happened(effects, self._line.view)
         self._perform(effects)
         self._record_end(effects)
         self._set_clock()

@@ -1,0 +1,218 @@
+"""Tells an application's callbacks what happens to its consumer, on a thread of its own, one event after the other.
+
+Events are put into a bounded queue by whoever learns of them: the membership's thread, the one that looks at the
+partitions, the one that closes. None of them waits for a callback. Callbacks are called by one thread alone, with no
+lock held, so that they may take their time and call whatever they like.
+
+Nobody but the consumer holds the callbacks: session, line, monitor and this thread hold the queue, and threads hold
+those. So a callback that refers to its consumer keeps it no more alive than any other cycle of Python's does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from time import monotonic, time
+from typing import NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary, ref
+
+from consumer_membership.health.lifecycle import Lifecycle, LifecycleEvent, LifecycleKind, Moment
+from consumer_membership.health.progress import AssignmentProgress
+from consumer_membership.health.verdict import Health
+from consumer_membership.light_dataclasses import replace
+from consumer_membership.membership.protocol import GroupEffect
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.runtime.application.health_monitor import HealthMonitor
+from consumer_membership.runtime.failures import is_told
+from consumer_membership.runtime.line import Line
+from consumer_membership.runtime.log_lines import RoomLog
+
+_LOG = RoomLog("consumer_membership.session", "EVENT")
+
+EventCallback: TypeAlias = Callable[[LifecycleEvent], object]
+
+#: How many events may wait for callbacks: hours of a consumer's life.
+WAITING = 1_000
+#: How long the interpreter's end waits for what closed consumers still have to tell, all of them together.
+EXIT_S = 1.0
+
+
+class EventRegistration:
+    """A callback that is told of events, until `remove`."""
+
+    __slots__ = ("_callback", "_failures", "_since")
+
+    def __init__(self, callback: EventCallback, since: int) -> None:
+        self._callback: EventCallback | None = callback
+        self._since = since
+        self._failures = 0
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it is told nothing any more."""
+        return self._callback is None
+
+    def remove(self) -> None:
+        """Tell it nothing any more, not even what waits; a call that is under way goes on."""
+        self._callback = None
+
+    def tell(self, number: int, event: LifecycleEvent) -> None:
+        """Call it, if it was there when this happened; what it raises is logged once, then counted."""
+        callback = self._callback
+        if callback is None or number < self._since:
+            return
+        try:
+            callback(event)
+        except BaseException as error:  # noqa: BLE001 - whatever a user's callback raises must not end the thread
+            self._failures += 1
+            text = "A callback of on_event raised at the event '%s', %d times by now; it is called again all the same"
+            if self._failures == 1:
+                _LOG.error(text, event.kind.value, 1, exc_info=error)
+            elif is_told(self._failures):
+                _LOG.error(text, event.kind.value, self._failures, exc_info=error)
+
+
+class _Waiting(NamedTuple):
+    """An event with its number."""
+
+    number: int
+    event: LifecycleEvent
+
+
+class EventQueue:
+    """What happened and was not told yet; knows no callback. For any thread."""
+
+    def __init__(self) -> None:
+        # A queue of C's, into which the end of an object may put something at any moment of any thread.
+        self.waiting: SimpleQueue[_Waiting | None] = SimpleQueue()
+        # Re-entrant: a signal handler may close the consumer inside one of its calls.
+        self._lock = threading.RLock()
+        self._lifecycle: Lifecycle | None = None
+        self._put = 0
+        self._dropped = 0
+        self._dropped_in_all = 0
+        #: Whether nothing comes behind what waits.
+        self.is_ended = False
+
+    def begin(self, line: Line, monitor: HealthMonitor) -> None:
+        """Take the member as it is now for the beginning, and what happens from now on."""
+        line.watch(self.happened)
+        with self._lock:
+            self._lifecycle = Lifecycle(line.view)
+        monitor.watch(self.looked)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next event that happens."""
+        with self._lock:
+            return self._put
+
+    def happened(self, effects: tuple[GroupEffect, ...], view: MembershipView) -> None:
+        """The member took an event in (`line.Watcher`)."""
+        with self._lock:
+            if self._lifecycle is None:
+                return
+            dropped = self._take(self._lifecycle.observed(effects, view, _now()))
+        self._tell(dropped)
+
+    def looked(self, health: Health, progress: AssignmentProgress) -> None:
+        """Somebody looked at the partitions (`health_monitor.HealthWatcher`)."""
+        with self._lock:
+            if self._lifecycle is None:
+                return
+            dropped = self._take(self._lifecycle.looked(health, progress, _now()))
+        self._tell(dropped)
+
+    def close(self) -> None:
+        """The consumer is closed: that is the last event; returns at once, whatever callbacks do."""
+        with self._lock:
+            if self._lifecycle is not None:
+                self._take(self._lifecycle.closed(_now()))
+        self.end()
+
+    def end(self) -> None:
+        """Have the thread end behind what waits."""
+        self.is_ended = True
+        self.waiting.put(None)
+
+    def _take(self, events: Iterable[LifecycleEvent]) -> int:
+        """Put these into the queue; how many were dropped in all, if one was just now, else 0."""
+        is_full = False
+        for event in events:
+            if self.waiting.qsize() >= WAITING and event.kind is not LifecycleKind.CLOSED:
+                self._dropped += 1
+                self._dropped_in_all += 1
+                is_full = True
+                continue
+            told = replace(event, dropped=self._dropped) if self._dropped else event
+            self._dropped = 0
+            self.waiting.put(_Waiting(self._put, told))
+            self._put += 1
+        return self._dropped_in_all if is_full else 0
+
+    def _tell(self, dropped: int) -> None:
+        if dropped and is_told(dropped):
+            _LOG.warning(
+                "Callbacks of on_event are too slow: %d events wait for them, and %d were dropped by now",
+                WAITING,
+                dropped,
+            )
+
+
+class LifecycleEvents:
+    """The callbacks of one consumer, which holds this; and the thread that calls them, which begins now."""
+
+    def __init__(self) -> None:
+        self.queue = queue = EventQueue()
+        self._registrations: tuple[EventRegistration, ...] = ()
+        self._registering = threading.RLock()
+        waiting = queue.waiting
+        # Where the consumer is gone without a close, nobody is left to be told.
+        myself = ref(self, lambda _: waiting.put(None))
+        thread = threading.Thread(target=_tell_all, args=(myself, queue), name="membership events", daemon=True)
+        _TELLING[queue] = thread
+        thread.start()
+
+    def register(self, callback: EventCallback) -> EventRegistration:
+        """Have this called with all that happens from now on."""
+        with self._registering:
+            registration = EventRegistration(callback, self.queue.next_number)
+            self._registrations = (*(one for one in self._registrations if not one.is_removed), registration)
+        return registration
+
+    def tell(self, number: int, event: LifecycleEvent) -> None:
+        """Call all callbacks, in the order in which they were registered."""
+        for registration in self._registrations:
+            registration.tell(number, event)
+
+
+def _now() -> Moment:
+    return Moment(at=monotonic(), timestamp=time())
+
+
+def _tell_all(events_of: Callable[[], LifecycleEvents | None], queue: EventQueue) -> None:
+    """Until the session is closed, or nobody has its consumer any more."""
+    while (waiting := queue.waiting.get()) is not None:
+        events = events_of()
+        if events is None:
+            return
+        events.tell(*waiting)
+        # While it waits the thread refers to no callback, nor to what one returned or raised.
+        del events
+
+
+#: The threads that have something to tell, of this process, by their queue.
+_TELLING: WeakKeyDictionary[EventQueue, threading.Thread] = WeakKeyDictionary()
+
+
+def _let_end() -> None:
+    """Let callbacks hear the end of what was closed, for a bounded time: daemon threads die with the interpreter."""
+    until = monotonic() + EXIT_S
+    for queue, thread in list(_TELLING.items()):
+        if queue.is_ended:
+            thread.join(max(0.0, until - monotonic()))
+
+
+atexit.register(_let_end)

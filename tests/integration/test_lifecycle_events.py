@@ -1,0 +1,212 @@
+"""`on_event` on a real broker: what a program hears of a member that joins, shares, is fenced, cut off, and stands."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from consumer_membership import Consumer, LifecycleEvent, LifecycleKind
+from consumer_membership.devbroker import Broker
+from consumer_membership.runtime.application import health_monitor
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.proxy import Proxy
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 90.0
+K = LifecycleKind
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often."""
+    monkeypatch.setattr(health_monitor, "LOOK_S", 0.1)
+
+
+class Hearing:
+    """A consumer, and what its callback hears."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.heard: list[LifecycleEvent] = []
+        consumer.on_event(self.heard.append)
+
+    @property
+    def kinds(self) -> list[LifecycleKind]:
+        """Of what it has heard."""
+        return [event.kind for event in self.heard]
+
+    def last(self, kind: LifecycleKind) -> LifecycleEvent:
+        """The latest of this kind."""
+        return [event for event in self.heard if event.kind is kind][-1]
+
+
+MakeHearing = Callable[..., Hearing]
+
+
+@pytest.fixture
+def group(kafka: Broker) -> Iterator[MakeHearing]:
+    """Makes consumers of a new group, with a callback each."""
+    made: list[Hearing] = []
+    group_id = unique("group")
+
+    def make(**config: object) -> Hearing:
+        settings: dict[str, object] = {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group_id,
+            "auto.offset.reset": "earliest",
+            "health.stuck.after.ms": 1500,
+        }
+        hearing = Hearing(Consumer(settings | {key.replace("_", "."): value for key, value in config.items()}))
+        made.append(hearing)
+        return hearing
+
+    yield make
+    for hearing in made:
+        hearing.consumer.close()
+
+
+def poll_until(is_so: Callable[[], bool], *hearings: Hearing) -> None:
+    """Poll them all in turn until it is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, [hearing.heard for hearing in hearings]
+        for hearing in hearings:
+            hearing.consumer.poll(0.02)
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_second_member_comes_and_goes(kafka: Broker, group: MakeHearing, protocol: str) -> None:
+    """Each hears of its own partitions, in order, with its epochs, and of its end."""
+    topic = create_topic(kafka.bootstrap_servers, unique("events"), 2)
+    settings: dict[str, object] = {"group_protocol": protocol, "heartbeat_interval_ms": 200}
+    if protocol == "classic":
+        settings |= {"partition_assignment_strategy": "cooperative-sticky"}
+    first = group(**settings)
+    first.consumer.subscribe([topic])
+    poll_until(lambda: K.ASSIGNED in first.kinds, first)
+    assert first.kinds == [K.JOINED, K.ASSIGNED]
+    joined, assigned = first.heard
+    assert [tuple(partition) for partition in assigned.partitions] == [(topic, 0), (topic, 1)]
+    assert (assigned.member_id, assigned.epoch) == (first.consumer.memberid(), first.consumer.generation())
+    assert joined.at <= assigned.at <= time.monotonic()
+    assert abs(assigned.timestamp - time.time()) < PATIENCE_S
+
+    second = group(**settings)
+    second.consumer.subscribe([topic])
+    poll_until(lambda: K.ASSIGNED in second.kinds, first, second)
+    assert first.kinds == [K.JOINED, K.ASSIGNED, K.REVOKED]
+    assert second.kinds == [K.JOINED, K.ASSIGNED]
+    assert first.last(K.REVOKED).partitions == second.last(K.ASSIGNED).partitions
+    assert second.last(K.ASSIGNED).epoch > assigned.epoch
+
+    second.consumer.close()
+    poll_until(lambda: K.CLOSED in second.kinds and first.kinds[-1] is K.ASSIGNED, first)
+    assert second.kinds == [K.JOINED, K.ASSIGNED, K.REVOKED, K.LEFT, K.CLOSED]
+    assert first.last(K.ASSIGNED).partitions == second.last(K.REVOKED).partitions
+
+
+def test_takeover_is_heard_by_both(kafka: Broker, group: MakeHearing) -> None:
+    """The newer one takes the place; the older one is fenced, and that is its end."""
+    topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
+    settings: dict[str, object] = {
+        "group_protocol": "consumer",
+        "group_instance_id": unique("i"),
+        "heartbeat_interval_ms": 200,
+    }
+    older = group(**settings)
+    older.consumer.subscribe([topic])
+    poll_until(lambda: K.ASSIGNED in older.kinds, older)
+    newer = group(**settings)
+    newer.consumer.subscribe([topic])
+    poll_until(lambda: K.ASSIGNED in newer.kinds and K.LOST in older.kinds, older, newer)
+    assert newer.kinds == [K.TAKEOVER, K.JOINED, K.ASSIGNED]
+    assert older.heard[0].member_id in newer.heard[0].cause
+    assert older.kinds == [K.JOINED, K.ASSIGNED, K.FENCED, K.FATAL, K.LOST]
+    assert older.last(K.LOST).partitions == newer.last(K.ASSIGNED).partitions
+
+
+def test_silence_is_heard_whatever_callbacks_do(kafka: Broker, group: MakeHearing) -> None:
+    """Of a network that is cut, and its return; a callback that never comes back delays no heartbeat."""
+    topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
+    is_over = threading.Event()
+    with Proxy(kafka.bootstrap_servers) as proxy:
+        hearing = group(
+            bootstrap_servers=proxy.address,
+            group_protocol="consumer",
+            heartbeat_interval_ms=200,
+            reconnect_backoff_max_ms=300,
+        )
+        hearing.consumer.subscribe([topic])
+        poll_until(lambda: K.ASSIGNED in hearing.kinds, hearing)
+        proxy.cut()
+        poll_until(lambda: K.HEARTBEAT_SILENCE in hearing.kinds, hearing)
+        assert "no heartbeat was answered" in hearing.last(K.HEARTBEAT_SILENCE).cause
+        hearing.consumer.on_event(lambda _: is_over.wait(PATIENCE_S))
+        proxy.heal()
+        poll_until(lambda: K.HEARTBEATS_RESUMED in hearing.kinds, hearing)
+        heard_at = hearing.consumer.membership().last_heartbeat_at or 0.0
+        poll_until(lambda: (hearing.consumer.membership().last_heartbeat_at or 0.0) > heard_at + 2.0, hearing)
+        assert hearing.kinds == [K.JOINED, K.ASSIGNED, K.HEARTBEAT_SILENCE, K.HEARTBEATS_RESUMED]
+        hearing.consumer.close()
+    is_over.set()
+
+
+def test_member_is_dropped_although_its_callback_refers_to_it(kafka: Broker) -> None:
+    """Its threads hold neither: without a close it is gone, and its place in the group is at its session's end."""
+    topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
+
+    def dropped() -> weakref.ref[Consumer]:
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": unique("group")})
+        is_assigned = threading.Event()
+
+        def note(event: LifecycleEvent) -> None:
+            if event.kind is K.ASSIGNED and consumer.assignment():
+                is_assigned.set()
+
+        consumer.on_event(note)
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_assigned.is_set():
+            assert time.monotonic() < deadline
+            consumer.poll(0.02)
+        return weakref.ref(consumer)
+
+    gone = dropped()
+    deadline = time.monotonic() + PATIENCE_S
+    while gone() is not None:  # a thread may be on its way out of a call
+        assert time.monotonic() < deadline
+        gc.collect()
+
+
+def test_partition_behind_an_open_transaction_is_stuck_then_recovers(kafka: Broker, group: MakeHearing) -> None:
+    """With the partition and the cause; nothing else is heard of it."""
+    topic = create_topic(kafka.bootstrap_servers, unique("events"), 1)
+    hearing = group(group_protocol="consumer", heartbeat_interval_ms=200)
+    hearing.consumer.subscribe([topic])
+    poll_until(lambda: K.ASSIGNED in hearing.kinds, hearing)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("writer")})
+    writer.init_transactions(PATIENCE_S)
+    writer.begin_transaction()
+    writer.produce(topic, b"never committed", partition=0)
+    assert writer.flush(PATIENCE_S) == 0
+    looks = iter(range(10_000))
+
+    def is_stuck() -> bool:
+        if next(looks) % 20 == 0:
+            produce(kafka.bootstrap_servers, topic, 1)
+        return K.STUCK in hearing.kinds
+
+    poll_until(is_stuck, hearing)
+    assert [tuple(partition) for partition in hearing.last(K.STUCK).partitions] == [(topic, 0)]
+    assert "waits for" in hearing.last(K.STUCK).cause
+    writer.abort_transaction(PATIENCE_S)
+    poll_until(lambda: K.RECOVERED in hearing.kinds, hearing)
+    assert hearing.kinds == [K.JOINED, K.ASSIGNED, K.STUCK, K.RECOVERED]
+    assert hearing.last(K.RECOVERED).partitions == hearing.last(K.STUCK).partitions

@@ -1,0 +1,264 @@
+"""Callbacks for events: one thread that is there when it is wanted, and nobody who waits for it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from itertools import count
+from queue import Queue
+
+import pytest
+
+from consumer_membership import LifecycleEvent, LifecycleKind
+from consumer_membership.runtime.application import lifecycle_events
+from consumer_membership.types import TopicPartition
+from tests.clients.scripted import ScriptedConsumer, Thread
+
+K = LifecycleKind
+NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "events", "log_level": 0}
+#: A bound against hanging, not a measurement.
+PATIENCE_S = 120.0
+
+
+def tellers() -> set[threading.Thread]:
+    """The threads that call callbacks."""
+    return {thread for thread in threading.enumerate() if thread.name == "membership events"}
+
+
+class Heard:
+    """A callback that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.events: Queue[LifecycleEvent] = Queue()
+        self.threads: set[threading.Thread] = set()
+
+    def __call__(self, event: LifecycleEvent) -> None:
+        self.threads.add(threading.current_thread())
+        self.events.put(event)
+
+    def next(self) -> LifecycleEvent:
+        """The next event, in bounded time."""
+        return self.events.get(timeout=PATIENCE_S)
+
+    def until(self, kind: LifecycleKind) -> list[LifecycleEvent]:
+        """All up to one of this kind."""
+        heard = [self.next()]
+        while heard[-1].kind is not kind:
+            heard.append(self.next())
+        return heard
+
+
+@pytest.fixture
+def consumer() -> Iterator[ScriptedConsumer]:
+    """One whose member the test plays; no broker is there."""
+    made = ScriptedConsumer(NOBODY)
+    yield made
+    made.close()
+
+
+EPOCHS = count(1)
+
+
+def change(consumer: ScriptedConsumer) -> None:
+    """Have one event happen: the member gives up what it has, or is assigned something."""
+    owned = {} if consumer.member.view.owned else {TopicPartition("orders", 0): next(EPOCHS)}
+    consumer.member.happens(member_epoch=0, owned=owned)
+
+
+def test_nothing_is_made_before_the_first_callback(consumer: ScriptedConsumer) -> None:
+    """Then one thread for all of them, and the one that looks at partitions; both end with the consumer."""
+    before = set(threading.enumerate())
+    change(consumer)
+    assert set(threading.enumerate()) == before
+    first, second = Heard(), Heard()
+    consumer.on_event(first)
+    consumer.on_event(second)
+    made = set(threading.enumerate()) - before
+    assert sorted(thread.name for thread in made) == ["membership events", "membership health"]
+    change(consumer)
+    consumer.close()
+    for heard in (first, second):
+        assert [event.kind for event in heard.until(K.CLOSED)] == [K.REVOKED, K.CLOSED]
+    assert first.threads == second.threads <= made
+    for thread in made:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_callback_hears_what_happens_after_it_was_registered_until_it_is_removed(consumer: ScriptedConsumer) -> None:
+    """Also where the thread has not come so far yet."""
+    is_held = threading.Event()
+    first, late, removed = Heard(), Heard(), Heard()
+    consumer.on_event(lambda _: is_held.wait(PATIENCE_S))
+    consumer.on_event(first)
+    registration = consumer.on_event(removed)
+    change(consumer)
+    consumer.on_event(late)
+    change(consumer)
+    registration.remove()
+    registration.remove()
+    is_held.set()
+    consumer.close()
+    assert [event.kind for event in first.until(K.CLOSED)] == [K.ASSIGNED, K.REVOKED, K.CLOSED]
+    assert [event.kind for event in late.until(K.CLOSED)] == [K.REVOKED, K.CLOSED]
+    assert removed.events.empty()
+
+
+def test_what_a_callback_raises_is_logged_once_then_counted(
+    consumer: ScriptedConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is called again all the same, the others are, and the thread goes on; `sys.exit` is no exception."""
+    heard = Heard()
+
+    def fail(event: LifecycleEvent) -> None:
+        if event.kind is K.ASSIGNED:
+            sys.exit("the application's")
+        raise ValueError("the application's")
+
+    consumer.on_event(fail)
+    consumer.on_event(heard)
+    with caplog.at_level(logging.ERROR, "consumer_membership.session"):
+        for _ in range(11):
+            change(consumer)
+        consumer.close()
+        heard.until(K.CLOSED)
+    assert [record.getMessage().partition(", ")[2] for record in caplog.records] == [
+        "1 times by now; it is called again all the same",
+        "10 times by now; it is called again all the same",
+    ]
+    assert caplog.records[0].exc_info is not None
+    assert isinstance(caplog.records[1].exc_info, tuple)
+
+
+def test_blocked_callback_holds_up_nobody_and_what_is_dropped_is_told(
+    consumer: ScriptedConsumer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Polls, the member and close go on; the end is never dropped."""
+    monkeypatch.setattr(lifecycle_events, "WAITING", 3)
+    is_called, is_held = threading.Event(), threading.Event()
+    heard = Heard()
+
+    def block(event: LifecycleEvent) -> None:
+        is_called.set()
+        assert is_held.wait(PATIENCE_S)
+        heard(event)
+
+    consumer.on_event(block)
+    change(consumer)
+    assert is_called.wait(PATIENCE_S)
+    for _ in range(15):
+        change(consumer)
+    assert consumer.poll(0.01) is None
+    consumer.close()
+    assert "Callbacks of on_event are too slow: 3 events wait for them, and 1 were dropped by now" in caplog.text
+    assert "10 were dropped by now" in caplog.text
+    is_held.set()
+    assert [event.dropped for event in heard.until(K.CLOSED)] == [0, 0, 0, 0, 12]
+
+
+def test_callback_may_close_the_consumer_while_another_thread_polls(consumer: ScriptedConsumer) -> None:
+    """And call whatever else it likes."""
+    heard = Heard()
+
+    def close(event: LifecycleEvent) -> None:
+        heard(event)
+        consumer.membership()
+        consumer.assignment()
+        consumer.close()
+
+    consumer.on_event(close)
+    poll = Thread(lambda: consumer.poll(PATIENCE_S))
+    change(consumer)
+    assert poll.outcome() is None
+    assert [event.kind for event in heard.until(K.CLOSED)] == [K.ASSIGNED, K.CLOSED]
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        consumer.on_event(heard)
+
+
+def _unclosed_that_heard(heard: Heard) -> weakref.ref[ScriptedConsumer]:
+    """One to which nobody refers but its own callback."""
+    consumer = ScriptedConsumer(NOBODY)
+
+    def refer(event: LifecycleEvent) -> None:
+        consumer.membership()
+        heard(event)
+
+    consumer.on_event(refer)
+    change(consumer)
+    assert heard.next().kind is K.ASSIGNED
+    return weakref.ref(consumer)
+
+
+def test_callback_keeps_no_consumer_alive() -> None:
+    """Not even one that refers to it; without a close nothing is told of the end."""
+    before = tellers()
+    heard = Heard()
+    gone = _unclosed_that_heard(heard)
+    (thread,) = tellers() - before
+    while gone() is not None:  # the thread may be on its way out of the call
+        gc.collect()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert heard.events.empty()
+
+
+async def _never_awaited(event: LifecycleEvent) -> None:
+    raise AssertionError(event)
+
+
+@pytest.mark.parametrize(
+    ("callback", "words"), [(None, "on_event expects a callable"), (_never_awaited, "coroutine function")]
+)
+def test_what_cannot_be_called_is_refused(
+    consumer: ScriptedConsumer, callback: Callable[[LifecycleEvent], object], words: str
+) -> None:
+    """When it is given, and not at the first event."""
+    with pytest.raises(TypeError, match=words):
+        consumer.on_event(callback)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_forked_child_is_refused_and_ends(consumer: ScriptedConsumer) -> None:
+    """The parent's callbacks go on hearing."""
+    heard = Heard()
+    consumer.on_event(heard)
+    child = os.fork()
+    if not child:
+        try:
+            consumer.on_event(heard)
+        except RuntimeError as error:
+            os._exit(17 if "cannot be used in its child" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+    change(consumer)
+    assert heard.next().kind is K.ASSIGNED
+
+
+PROGRAM = """
+import sys, threading
+from consumer_membership import Consumer
+consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ("consumer.on_event(lambda event: print(event.kind.value)); consumer.close()", "closed\n"),
+        ("consumer.on_event(lambda event: threading.Event().wait()); consumer.close()", ""),
+        ("consumer.on_event(print)", ""),
+    ],
+)
+def test_interpreter_ends_cleanly(rest: str, said: str) -> None:
+    """What was closed is told, a callback that never returns is left, and nothing is written on the way."""
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM + rest], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, said, "")
