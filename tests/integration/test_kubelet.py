@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class Namespace:
 
     def __init__(self, kafka: Broker, folder: Path, manifest: str, partitions: int = 4) -> None:
         self.servers = kafka.bootstrap_servers
+        self._partitions = partitions
         self.topic = create_topic(self.servers, unique("orders"), partitions)
         self.group = unique("orders")
         self._folder = folder
@@ -62,7 +64,7 @@ class Namespace:
 
     def produce(self, value: str = "an order") -> None:
         """A record in each partition."""
-        produce(self.servers, self.topic, [(None, value)] * 4)
+        produce(self.servers, self.topic, [(None, value)] * self._partitions)
 
     def members(self) -> list[str | None]:
         """The instance ids of the group's members."""
@@ -71,9 +73,9 @@ class Namespace:
 
 
 @pytest.fixture
-def namespace(kafka: Broker, tmp_path: Path) -> Callable[[str], Namespace]:
+def namespace(kafka: Broker, tmp_path: Path) -> Callable[..., Namespace]:
     """Makes namespaces on the shared broker."""
-    return lambda manifest: Namespace(kafka, tmp_path, manifest)
+    return partial(Namespace, kafka, tmp_path)
 
 
 def assert_live(pod: Kubelet) -> None:
@@ -82,23 +84,23 @@ def assert_live(pod: Kubelet) -> None:
     assert {one.status for one in pod.of(LIVENESS)} <= {200, None}, pod.of(LIVENESS)
 
 
-def test_pod_lives_and_ends_in_good_order(namespace: Callable[[str], Namespace]) -> None:
-    """It is ready when it has its partitions; SIGTERM ends it with its place kept, or given back to the pool."""
-    for manifest in ("deployment", "statefulset"):
-        here = namespace(manifest)
-        with here.pod(2) as pod:
-            pod.wait(lambda pod=pod: pod.is_ready)  # type: ignore[misc]
-            here.produce()
-            (instance,) = here.members()
-            assert (instance == "orders-2") is (manifest == "statefulset") or instance == "orders-0"
-            assert pod.terminate() == 0
-            assert_live(pod)
-        with here.pod(2) as again:
-            again.wait(lambda pod=again: pod.is_ready)  # type: ignore[misc]
-            assert here.members() == [instance]
+@pytest.mark.parametrize("manifest", ["deployment", "statefulset"])
+def test_pod_lives_and_ends_in_good_order(namespace: Callable[..., Namespace], manifest: str) -> None:
+    """It is ready when it has its partitions; the next one has its place, by the pool or by the pod's name."""
+    here = namespace(manifest)
+    with here.pod(2) as pod:
+        pod.wait(lambda: pod.is_ready)
+        here.produce()
+        (instance,) = here.members()
+        assert manifest == "deployment" or instance == "orders-2"
+        assert pod.terminate() == 0
+        assert_live(pod)
+    with here.pod(2) as again:
+        again.wait(lambda: again.is_ready)
+        assert here.members() == [instance]
 
 
-def test_stopped_process_is_restarted(namespace: Callable[[str], Namespace]) -> None:
+def test_stopped_process_is_restarted(namespace: Callable[..., Namespace]) -> None:
     """It does not answer, and its probes' timeouts are the reason; its replacement takes its place over."""
     here = namespace("statefulset")
     with here.pod() as pod:
@@ -112,7 +114,7 @@ def test_stopped_process_is_restarted(namespace: Callable[[str], Namespace]) -> 
         assert here.members() == ["orders-0"]
 
 
-def test_killed_program_gives_its_id_back(namespace: Callable[[str], Namespace]) -> None:
+def test_killed_program_gives_its_id_back(namespace: Callable[..., Namespace]) -> None:
     """Its guardian has the second that the container's first process stays: the next pod claims the same id."""
     here = namespace("deployment")
     with here.pod() as pod:
@@ -125,7 +127,7 @@ def test_killed_program_gives_its_id_back(namespace: Callable[[str], Namespace])
 
 
 def test_hanging_handler_is_restarted_once_its_time_is_over(
-    namespace: Callable[[str], Namespace], tmp_path: Path
+    namespace: Callable[..., Namespace], tmp_path: Path
 ) -> None:
     """Before that it is told, and not ready, and nothing restarts it: it may be a long record."""
     files = tmp_path / "app"
@@ -149,7 +151,7 @@ def test_hanging_handler_is_restarted_once_its_time_is_over(
         assert here.members() == ["orders-0"]
 
 
-def test_open_transaction_restarts_nothing(namespace: Callable[[str], Namespace]) -> None:
+def test_open_transaction_restarts_nothing(namespace: Callable[..., Namespace]) -> None:
     """It is told as the cause, and the pod is not ready until it ends."""
     here = namespace("statefulset")
     with here.pod(health_stuck_after_ms="1500") as pod:
@@ -173,7 +175,7 @@ def test_open_transaction_restarts_nothing(namespace: Callable[[str], Namespace]
         assert_live(pod)
 
 
-def test_place_that_a_second_holder_took_is_not_taken_back(namespace: Callable[[str], Namespace]) -> None:
+def test_place_that_a_second_holder_took_is_not_taken_back(namespace: Callable[..., Namespace]) -> None:
     """The membership has ended for good, and a restart would take it back, in turns: the pod stays, not ready."""
     here = namespace("statefulset")
     with here.pod() as pod:
@@ -200,7 +202,7 @@ def test_broker_that_is_away_restarts_nothing(own_broker: Broker, tmp_path: Path
         own_broker.kill_node(1)
         pod.wait(lambda: not pod.is_ready)
         assert any("unreachable" in one.body for one in pod.of(READINESS))
-        pod.wait_probes(LIVENESS, 10)
+        pod.wait_probes(LIVENESS, 5)
         own_broker.start_node(1)
         own_broker.wait_ready()
         pod.wait(lambda: pod.is_ready)
@@ -221,26 +223,58 @@ def test_pod_that_is_told_to_end_without_a_broker_ends_in_time(own_broker: Broke
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 @pytest.mark.parametrize("count", [4, 20])
-def test_rebalance_restarts_nothing(namespace: Callable[[str], Namespace], count: int, protocol: str) -> None:
+def test_rebalance_restarts_nothing(namespace: Callable[..., Namespace], count: int, protocol: str) -> None:
     """Members come and go: whoever was ready stays ready, and nobody is restarted."""
-    here = namespace("statefulset")
+    here = namespace("statefulset", partitions=2 * count)
     half = count // 2
     with ExitStack() as stack:
 
-        def joined(number: int) -> Kubelet:
-            return stack.enter_context(here.pod(number, 5 * FACTOR if count > 4 else FACTOR, group_protocol=protocol))
+        def join(numbers: range) -> list[Kubelet]:
+            factor = 5 * FACTOR if count > 4 else FACTOR
+            return [stack.enter_context(here.pod(one, factor, group_protocol=protocol)) for one in numbers]
 
-        pods = [joined(number) for number in range(half)]
-        for pod in pods:
-            pod.wait(lambda pod=pod: pod.is_ready)  # type: ignore[misc]
-        pods += [joined(number) for number in range(half, count)]
-        for pod in pods:
-            pod.wait(lambda pod=pod: pod.is_ready)  # type: ignore[misc]
+        pods = join(range(half))
+        wait_ready(pods)
+        pods += join(range(half, count))
+        wait_ready(pods)
+        here.produce()
         for pod in pods[: half // 2]:
             assert pod.terminate() == 0
         for pod in pods[half // 2 :]:
             pod.wait_probes(READINESS, 2)
         for pod in pods:
             assert_live(pod)
-            states = [one.status for one in pod.of(READINESS)]
-            assert set(states[states.index(200) :]) <= {200, None}, pod.of(READINESS)
+            assert_stayed_ready(pod)
+
+
+def test_classic_rebalance_that_waits_takes_nobody_out(namespace: Callable[..., Namespace]) -> None:
+    """One member does not poll, and all of its group wait in their joins: they are ready, as they were."""
+    here = namespace("statefulset")
+    config = {"bootstrap.servers": here.servers, "group.id": here.group, "group.protocol": "classic"}
+    with here.pod(0, group_protocol="classic") as pod, Consumer(config) as slow:
+        pod.wait(lambda: pod.is_ready)
+        slow.subscribe([here.topic])
+        while not slow.assignment():
+            slow.poll(0.1)
+        with here.pod(1, group_protocol="classic") as third:
+            pod.wait(lambda: "rebalancing" in pod.of(READINESS)[-1].body)
+            assert {one.status for one in pod.wait_probes(READINESS, 6)} == {200}
+            assert pod.consumer()["state"] == "JOINING"
+            assert not third.is_ready
+            while not third.is_ready:
+                slow.poll(0.1)
+            assert_stayed_ready(pod)
+            assert_live(pod)
+            assert_live(third)
+
+
+def wait_ready(pods: Sequence[Kubelet]) -> None:
+    """All of them."""
+    for pod in pods:
+        pod.wait(lambda pod=pod: pod.is_ready)
+
+
+def assert_stayed_ready(pod: Kubelet) -> None:
+    """From the first time that it was."""
+    states = [one.status for one in pod.of(READINESS)]
+    assert set(states[states.index(200) :]) <= {200, None}, pod.of(READINESS)

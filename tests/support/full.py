@@ -65,6 +65,10 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/observe/test_incidents.py::*": AT_LENGTH,
         # A browser, and pages of a thousand partitions; the gate has what is written into a page.
         "tests/observe/test_timeline.py::test_page_in_a_browser*": AT_LENGTH,
+        # Twenty processes; the gate has four.
+        "tests/integration/test_kubelet.py::*[[]20-*": AT_LENGTH,
+        # A broker of its own that is killed: the gate has the pod that outlives it.
+        "tests/integration/test_kubelet.py::test_pod_that_is_told_to_end_*": AT_LENGTH,
         # The gate has the Python that runs it.
         "tests/frameworks/test_oldest.py::*[[]3.*": AT_LENGTH,
         # The gate has one way of each framework that is in a group.

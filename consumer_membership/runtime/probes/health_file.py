@@ -13,14 +13,17 @@ import errno
 import logging
 import os
 import stat
-import sys
 from contextlib import suppress
 
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.health.report import ProcessReport, Question
 
-if sys.platform != "win32":
+try:
     import fcntl
+except ModuleNotFoundError:  # Windows, where a file that is open cannot be replaced, either
+    _HAS_LOCKS = False
+else:
+    _HAS_LOCKS = True
 
 _LOG = logging.getLogger("consumer_membership.session")
 
@@ -60,7 +63,8 @@ class HealthFile:
         """Lock what stands there; a file of a process that is gone is taken over."""
         remedy = "a living process of this host writes it; give each process a file of its own"
         for _ in range(_TRIES):
-            held = os.open(self.place, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644)
+            # Nobody may be at the other end of a pipe.
+            held = os.open(self.place, os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o644)
             is_mine = False
             try:
                 if not _is_of_our_kind(held):
@@ -95,13 +99,13 @@ class HealthFile:
             self._failures = 0
 
     def _write(self, text: bytes, moment: float) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        beside = os.open(self._beside, flags, 0o644)
+        beside = self._new_beside()
         try:
             _lock(beside)
             _write_whole(beside, text)
             os.utime(self._beside, (moment, moment))
-            os.replace(self._beside, self.place)  # noqa: PTH105
+            if _HAS_LOCKS:
+                os.replace(self._beside, self.place)  # noqa: PTH105
         except OSError:
             os.close(beside)
             with suppress(OSError):
@@ -109,13 +113,27 @@ class HealthFile:
             raise
         self.let_go()
         self._held = beside
+        if not _HAS_LOCKS:
+            self.let_go()
+            os.replace(self._beside, self.place)  # noqa: PTH105
+
+    def _new_beside(self) -> int:
+        """A new file, never one that somebody else put there, who might have it lead elsewhere."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            return os.open(self._beside, flags, 0o644)
+        except FileExistsError:  # a process of the same number was killed at this, as in a container that is restarted
+            os.unlink(self._beside)  # noqa: PTH108
+            return os.open(self._beside, flags, 0o644)
 
     def remove(self) -> None:
         """Take it away, at the end of the last consumer; what another process put there stays."""
-        if self._held is None:
-            return
         with suppress(OSError):
-            if os.path.samestat(os.fstat(self._held), os.stat(self.place)):  # noqa: PTH116
+            is_ours = not _HAS_LOCKS
+            if self._held is not None:
+                is_ours = os.path.samestat(os.fstat(self._held), os.stat(self.place))  # noqa: PTH116
+            self.let_go()
+            if is_ours:
                 os.unlink(self.place)  # noqa: PTH108
         self.let_go()
 
@@ -144,7 +162,7 @@ def _lock(opened: int) -> bool:
 
     A file system that knows no locks, and Windows, let two processes write it.
     """
-    if sys.platform == "win32":
+    if not _HAS_LOCKS:
         return True
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

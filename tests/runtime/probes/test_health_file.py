@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+import consumer_membership
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.health.report import ConsumerReport, ProcessReport
 from consumer_membership.health.verdict import HealthVerdict
@@ -19,6 +22,7 @@ from tests.runtime.probes.watched import health_of
 from tests.support.views import view_of
 
 V = HealthVerdict
+DOCUMENT = Path(consumer_membership.__file__).parent / "docs" / "health.md"
 
 _OTHER = """
 import sys
@@ -90,6 +94,39 @@ def test_living_process_keeps_it(tmp_path: Path) -> None:
     assert other(path) == refusal
     file.remove()
     assert other(path) == ""
+
+
+def test_what_lies_beside_it_is_never_followed(tmp_path: Path) -> None:
+    """A folder for everybody may have links of somebody else's under the name that is written first."""
+    path, precious = tmp_path / "health.json", tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / f"health.json.{os.getpid()}.tmp").symlink_to(precious)
+    file = HealthFile(str(path))
+    file.beat(report(1.0))
+    assert (precious.read_text(), verdict(path), path.is_symlink()) == ("kept", "idle", False)
+    file.remove()
+
+
+def test_documented_commands_read_it(tmp_path: Path) -> None:
+    """Of a probe for liveness, by its age, and of one for readiness, by its text."""
+    path = tmp_path / "health.json"
+    live, ready = (
+        command.replace("/run/health.json", str(path))
+        for command in re.findall(r"(?:^|`)(test \$.*|grep -q '[^`]*)(?:`|$)", DOCUMENT.read_text(), re.MULTILINE)
+    )
+
+    def codes(found: ProcessReport) -> list[int]:
+        file.beat(found)
+        return [subprocess.run(["/bin/sh", "-c", command], check=False).returncode for command in (live, ready)]
+
+    file = HealthFile(str(path))
+    now = time.time()
+    assert codes(report(now)) == [0, 0]
+    assert codes(report(now - 40)) == [1, 0]
+    assert codes(report(now + 1, helps=True)) == [1, 1]
+    assert codes(report(now + 1)) == [0, 0]
+    file.remove()
+    assert subprocess.run(["/bin/sh", "-c", live], check=False, capture_output=True).returncode != 0
 
 
 def test_what_is_no_such_file_is_not_overwritten(tmp_path: Path) -> None:

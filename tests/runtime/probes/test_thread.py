@@ -120,6 +120,18 @@ def test_consumer_that_was_dropped_is_told_of_no_more() -> None:
     assert is_free(at)
 
 
+def test_busy_handler_does_not_hold_answers_up() -> None:
+    """Python gives each thread its turn: only what does not let go of the interpreter would."""
+    probes, told, is_over = ProbeThread(), Told(), threading.Event()
+    probes.attend(HTTP, told)
+    busy = threading.Thread(target=lambda: [None for _ in iter(is_over.is_set, True)])
+    busy.start()
+    assert [ask(place(probes), "/livez")[0] for _ in range(5)] == [200] * 5
+    is_over.set()
+    busy.join()
+    end(probes, told)
+
+
 def test_address_can_be_had_again_at_once() -> None:
     """By a consumer that is made when the last one was just closed; and the thread is another one."""
     probes, told = ProbeThread(), Told()
