@@ -76,10 +76,14 @@ def _batches(found: Checkpoint) -> str:
 def _to_group(options: CheckpointOptions) -> Iterator[str]:
     group = _group(options)
     found = read_checkpoint(options.path)
-    offsets = found.kafka_source(options.source).offsets or {}
+    source = found.kafka_source(options.source)
+    offsets = source.offsets or {}
     admin = GroupAdmin(options.config)
     before = _committed(admin, group)
     _refuse_members(admin, group)
+    if source.group is not None and (held := _members(admin, source.group)):
+        remedy = f"its query runs: its group {source.group!r} has {held}; stop it first"
+        raise ConfigurationError("path", options.path, remedy)
     if found.looks_at_work():
         remedy = "it was written to a moment ago: its query runs; stop it first, and try again after ten seconds"
         raise ConfigurationError("path", options.path, remedy)
@@ -96,7 +100,9 @@ def _to_group(options: CheckpointOptions) -> Iterator[str]:
 
 def _from_group(options: CheckpointOptions) -> Iterator[str]:
     group = _group(options)
-    offsets = _committed(GroupAdmin(options.config), group)
+    admin = GroupAdmin(options.config)
+    offsets = _committed(admin, group)
+    _refuse_members(admin, group)
     if not offsets:
         raise ConfigurationError("group", group, "it has committed nothing; check the spelling and bootstrap.servers")
     yield from (f"{topic}[{number}]  {offset}" for (topic, number), offset in sorted(offsets.items()))
@@ -130,19 +136,22 @@ def _committed(admin: GroupAdmin, group: str) -> Offsets:
 
 
 def _refuse_members(admin: GroupAdmin, group: str) -> None:
-    """A group with members goes on from where they are, whatever is written beside them."""
+    """A group with members goes on from where they are, whatever is written beside them, or was read before."""
+    if members := _members(admin, group):
+        raise ConfigurationError("group", group, f"it has {members}; stop them")
+
+
+def _members(admin: GroupAdmin, group: str) -> str:
+    """How many, and one of them, in words; nothing where there is none."""
     try:
         members = admin.describe(group, with_offsets=False).group.members
     except GroupError as refused:
         if refused.code == _NO_SUCH_GROUP:
-            return
+            return ""
         raise
-    if members:
-        first = members[0]
-        remedy = (
-            f"it has {len(members)} members, such as {first.instance_id or first.member_id} on {first.host}; stop them"
-        )
-        raise ConfigurationError("group", group, remedy)
+    if not members:
+        return ""
+    return f"{len(members)} members, such as {members[0].instance_id or members[0].member_id} on {members[0].host}"
 
 
 def _commit(config: Mapping[str, object], group: str, offsets: Offsets) -> None:

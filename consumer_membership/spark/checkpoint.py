@@ -51,7 +51,10 @@ class Checkpoint:
     written_at: float
 
     def looks_at_work(self) -> bool:
-        """Whether something was written a moment ago; of a query that has nothing to do it cannot be told."""
+        """Whether something was written a moment ago.
+
+        Of a query that has nothing to do it cannot be told: Spark locks nothing, and keeps no file open.
+        """
         return time.time() - self.written_at < _YOUNG_S
 
     def kafka_source(self, number: int | None) -> SourceOffsets:

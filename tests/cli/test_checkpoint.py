@@ -122,5 +122,14 @@ def test_groups_and_queries_at_work_are_refused(
         assert member.poll(60) is not None
         assert main(["checkpoint", "to-group", str(two), *words, "--source", "0"]) == 2
         assert "it has 1 members" in capsys.readouterr().err
+        member.commit(asynchronous=False)
+        assert main(["checkpoint", "from-group", str(tmp_path / "new"), *words]) == 2
+        assert "it has 1 members" in capsys.readouterr().err
+        assert not (tmp_path / "new").exists()
+        # A query of `kafka-group` that has nothing to do writes nothing; its member is there all the same.
+        own = f'{{"version":1,"group":"{group}","offsets":{{"{topic}":{{"0":1}}}}}}'
+        folder, other = folder_of(tmp_path / "own", own, done=1), unique("other")
+        assert main(["checkpoint", "to-group", str(folder), "-b", kafka.bootstrap_servers, "-g", other]) == 2
+        assert f"its query runs: its group '{group}' has 1 members" in capsys.readouterr().err
     finally:
         member.close()

@@ -156,7 +156,7 @@ def a_connect_server(folder: Path, master: str) -> Iterator[str]:
             env={
                 **os.environ,
                 "PYSPARK_PYTHON": sys.executable,
-                "PYTHONPATH": os.pathsep.join([str(ROOT), libraries]),
+                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")]), libraries]),
                 "SPARK_LOCAL_IP": "127.0.0.1",
             },
             stdout=output,
@@ -228,12 +228,13 @@ def a_session(master: str, settings: Mapping[str, str] | None = None) -> Iterato
 def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
     """This process's session; its workers run this interpreter and find the package and the tests."""
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
-    os.environ["PYTHONPATH"] = str(ROOT)
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
     if master.startswith(CONNECT):
         # pyspark looks for them when it is asked for such a session.
         libraries = str(connect_libraries())
         sys.path.append(libraries)
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), libraries])
+        os.environ["PYTHONPATH"] = os.pathsep.join([*path, libraries])
         builder = SparkSession.builder.remote(master.removeprefix(CONNECT))
         # A server takes none of a driver's; one that is started here does.
         shared = {} if master.startswith(f"{CONNECT}sc://") else _OF_A_DRIVER

@@ -212,8 +212,10 @@ def test_query_of_spark_is_mirrored(kafka: Broker, master: str) -> None:
     produce(kafka.bootstrap_servers, topic, 300)
     command = [sys.executable, "-m", "tests.spark.mirrored_query", kafka.bootstrap_servers, topic, group]
     command += [",".join(connector_jars()), master]
+    # An installation before the installed one may be there, too.
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as query:
         assert query.stdin is not None
         assert query.stdout is not None
