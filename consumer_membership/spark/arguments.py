@@ -24,16 +24,24 @@ _SESSION = "give the SparkSession in which the job is to run: SparkSession.build
 
 def context_of(spark: SparkSession) -> SparkContext | None:
     """The session's SparkContext, None for a session of Spark Connect, which has none; refuses a stopped session."""
+    # First: whatever else such a session is asked fails in words of the JVM's.
+    if is_stopped(spark):
+        raise ConfigurationError("spark", "a stopped session", f"it cannot run a job; {_SESSION}")
     # By what is used of it: a session is a class of its own with Spark Connect, and of its own again at some hosts.
     if not hasattr(getattr(spark, "conf", None), "get"):
         raise ConfigurationError("spark", _kind(spark), _SESSION)
     try:
-        context = spark.sparkContext
+        return spark.sparkContext
     except AttributeError:  # Spark Connect's own error is one, too
         return None
-    if getattr(context, "_jsc", context) is None:  # nothing else tells
-        raise ConfigurationError("spark", "a stopped session", f"it cannot run a job; {_SESSION}")
-    return context
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether a session was stopped, of either kind."""
+    context = getattr(spark, "sparkContext", None)
+    # Of a SparkContext nothing else tells.
+    is_over = context is not None and getattr(context, "_jsc", context) is None
+    return is_over or bool(getattr(spark, "is_stopped", False))
 
 
 def check_config(config: object, group: object = None, owned: Mapping[str, str] | None = None) -> None:

@@ -19,7 +19,7 @@ from consumer_membership.errors import ConfigurationError, MembershipError, Tran
 from consumer_membership.spark.board import Board
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.control import MemberProgress
-from consumer_membership.spark.job import clear_away, raised_in_a_task, words_of
+from consumer_membership.spark.job import clear_away, raised_in_a_task, refuse_stopped, words_of
 from consumer_membership.spark.member import MemberSummary
 from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import MemberPlan
@@ -105,6 +105,7 @@ class ConnectJob:
                     "committed. See whether this client reaches the brokers, and is not put to sleep"
                 )
             return self._summaries
+        refuse_stopped(self._spark, self._error)
         raised = _RAISED.findall(str(self._error))
         if raised:
             kind, text = raised[-1]

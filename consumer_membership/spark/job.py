@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from consumer_membership import errors
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.errors import ConfigurationError, FencedError, GroupError, MembershipError
-from consumer_membership.spark.arguments import context_of
+from consumer_membership.spark.arguments import context_of, is_stopped
 from consumer_membership.spark.context import run_of
 from consumer_membership.spark.control import ControlServer, Failure, MemberProgress
 from consumer_membership.spark.member import MemberSummary
@@ -49,6 +49,7 @@ class MemberJob:
         context = context_of(spark)
         if context is None:
             raise ConfigurationError("spark", type(spark).__module__, "give a session that has a SparkContext")
+        self._spark = spark
         self._context = context
         payload = pickled(sink)
         host = control_host or _setting(spark, "spark.driver.host", "127.0.0.1")
@@ -105,6 +106,7 @@ class MemberJob:
         """
         if self._error is None:
             return self._summaries
+        refuse_stopped(self._spark, self._error)
         failures = self._server.failures()
         if failures:
             last = failures[-1]
@@ -149,6 +151,15 @@ class MemberJob:
             clear_away(self.plan)
         self._server.close()
         self._over.set()
+
+
+def refuse_stopped(spark: SparkSession, error: BaseException) -> None:
+    """Raise MembershipError if a job's session was stopped under it: what it failed with then tells nothing."""
+    if is_stopped(spark):
+        raise MembershipError(
+            "the session was stopped while the job ran, and Spark killed its tasks: what is not committed comes again; "
+            "stop the run first"
+        ) from error
 
 
 def clear_away(plan: MemberPlan) -> None:

@@ -24,6 +24,8 @@ class Conf:
 #: As much of a session as is looked at before a job.
 SESSION = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=object()))
 STOPPED = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=None))
+#: A client's of Spark Connect.
+STOPPED_CLIENT = SimpleNamespace(conf=Conf(), is_stopped=True)
 
 
 def write(_batch: list[Message], _context: SinkContext) -> None:

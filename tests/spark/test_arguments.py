@@ -20,7 +20,7 @@ from consumer_membership.spark import (
     run,
 )
 from consumer_membership.spark.arguments import check_sink
-from tests.spark.builders import CONFIG, GIVEN, STOPPED, write
+from tests.spark.builders import CONFIG, GIVEN, STOPPED, STOPPED_CLIENT, write
 
 
 def each(_: Iterator[Message]) -> None:
@@ -31,6 +31,7 @@ WRONG_FOR_ALL: list[tuple[str, object]] = [
     ("spark", None),
     ("spark", {"bootstrap.servers": "secret"}),
     ("spark", STOPPED),
+    ("spark", STOPPED_CLIENT),
     ("config", None),
     ("config", "bootstrap.servers=secret"),
     ("config", {5: 1}),
@@ -88,6 +89,7 @@ WRONG_FOR_READS: list[tuple[str, object]] = [
 WRONG_FOR_CHECKS: list[tuple[str, object]] = [
     ("spark", None),
     ("spark", STOPPED),
+    ("spark", STOPPED_CLIENT),
     ("config", "bootstrap.servers=secret"),
     ("timeout_s", "5"),
 ]

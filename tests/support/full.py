@@ -52,6 +52,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/hosts/test_jobs.py::*": AT_LENGTH,
         "tests/spark/hosts/test_cuts.py::*": AT_LENGTH,
         "tests/spark/hosts/test_losses.py::*": AT_LENGTH,
+        # A session of its own for each, which is stopped: the gate has their values (test_arguments.py).
+        "tests/spark/test_stopped_sessions.py::*": AT_LENGTH,
         # A server of Spark Connect, whose libraries are fetched first.
         "tests/spark/test_connect_job.py::*": AT_LENGTH,
         # Executors' JVMs on Spark's scheduler for Kubernetes; the gate has the resources' schemas.

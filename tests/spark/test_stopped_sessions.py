@@ -1,0 +1,110 @@
+"""Sessions that are stopped, of both kinds: before anything is asked of them, and under what they have begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from consumer_membership.errors import MembershipError
+from consumer_membership.spark import OffsetMirror, check, drain, read_group, register, run
+from tests.spark.clusters import CONNECT, PATIENCE_S, Ground, SessionProcess, a_session, until
+from tests.spark.recorders import Recorder
+from tests.support.kafka import produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from consumer_membership.devbroker import Broker
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
+
+RECORDS = 10
+
+
+@pytest.fixture(params=["local[2,3]", f"{CONNECT}local[2,3]"], ids=["classic", "connect"])
+def session(request: pytest.FixtureRequest) -> Iterator[SessionProcess]:
+    """One for each test: it is stopped there."""
+    with a_session(request.param) as session:
+        yield session
+
+
+def refusals(spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str) -> dict[str, str]:
+    """What everything says to a session that is stopped, with the error's class."""
+    spark.stop()
+    asked: dict[str, Callable[[], object]] = {
+        "run": lambda: run(spark, config, [topic], group, print),
+        "drain": lambda: drain(spark, config, [topic], group, print),
+        "read_group": lambda: read_group(spark, config, [topic], group),
+        "check": lambda: check(spark, config, [topic], group),
+        "register": lambda: register(spark),
+        "OffsetMirror": lambda: OffsetMirror(spark, group_ids={"query": group}, config=config),
+    }
+    return {name: said(ask) for name, ask in asked.items()}
+
+
+def said(ask: Callable[[], object]) -> str:
+    """By the error with which this ends."""
+    try:
+        ask()
+    except MembershipError as refused:
+        return f"{type(refused).__name__}: {refused}"
+    return "nothing"
+
+
+def run_without(
+    spark: SparkSession, /, config: Mapping[str, object], topic: str, group: str, recorder: Recorder
+) -> str:
+    """How a run ends whose session is stopped under it."""
+    handle = run(spark, config, [topic], group, recorder, 2)
+    until(lambda: len(recorder.counts()) == RECORDS)
+    spark.stop()
+    return said(lambda: handle.wait(PATIENCE_S))
+
+
+def query_begun(spark: SparkSession, /, options: Mapping[str, str], folder: str) -> None:
+    """A query that goes on."""
+    register(spark)
+    records = spark.readStream.format("kafka-group").options(**options).load()
+    writing = records.writeStream.format("noop").option("checkpointLocation", folder)
+    writing.trigger(processingTime="100 milliseconds").start()
+
+
+def ended(spark: SparkSession, /) -> None:
+    """Stop the session."""
+    spark.stop()
+
+
+def test_stopped_session_is_refused(kafka: Broker, session: SessionProcess) -> None:
+    """In the same words by everything that takes a session; nobody joins."""
+    ground = Ground(kafka, 2, RECORDS)
+    answers = session.ask(refusals, ground.config, ground.topic, ground.group)
+    assert {name: text.partition(";")[0] for name, text in answers.items()} == dict.fromkeys(
+        answers, "ConfigurationError: spark='a stopped session': it cannot run a job"
+    )
+    assert ground.committed() == []
+
+
+def test_run_whose_session_is_stopped_ends(kafka: Broker, session: SessionProcess, tmp_path: Path) -> None:
+    """With an error of this package's; what its sink has taken is committed or comes again, and nobody is left."""
+    ground, recorder = Ground(kafka, 2, RECORDS), Recorder(tmp_path)
+    text = session.ask(run_without, ground.config, ground.topic, ground.group, recorder)
+    assert text.startswith("MembershipError: the session was stopped while the job ran")
+    until(lambda: ground.members() == [], 30)
+    assert set(recorder.counts().values()) == {1}
+
+
+def test_query_whose_session_is_stopped_leaves_its_group(
+    kafka: Broker, session: SessionProcess, tmp_path: Path
+) -> None:
+    """By its next batch at the latest: queries of a classic session go on until there is something to read."""
+    ground = Ground(kafka, 2, RECORDS)
+    least = {"kafka.bootstrap.servers": ground.bootstrap, "subscribe": ground.topic, "group.id": ground.group}
+    session.ask(query_begun, {**least, "startingOffsets": "earliest"}, str(tmp_path))
+    until(lambda: ground.committed() == [RECORDS // 2] * 2)
+    session.ask(ended)
+    produce(ground.bootstrap, ground.topic, 2)
+    until(lambda: ground.members() == [], 30)
+    assert ground.committed() == [RECORDS // 2] * 2
