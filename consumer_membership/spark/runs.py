@@ -321,11 +321,13 @@ def _check(
     spark: SparkSession, plan: MemberPlan, sink: object, control_host: str | None, *, may_speculate: bool
 ) -> None:
     """Refuse what cannot go with a plan: a session, a sink, a number of tasks, an address."""
-    context_of(spark)
+    context = context_of(spark)
     check_sink(sink)
     if plan.instances is None:
         raise ConfigurationError("instances", None, "give the number of tasks, 1 or more")
     check_text("control_host", control_host, "the driver's address as executors reach it")
+    if context is None and control_host is not None:
+        raise ConfigurationError("control_host", control_host, "no task calls a client of Spark Connect; leave it out")
     setting = spark.conf.get("spark.speculation", "false")
     if setting == "true" and not may_speculate:
         raise ConfigurationError(

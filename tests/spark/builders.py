@@ -25,6 +25,7 @@ class Conf:
 SESSION = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=object()))
 STOPPED = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(_jsc=None))
 #: A client's of Spark Connect.
+CLIENT = SimpleNamespace(conf=Conf())
 STOPPED_CLIENT = SimpleNamespace(conf=Conf(), is_stopped=True)
 
 

@@ -20,7 +20,7 @@ from consumer_membership.spark import (
     run,
 )
 from consumer_membership.spark.arguments import check_sink
-from tests.spark.builders import CONFIG, GIVEN, STOPPED, STOPPED_CLIENT, write
+from tests.spark.builders import CLIENT, CONFIG, GIVEN, SESSION, STOPPED, STOPPED_CLIENT, write
 
 
 def each(_: Iterator[Message]) -> None:
@@ -102,6 +102,9 @@ WRONG_FOR_TASKS: list[tuple[str, object]] = [
 ]
 
 
+SESSIONS = pytest.mark.parametrize("session", [SESSION, CLIENT], ids=["classic", "connect"])
+
+
 def refused(call: Callable[..., object], given: Mapping[str, object], name: str, value: object) -> None:
     """The call is refused for this parameter, whose value is not shown where it may be a secret."""
     with pytest.raises(ConfigurationError) as caught:
@@ -112,27 +115,39 @@ def refused(call: Callable[..., object], given: Mapping[str, object], name: str,
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_FOR_RUNS)
-def test_run_refuses(name: str, value: object) -> None:
+@SESSIONS
+def test_run_refuses(name: str, value: object, session: object) -> None:
     """Wrong types, and values that cannot be."""
-    refused(run, GIVEN, name, value)
+    refused(run, {**GIVEN, "spark": session}, name, value)
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_FOR_DRAINS)
-def test_drain_refuses(name: str, value: object) -> None:
+@SESSIONS
+def test_drain_refuses(name: str, value: object, session: object) -> None:
     """Wrong types, and values that cannot be."""
-    refused(drain, GIVEN, name, value)
+    refused(drain, {**GIVEN, "spark": session}, name, value)
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_FOR_READS)
-def test_read_group_refuses(name: str, value: object) -> None:
+@SESSIONS
+def test_read_group_refuses(name: str, value: object, session: object) -> None:
     """Wrong types, and values that cannot be."""
-    refused(read_group, {name: given for name, given in GIVEN.items() if name != "sink"}, name, value)
+    given = {**GIVEN, "spark": session}
+    del given["sink"]
+    refused(read_group, given, name, value)
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_FOR_CHECKS)
-def test_check_refuses(name: str, value: object) -> None:
+@SESSIONS
+def test_check_refuses(name: str, value: object, session: object) -> None:
     """What it could find nothing out with; the rest are its findings."""
-    refused(check, GIVEN, name, value)
+    refused(check, {**GIVEN, "spark": session}, name, value)
+
+
+def test_address_for_tasks_is_refused_where_none_calls() -> None:
+    """Through Spark Connect."""
+    for call in (run, drain):
+        refused(call, {**GIVEN, "spark": CLIENT}, "control_host", "10.0.0.1")
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG_FOR_TASKS)
