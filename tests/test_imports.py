@@ -23,6 +23,7 @@ WAYS = (f"import {OURS}", f"from {OURS} import Consumer", f"from {OURS} import *
 OTHER_ROOMS = ("admin", "aio", "cli", "demo", "devbroker", "observe", "spark")
 #: Of the rooms that a consumer needs: what only another protocol, TLS, SASL, the guardian or an assignor does.
 OF_SOME_CONSUMERS = (
+    "health.report",
     "membership.classic.assignors.checked",
     "membership.classic.assignors.sticky",
     "membership.classic.assignors.sticky_balance",
@@ -36,6 +37,7 @@ OF_SOME_CONSUMERS = (
     "runtime.network.guarding",
     "runtime.network.passwords",
     "runtime.network.tls",
+    "runtime.probes",
     "wire.authentication",
     "wire.sasl",
 )

@@ -19,8 +19,8 @@ from consumer_membership.health.report import ProcessReport, Question
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.runtime.probes.requests import JSON, ProbeAnswer, ProbeRequest, refusal
 
-#: The metrics of this process as Prometheus takes them, and their content type.
-MetricsSource: TypeAlias = Callable[[], tuple[bytes, str]]
+#: Gives the metrics of this process as Prometheus takes them, and their content type.
+Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
 
 _LOG = logging.getLogger("consumer_membership.session")
 
@@ -36,7 +36,7 @@ class Pages:
     def __init__(
         self,
         report: Callable[[], ProcessReport],
-        metrics: Callable[[], MetricsSource | None],
+        metrics: Callable[[], Exposition | None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._report = report

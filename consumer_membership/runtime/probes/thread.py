@@ -24,7 +24,7 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.probes.connections import Reception, listening
 from consumer_membership.runtime.probes.health_file import BEAT_S, HealthFile
-from consumer_membership.runtime.probes.pages import MetricsSource, Pages
+from consumer_membership.runtime.probes.pages import Exposition, Pages
 
 _LOG = logging.getLogger("consumer_membership.session")
 
@@ -115,7 +115,7 @@ class ProbeThread:
         self._changed = threading.Condition()
         self._listeners: dict[str, _Listener] = {}
         self._touched: dict[str, _Touched] = {}
-        self._metrics: MetricsSource | None = None
+        self._metrics: Exposition | None = None
         #: The thread's own, but for its bell; None: no thread runs.
         self._reception: Reception | None = None
 
@@ -159,7 +159,7 @@ class ProbeThread:
         if reception is not None:
             reception.ring()
 
-    def offer_metrics(self, source: MetricsSource | None) -> None:
+    def offer_metrics(self, source: Exposition | None) -> None:
         """Answer `/metrics` with this from now on."""
         self._metrics = source
 
