@@ -642,6 +642,51 @@ CONSUMER_GROUP_DESCRIBE_RESPONSE = Table(
     """,
 )
 
+GET_TELEMETRY_SUBSCRIPTIONS_REQUEST = Table(
+    "GetTelemetrySubscriptionsRequest",
+    "0+",
+    """
+    ClientInstanceId  uuid  0+
+    """,
+)
+
+GET_TELEMETRY_SUBSCRIPTIONS_RESPONSE = Table(
+    "GetTelemetrySubscriptionsResponse",
+    "0+",
+    """
+    ThrottleTimeMs            int32     0+
+    ErrorCode                 int16     0+
+    ClientInstanceId          uuid      0+
+    SubscriptionId            int32     0+
+    AcceptedCompressionTypes  []int8    0+
+    PushIntervalMs            int32     0+
+    TelemetryMaxBytes         int32     0+
+    DeltaTemporality          bool      0+
+    RequestedMetrics          []string  0+
+    """,
+)
+
+PUSH_TELEMETRY_REQUEST = Table(
+    "PushTelemetryRequest",
+    "0+",
+    """
+    ClientInstanceId  uuid   0+
+    SubscriptionId    int32  0+
+    Terminating       bool   0+
+    CompressionType   int8   0+
+    Metrics           bytes  0+
+    """,
+)
+
+PUSH_TELEMETRY_RESPONSE = Table(
+    "PushTelemetryResponse",
+    "0+",
+    """
+    ThrottleTimeMs  int32  0+
+    ErrorCode       int16  0+
+    """,
+)
+
 #: What members of a classic group tell each other, behind a version of two bytes (KIP-429, KIP-792, KIP-881).
 SUBSCRIPTION = Table(
     "ConsumerProtocolSubscription",
@@ -691,5 +736,7 @@ LAYOUTS: Mapping[Api, tuple[Table, Table]] = MappingProxyType(
         Api.LIST_TRANSACTIONS: (LIST_TRANSACTIONS_REQUEST, LIST_TRANSACTIONS_RESPONSE),
         Api.CONSUMER_GROUP_HEARTBEAT: (CONSUMER_GROUP_HEARTBEAT_REQUEST, CONSUMER_GROUP_HEARTBEAT_RESPONSE),
         Api.CONSUMER_GROUP_DESCRIBE: (CONSUMER_GROUP_DESCRIBE_REQUEST, CONSUMER_GROUP_DESCRIBE_RESPONSE),
+        Api.GET_TELEMETRY_SUBSCRIPTIONS: (GET_TELEMETRY_SUBSCRIPTIONS_REQUEST, GET_TELEMETRY_SUBSCRIPTIONS_RESPONSE),
+        Api.PUSH_TELEMETRY: (PUSH_TELEMETRY_REQUEST, PUSH_TELEMETRY_RESPONSE),
     }
 )

@@ -52,6 +52,8 @@ class Api(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
 
     @property
     def title(self) -> str:
@@ -98,6 +100,9 @@ SPOKEN: Mapping[Api, tuple[int, ...]] = MappingProxyType(
         Api.CONSUMER_GROUP_HEARTBEAT: (0, 1),
         # 1 says of each member which protocol it speaks (KIP-1099).
         Api.CONSUMER_GROUP_DESCRIBE: (0, 1),
+        # A broker offers both where somebody there receives what clients push (KIP-714).
+        Api.GET_TELEMETRY_SUBSCRIPTIONS: (0,),
+        Api.PUSH_TELEMETRY: (0,),
     }
 )
 
@@ -120,6 +125,8 @@ _RELEASES: Mapping[tuple[Api, int], str] = MappingProxyType(
         (Api.DESCRIBE_CONFIGS, 4): "4.0",
         (Api.CONSUMER_GROUP_HEARTBEAT, 0): "4.0",
         (Api.CONSUMER_GROUP_DESCRIBE, 0): "4.0",
+        (Api.GET_TELEMETRY_SUBSCRIPTIONS, 0): "3.7",
+        (Api.PUSH_TELEMETRY, 0): "3.7",
     }
 )
 _OLDEST_RELEASE = "2.4"

@@ -70,8 +70,17 @@ NOT_LIBRDKAFKAS: Mapping[Api, tuple[int, ...]] = {
     Api.CONSUMER_GROUP_HEARTBEAT: (0,),
     Api.CONSUMER_GROUP_DESCRIBE: (1,),
 }
-#: What operators alone ask, never recorded: it is held against Kafka's definitions (`test_messages_of_kafka`) and kio.
-NOT_RECORDED = {Api.LIST_GROUPS, Api.DESCRIBE_PRODUCERS, Api.DESCRIBE_TRANSACTIONS, Api.LIST_TRANSACTIONS}
+#: What a broker offers that somebody told to receive metrics, and the recorded one was told nothing (KIP-714).
+TELEMETRY = {Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY}
+#: That, and what operators alone ask, never recorded: it is held against Kafka's definitions
+#: (`test_messages_of_kafka`), kio, and a real broker.
+NOT_RECORDED = {
+    Api.LIST_GROUPS,
+    Api.DESCRIBE_PRODUCERS,
+    Api.DESCRIBE_TRANSACTIONS,
+    Api.LIST_TRANSACTIONS,
+    *TELEMETRY,
+}
 #: The versions of what members of a classic group tell each other. The structures have 0 to 3.
 SEEN_BLOBS: Mapping[tuple[str, str], set[int]] = {
     (SUBSCRIPTION.name, JAVA): {3},
@@ -236,7 +245,9 @@ def test_broker_tells_its_versions(client: str) -> None:
     """All that this package speaks is offered; the features are tagged fields."""
     told = message_with(client, Api.API_VERSIONS, 3, ANSWER)
     offered = {one.api_key: range(one.min_version, one.max_version + 1) for one in told.api_keys}
-    assert all(version in offered[api] for api, versions in SPOKEN.items() for version in versions)
+    spoken = {api: versions for api, versions in SPOKEN.items() if api not in TELEMETRY}
+    assert all(version in offered[api] for api, versions in spoken.items() for version in versions)
+    assert TELEMETRY.isdisjoint(offered)
     assert "group.version" in {one.name for one in told.finalized_features}
     assert told.finalized_features_epoch > 0
     assert all(0 <= one.min_version <= one.max_version for one in told.supported_features)
