@@ -98,8 +98,13 @@ FETCHER_DEFAULTS: Mapping[str, str] = {
     "fetch.wait.max.ms": "100",
 }
 #: What the inner handle must be, whatever the user says: all commits are this package's own, and so are the stored
-#: offsets. librdkafka would store one for each record, a tenth of the CPU time of a batch, and nobody reads it.
-FETCHER_FORCED: Mapping[str, str] = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
+#: offsets. librdkafka would store one for each record, a tenth of the CPU time of a batch, and nobody reads it. And it
+#: would push metrics of a member that never joins, commits nothing and has no partitions, as a client of its own.
+FETCHER_FORCED: Mapping[str, str] = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "enable.metrics.push": "false",
+}
 #: What says how the cluster is reached, beside the keys of TLS and SASL.
 OF_THE_CLUSTER = (
     "bootstrap.servers",

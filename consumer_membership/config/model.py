@@ -153,6 +153,11 @@ class ConsumerConfig:
     """SIGUSR2 writes a recording of each such consumer of the process; a handler that the program has is called, too
     """
 
+    enable_metrics_push: bool = _key(values.boolean, True)
+    """push the consumer's metrics to brokers that were told to want them (KIP-714), from the membership's
+    connections; librdkafka, whose handle is a member of no group, pushes none
+    """
+
     # ---- where partitions start ----
     auto_offset_reset: OffsetReset | ByDuration = _key(values.reset, DEFAULT_RESET)
     """where a partition starts that has no committed offset, or one that is not in the log any more: librdkafka's

@@ -12,6 +12,7 @@ other's, and neither side imports the other.
 | the end of a calm | application | `rouse` | the network, which reads those seldom while `is_calm`, reads them soon |
 | orders | network | `order`, `show` | taken in their order; those of one call are seen all or none |
 | the view | network | `show` | a version each time; whoever has an order sees the view that it came with, or a later |
+| metrics | application | `measure` | made when the network pushes them, on its thread; waits for nothing |
 | figures | network | `figures` | copied for statistics when the application asks |
 | what happened | network | `happened` | shown to whoever watches, after each event of the member, in their order |
 | a recording | network | `dump` | written by the thread that asks; the member's goes on |
@@ -47,6 +48,8 @@ from consumer_membership.wire.traffic import TrafficSnapshot
 if TYPE_CHECKING:  # it imports more than a consumer needs
     from os import PathLike
     from pathlib import Path
+
+    from consumer_membership.wire.otlp import Point
 
 # ---- what the application gives -------------------------------------------------------------------------------------
 
@@ -168,7 +171,10 @@ class MemberThread(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSettings:
-    """What a member's thread is made from; `lines` gets what it logs, beside Python's loggers."""
+    """What a member's thread is made from; `lines` gets what it logs, beside Python's loggers.
+
+    `pushes_metrics`: to brokers that want them.
+    """
 
     member: MemberSettings
     protocols: ProtocolSettings
@@ -176,6 +182,7 @@ class ThreadSettings:
     start: StartSettings
     lines: ConsumerLines | None = None
     recorder: RecorderSettings = RecorderSettings()
+    pushes_metrics: bool = False
 
 
 #: Is shown what the member ordered, and how it is then, on the membership thread: quick, and raises nothing.
@@ -225,6 +232,8 @@ class Line:
         self._orders: deque[ApplicationEffect] = deque()
         self._on_order: Callable[[], None] = lambda: None
         self._watcher: Watcher | None = None
+        #: What is counted of the consumer, for brokers (KIP-714); the application puts its own here.
+        self.measure: Callable[[], tuple[Point, ...]] = tuple
 
     # ---- the application's end ----
 

@@ -112,6 +112,7 @@ def test_fetcher_is_tuned_never_commits_and_is_no_member() -> None:
         "group.id": "orders",
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
+        "enable.metrics.push": "false",
         "fetch.queue.backoff.ms": "5",
         "fetch.wait.max.ms": "100",
         "isolation.level": "read_uncommitted",

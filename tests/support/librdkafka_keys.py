@@ -79,7 +79,7 @@ _SAID: Mapping[str, tuple[Who, str]] = {
     ),
     "debug": (Who.BOTH, "contexts of the membership: `cgrp`, `consumer`, `broker`, `protocol`, `all`"),
     "default_topic_conf": (Who.REFUSED, "give the keys of topics beside the others"),
-    "enable.metrics.push": (Who.FETCH, "librdkafka pushes its own metrics (KIP-714), none of the membership's"),
+    "enable.metrics.push": (Who.MEMBERSHIP, "librdkafka's own are those of a handle that is a member of no group"),
     "enable.partition.eof": (Who.FETCH, ""),
     "enable.random.seed": (Who.FETCH, ""),
     "enabled_events": (Who.FETCH, "events that nobody takes"),

@@ -107,6 +107,7 @@ class Session:
                 start=start,
                 lines=self._lines,
                 recorder=recorder,
+                pushes_metrics=config.enable_metrics_push,
             ),
         )
         self.line.connect(thread)

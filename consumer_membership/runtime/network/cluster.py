@@ -28,7 +28,7 @@ from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.metadata import ClusterMetadata, TopicMetadata, cluster_metadata, list_offsets
 from consumer_membership.wire.verdicts import broker_error, is_retriable
-from consumer_membership.wire.versions import BrokerVersions
+from consumer_membership.wire.versions import Api, BrokerVersions
 
 AnswerT = TypeVar("AnswerT")
 
@@ -328,6 +328,31 @@ class Cluster:
         if isinstance(found, BrokerError):
             raise _refusal(found)
         return found
+
+    def offers(self, api: Api) -> bool:
+        """Whether a broker to which a connection stands offers this."""
+        connection = self._connections.any_open(Purpose.CLUSTER)
+        return connection is not None and api.value in connection.versions.ranges
+
+    async def any_call(
+        self, build: Callable[[BrokerVersions], Call], timeout_s: float | None = None, *, connects: bool = True
+    ) -> Message:
+        """Whichever broker's answer to one request, which is tried once; without `connects` on what stands already.
+
+        Raises:
+            UnsupportedProtocolError: the broker and this package have no version in common.
+            TransportError: no answer within `timeout_s` (None: socket.timeout.ms), or no connection.
+        """
+        limit_s = self._patience_s(timeout_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                connection = self._connections.any_open(Purpose.CLUSTER)
+                if connection is None and not connects:
+                    raise TransportError("No connection stands")
+                connection = connection or await self._any()
+        except TimeoutError as error:
+            raise TransportError(f"No broker could be reached within {limit_s:.3g} s") from error
+        return await self._ask(connection, build(connection.versions), limit_s)
 
     async def _topics_named(self, names: Iterable[str] | None) -> ClusterMetadata:
         may_create = self._settings.allow_auto_create_topics

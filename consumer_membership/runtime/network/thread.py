@@ -12,7 +12,7 @@ import base64
 import random
 import threading
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from time import monotonic
@@ -48,10 +48,13 @@ from consumer_membership.runtime.network.connection_security import ConnectionSe
 from consumer_membership.runtime.network.log_observer import Observer
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError
+from consumer_membership.wire.versions import Api
 
 if TYPE_CHECKING:  # it imports more than a consumer needs
     from os import PathLike
     from pathlib import Path
+
+    from consumer_membership.runtime.network.telemetry import Telemetry
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
 
@@ -167,6 +170,9 @@ class MemberLoop:
         self._sample_timer: asyncio.TimerHandle | None = None
         self._calm_s = max(SAMPLE_S, min(CALM_SHARE * settings.member.max_poll_interval_s, LONGEST_CALM_S))
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pushes_metrics = settings.pushes_metrics
+        self._rack_id = settings.member.rack_id
+        self._telemetry: Telemetry | None = None
         #: Whether the thread ends: nothing is handed to the core any more, and the loop that winds up is not stopped.
         self._is_over = False
         self._seen = (0, 0)
@@ -237,6 +243,8 @@ class MemberLoop:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._telemetry is not None:
+            await asyncio.gather(self._telemetry.end(), return_exceptions=True)
         await self._client.close()
 
     # ---- what comes in ----
@@ -326,9 +334,31 @@ class MemberLoop:
     def _show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
         if view.coordinator != self._line.view.coordinator:
             self._coordinator_since = monotonic()
+            self._begin_telemetry()
         if view.waits_for is not None:
             self._look_soon()
         self._line.show(view, *orders)
+
+    def _begin_telemetry(self) -> None:
+        """Push metrics from now on, if a broker wants any: few do, so it is imported here."""
+        if not self._pushes_metrics or self._telemetry is not None:
+            return
+        if not self._client.offers(Api.GET_TELEMETRY_SUBSCRIPTIONS):
+            return
+        from consumer_membership.runtime.network.telemetry import Telemetry  # noqa: PLC0415
+
+        line = self._line
+        self._telemetry = Telemetry(self._client, line.measure, lambda: _resource(line.view, self._rack_id))
+        task = self._loop.create_task(self._telemetry.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._telemetry_ended)
+
+    def _telemetry_ended(self, task: asyncio.Task[None]) -> None:
+        """A bug in it is told, and is not the membership's end."""
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _LOG.error("The push of metrics failed; this is a bug, please report it", exc_info=error)
 
     def _perform(self, effects: tuple[GroupEffect, ...]) -> None:
         for effect in effects:
@@ -414,6 +444,17 @@ async def _answered(answer: Future[AnswerT], question: Coroutine[None, None, Ans
         return
     if answer.set_running_or_notify_cancel():
         answer.set_result(found)
+
+
+def _resource(view: MembershipView, rack_id: str | None) -> Mapping[str, str]:
+    """Whose metrics they are, in KIP-714's words."""
+    words = {
+        "group_id": view.group_id,
+        "group_member_id": view.member_id,
+        "group_instance_id": view.instance_id,
+        "client_rack": rack_id,
+    }
+    return {key: value for key, value in words.items() if value}
 
 
 def _write_by_itself(dumps: Dumps, kind: str, cause: str) -> None:

@@ -1,0 +1,197 @@
+"""Pushes a member's metrics to a broker (KIP-714), on the member's thread, and beside its core.
+
+What is pushed, and when, `wire.telemetry` says; whoever receives it is configured at the brokers. Nothing here can end
+or delay the membership: a push has a connection that heartbeats do not use, and what goes wrong with it is the push's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import assert_never
+
+from consumer_membership.errors import MembershipError, UnsupportedProtocolError
+from consumer_membership.runtime.failures import logger
+from consumer_membership.runtime.network.cluster import Cluster
+from consumer_membership.version import __version__
+from consumer_membership.wire.codec import Message
+from consumer_membership.wire.otlp import Point, Temporality, metrics_data
+from consumer_membership.wire.telemetry import (
+    AskSubscription,
+    Compression,
+    MetricsSubscription,
+    PushMetrics,
+    TelemetryOrder,
+    TelemetrySession,
+    ask_subscription,
+    push_metrics,
+)
+
+#: How long the last push may hold up the end of a member.
+LAST_PUSH_S = 1.0
+#: By whom the metrics are told.
+_SCOPE = ("consumer-membership", __version__)
+
+Compress = Callable[[bytes], bytes]
+
+
+class Totals:
+    """What sums of one client were at their latest push, to tell the difference where a broker wants that."""
+
+    def __init__(self, began_at: float) -> None:
+        self._began_at = began_at
+        self._told: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        self._told_at = began_at
+
+    def since(self, points: tuple[Point, ...], *, is_delta: bool) -> tuple[Point, ...]:
+        """The points as they are to be told."""
+        return tuple(self._told_since(point, is_delta=is_delta) if point.is_total else point for point in points)
+
+    def _told_since(self, point: Point, *, is_delta: bool) -> Point:
+        before = self._told.get((point.name, point.attributes), 0.0) if is_delta else 0.0
+        since = self._told_at if is_delta else self._began_at
+        value = point.value - before
+        return Point(name=point.name, value=value, is_total=True, attributes=point.attributes, since=since)
+
+    def were_told(self, points: tuple[Point, ...], at: float) -> None:
+        """A broker has these, as they were at this moment."""
+        self._told = {(point.name, point.attributes): point.value for point in points if point.is_total}
+        self._told_at = at
+
+
+class Telemetry:
+    """The pushes of one member.
+
+    `measure` gives the metrics as they are, `describe` whose they are; both are called on the member's thread, and wait
+    for nothing.
+    """
+
+    def __init__(
+        self, client: Cluster, measure: Callable[[], tuple[Point, ...]], describe: Callable[[], Mapping[str, str]]
+    ) -> None:
+        self._client = client
+        self._measure = measure
+        self._describe = describe
+        self._compressors = compressors()
+        self._clock = asyncio.get_running_loop().time
+        self._session = TelemetrySession(self._clock(), jitter=random.random, compressions=frozenset(self._compressors))
+        self._totals = Totals(time.time())
+        self._is_too_large = False
+
+    async def run(self) -> None:
+        """Ask and push until that is over."""
+        session = self._session
+        while (at := session.next_deadline()) is not None:
+            await asyncio.sleep(max(0.0, at - self._clock()))
+            order = session.due(self._clock())
+            if order is not None:
+                await self._perform(order)
+        if session.fault is not None:
+            logger.warning("Metrics are not pushed any more: the broker answered %s", session.fault)
+
+    async def end(self) -> None:
+        """Push once more where that is wanted, on a connection that stands, for a bounded time."""
+        last = self._session.end()
+        if last is not None:
+            await self._push(last, timeout_s=LAST_PUSH_S)
+
+    async def _perform(self, order: TelemetryOrder) -> None:
+        match order:
+            case AskSubscription():
+                await self._ask(order)
+            case PushMetrics():
+                await self._push(order)
+            case _:
+                assert_never(order)
+
+    async def _ask(self, order: AskSubscription) -> None:
+        session = self._session
+        answer = await self._answer(self._client.any_call(lambda versions: ask_subscription(versions, order)))
+        if answer is not None:
+            session.told(answer, self._clock())
+            logger.debug("Metrics that are to be pushed: %s", session.subscription)
+
+    async def _push(self, order: PushMetrics, timeout_s: float | None = None) -> None:
+        session, subscription, at = self._session, order.subscription, time.time()
+        points = tuple(point for point in self._measure() if subscription.wants(point.name))
+        points, data = self._written(points, subscription, at)
+        if not points:
+            session.skipped(self._clock())
+            return
+        pushed = self._client.any_call(
+            lambda versions: push_metrics(versions, order, data, subscription.compression),
+            timeout_s,
+            connects=not order.is_last,
+        )
+        answer = await self._answer(pushed)
+        if answer is not None and session.pushed(answer, self._clock()):
+            self._totals.were_told(points, at)
+
+    async def _answer(self, asked: Awaitable[Message]) -> Message | None:
+        """The answer; None: nobody gave one, and the session knows."""
+        try:
+            return await asked
+        except UnsupportedProtocolError as error:
+            logger.debug("No metrics are pushed: %s", error)
+            self._session.unsupported()
+        except MembershipError as error:
+            logger.debug("Metrics could not be pushed: %s", error)
+            self._session.failed(self._clock())
+        return None
+
+    def _written(
+        self, points: tuple[Point, ...], subscription: MetricsSubscription, at: float
+    ) -> tuple[tuple[Point, ...], bytes]:
+        """What is pushed, and its bytes: without partitions where all have no room, nothing where there is none."""
+        for told in (points, tuple(point for point in points if not point.attributes)):
+            if not told:
+                break
+            data = metrics_data(
+                self._totals.since(told, is_delta=subscription.is_delta),
+                at=at,
+                temporality=Temporality.DELTA if subscription.is_delta else Temporality.CUMULATIVE,
+                resource=self._describe(),
+                scope=_SCOPE,
+            )
+            compress = self._compressors.get(subscription.compression)
+            data = data if compress is None else compress(data)
+            if len(data) <= subscription.max_bytes:
+                return told, data
+            if not self._is_too_large:
+                self._is_too_large = True
+                logger.warning(
+                    "The broker takes %d bytes of metrics at once, and there are %d: those of partitions are left out",
+                    subscription.max_bytes,
+                    len(data),
+                )
+        return (), b""
+
+
+def compressors() -> Mapping[Compression, Compress]:
+    """What this process can compress with: gzip, and zstd where Python or a package has it."""
+    found: dict[Compression, Compress] = {Compression.GZIP: _gzip}
+    zstd = _zstd()
+    if zstd is not None:
+        found[Compression.ZSTD] = zstd
+    return found
+
+
+def _gzip(data: bytes) -> bytes:
+    import gzip  # noqa: PLC0415 - only pushed metrics need it
+
+    return gzip.compress(data)
+
+
+def _zstd() -> Compress | None:
+    """Python's own since 3.14, else that of the package zstandard, if it is installed."""
+    import importlib  # noqa: PLC0415 - likewise
+
+    for name in ("compression.zstd", "zstandard"):
+        try:
+            compress: Compress = importlib.import_module(name).compress
+        except ImportError:
+            continue
+        return compress
+    return None

@@ -1,0 +1,187 @@
+"""Metrics on their way to a scripted broker: what goes out, when, how, and what is left where it goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.get_telemetry_subscriptions.v0.response import GetTelemetrySubscriptionsResponse
+from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+
+from consumer_membership.runtime.network.cluster import Cluster
+from consumer_membership.runtime.network.telemetry import Telemetry, Totals, compressors
+from consumer_membership.wire.otlp import Point
+from consumer_membership.wire.telemetry import Compression
+from tests.runtime.clients import PATIENCE_S, with_client
+from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, ScriptedBroker
+
+SUBSCRIPTIONS, PUSH = 71, 72
+OFFERED = {**NEWEST, SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
+ME = UUID(int=7)
+POINTS = (
+    Point(name="org.apache.kafka.consumer.assigned", value=3.0),
+    Point(name="org.apache.kafka.consumer.rebalance.total", value=5.0, is_total=True),
+    Point(name="org.apache.kafka.consumer.lag", value=9.0, attributes=(("topic", "t"), ("partition", "0"))),
+)
+WHO = {"group_id": "g", "group_member_id": "m"}
+
+
+class Receiver:
+    """A broker that wants metrics 50 times a second, and takes them; `changes` are other words of its subscription."""
+
+    def __init__(self, **changes: object) -> None:
+        self.changes = changes
+        self.answers: list[Answer] = []
+        self.pushes: list[Any] = []
+
+    def __call__(self, request: Received) -> Answer:
+        if request.api_key == SUBSCRIPTIONS:
+            usual: dict[str, Any] = {
+                "throttle_time": timedelta(0),
+                "error_code": ErrorCode.none,
+                "client_instance_id": ME,
+                "subscription_id": 42,
+                "accepted_compression_types": (),
+                "push_interval": timedelta(milliseconds=20),
+                "telemetry_max_bytes": 100_000,
+                "delta_temporality": False,
+                "requested_metrics": ("",),
+            }
+            return GetTelemetrySubscriptionsResponse(**usual | self.changes)
+        if request.api_key == PUSH:
+            self.pushes.append(request.entity)
+            taken = PushTelemetryResponse(throttle_time=timedelta(0), error_code=ErrorCode.none)
+            return self.answers.pop(0) if self.answers else taken
+        return None
+
+
+def pushes(
+    receiver: Receiver,
+    count: int,
+    measure: Callable[[], tuple[Point, ...]] = lambda: POINTS,
+    versions: dict[int, tuple[int, int]] | None = None,
+) -> list[Any]:
+    """What a client pushes until there are so many, and at its end."""
+    with ScriptedBroker(receiver, versions=versions or OFFERED) as broker:
+
+        async def act(client: Cluster) -> None:
+            telemetry = Telemetry(client, measure, lambda: WHO)
+            running = asyncio.get_running_loop().create_task(telemetry.run())
+            await asyncio.to_thread(broker.wait_for, PUSH, count, PATIENCE_S)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await telemetry.end()
+
+        with_client(broker.servers, act)
+    return receiver.pushes
+
+
+def metrics_in(data: bytes) -> dict[str, Metric]:
+    """By their names."""
+    (resource,) = MetricsData.FromString(data).resource_metrics
+    assert {one.key: one.value.string_value for one in resource.resource.attributes} == WHO
+    (scope,) = resource.scope_metrics
+    assert scope.scope.name == "consumer-membership"
+    return {metric.name: metric for metric in scope.metrics}
+
+
+def test_metrics_are_pushed_on_time_and_once_more_at_the_end() -> None:
+    """As the broker's client instance, under its subscription; the last push says that it is."""
+    *others, last = pushes(Receiver(), 3)
+    assert len(others) >= 3
+    assert {(one.client_instance_id, one.subscription_id) for one in (*others, last)} == {(ME, 42)}
+    assert [one.terminating for one in others] == [False] * len(others)
+    assert last.terminating
+    found = metrics_in(last.metrics)
+    assert found.keys() == {point.name for point in POINTS}
+    assert found["org.apache.kafka.consumer.rebalance.total"].sum.data_points[0].as_double == 5.0
+
+
+def test_only_what_is_wanted_is_pushed() -> None:
+    """By the beginnings of names."""
+    first, *_ = pushes(Receiver(requested_metrics=("org.apache.kafka.consumer.r", "org.apache.kafka.consumer.a")), 1)
+    assert metrics_in(first.metrics).keys() == {point.name for point in POINTS[:2]}
+
+
+def test_deltas_are_counted_from_what_a_broker_has() -> None:
+    """What it refused is in the next one."""
+    totals = iter(range(10, 10_000, 10))
+    receiver = Receiver(delta_temporality=True)
+    refused = PushTelemetryResponse(throttle_time=timedelta(0), error_code=ErrorCode.unknown_subscription_id)
+    taken = PushTelemetryResponse(throttle_time=timedelta(0), error_code=ErrorCode.none)
+    receiver.answers = [taken, refused]
+    found = pushes(receiver, 3, lambda: (Point(name="total", value=float(next(totals)), is_total=True),))
+    points = [metrics_in(one.metrics)["total"].sum.data_points[0] for one in found[:3]]
+    assert [point.as_double for point in points] == [10.0, 10.0, 20.0]
+    assert points[1].start_time_unix_nano == points[2].start_time_unix_nano == points[0].time_unix_nano
+
+
+def test_compression_of_the_brokers_choice_is_taken() -> None:
+    """gzip, which every Python has."""
+    first, *_ = pushes(Receiver(accepted_compression_types=(3, 1)), 1)
+    assert first.compression_type == Compression.GZIP.value
+    assert metrics_in(gzip.decompress(first.metrics)).keys() == {point.name for point in POINTS}
+    assert Compression.GZIP in compressors()
+
+
+def test_partitions_are_left_out_where_all_has_no_room(caplog: pytest.LogCaptureFixture) -> None:
+    """And it is said once."""
+    first, second, *_ = pushes(Receiver(telemetry_max_bytes=300), 2)
+    assert metrics_in(first.metrics).keys() == metrics_in(second.metrics).keys() == {p.name for p in POINTS[:2]}
+    assert caplog.text.count("those of partitions are left out") == 1
+
+
+def test_push_without_an_answer_is_tried_again() -> None:
+    """On another connection, when the interval is over."""
+    receiver = Receiver()
+    receiver.answers = [DISCONNECT]
+    assert len(pushes(receiver, 3)) >= 3
+
+
+def test_end_does_not_wait_for_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For longer than it may."""
+    monkeypatch.setattr("consumer_membership.runtime.network.telemetry.LAST_PUSH_S", 0.01)
+    receiver = Receiver()
+    receiver.answers = [DROP, DROP]
+    assert len(pushes(receiver, 1)) == 2
+
+
+def test_broker_that_does_not_offer_it_is_left_alone() -> None:
+    """Without a word, and without another try."""
+    with ScriptedBroker(Receiver()) as broker:
+
+        async def act(client: Cluster) -> None:
+            telemetry = Telemetry(client, lambda: POINTS, lambda: WHO)
+            await asyncio.wait_for(telemetry.run(), PATIENCE_S)
+            await telemetry.end()
+
+        with_client(broker.servers, act)
+        assert broker.requests(SUBSCRIPTIONS) == broker.requests(PUSH) == []
+
+
+def test_refusal_for_good_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """With its name, once."""
+    with ScriptedBroker(Receiver(error_code=ErrorCode.invalid_request), versions=OFFERED) as broker:
+
+        async def act(client: Cluster) -> None:
+            await asyncio.wait_for(Telemetry(client, lambda: POINTS, lambda: WHO).run(), PATIENCE_S)
+
+        with_client(broker.servers, act)
+    assert "Metrics are not pushed any more: the broker answered INVALID_REQUEST" in caplog.text
+
+
+def test_totals_count_from_the_beginning_or_from_what_was_told() -> None:
+    """Gauges are as they are."""
+    totals = Totals(100.0)
+    (gauge, total), told = (POINTS[0], POINTS[1]), POINTS[:2]
+    assert totals.since(told, is_delta=False) == (gauge, Point(name=total.name, value=5.0, is_total=True, since=100.0))
+    totals.were_told(told, 160.0)
+    assert totals.since(told, is_delta=False)[1].since == 100.0
+    assert totals.since(told, is_delta=True)[1] == Point(name=total.name, value=0.0, is_total=True, since=160.0)
