@@ -41,6 +41,7 @@ from tests.support.kafka import create_topic, produce
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.proxy import Proxy
 from tests.support.secured import materials
+from tests.support.telemetry import receiver
 from tests.support.versions import NEWEST
 from tests.wire.golden_frames import (
     ANSWER,
@@ -75,6 +76,12 @@ STEPS: tuple[Offers, ...] = tuple(
     for step in range(max(map(len, SPOKEN.values())))
 )
 _FIRST_CONSUMER: Offers = {**STEPS[-1], Api.CONSUMER_GROUP_HEARTBEAT: 0, Api.CONSUMER_GROUP_DESCRIBE: 0}
+
+ALL_APIS = frozenset(LAYOUTS)
+#: What a broker offers that receives metrics (KIP-714): another one, whose frames are of these APIs alone.
+TELEMETRY = frozenset({Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY})
+#: The shortest interval that Kafka lets one ask for.
+_PUSH_MS = 100
 
 #: What each client does, by name: what it is offered, and the settings of its members.
 _RANGE, _STICKY = "range", "cooperative-sticky"
@@ -337,11 +344,12 @@ number of the version was made one that no broker knows, and the broker answered
 
 
 class Recorder:
-    """One broker, and what clients do with it."""
+    """One broker, and what clients do with it; `of`: only these APIs are kept."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, recording: Recording | None = None, *, of: frozenset[Api] = ALL_APIS) -> None:
         self._broker = broker
-        self.recording = Recording()
+        self._of = of
+        self.recording = recording or Recording()
 
     def record(
         self, client: str, during: str, offers: Offers, act: Callable[[str], None], *, listener: str | None = None
@@ -350,6 +358,8 @@ class Recorder:
         version = NEWEST if client == JAVA else confluent_kafka.libversion()[0]
 
         def keep(api: Api, of: int, direction: str, data: bytes) -> None:
+            if api not in self._of:
+                return
             self.recording.add(
                 GoldenFrame(
                     client=client,
@@ -381,6 +391,21 @@ class Recorder:
                 print(f"{client}: {mechanism}, {name}", flush=True)
                 act = partial(login, mechanism=mechanism, user="alice", passwords=(password, "wrong"))
                 self.record(client, f"{mechanism}, {name}", offers, act, listener=SASL)
+
+
+def record_telemetry(folder: Path, recording: Recording, acts: Mapping[str, Callable[..., None]]) -> None:
+    """Each client in a group of a broker that wants a metric of it, and no other: a push has to be small."""
+    with receiver(start, folder) as received:
+        bootstrap = received.broker.bootstrap_servers
+        received.subscribe("one", "org.apache.kafka.consumer.coordinator.assigned.partitions", _PUSH_MS)
+        for topic, partitions in TOPICS.items():
+            create_topic(bootstrap, topic, partitions)
+            produce(bootstrap, topic, RECORDS)
+        recorder = Recorder(received.broker, recording, of=TELEMETRY)
+        for client, act in acts.items():
+            print(f"{client}: telemetry", flush=True)
+            name = "consumer with a receiver of metrics, all versions"
+            recorder.record(client, name, EVERYTHING, partial(act, group=f"golden-{client}", strategy="consumer"))
 
 
 def about(frames: Iterable[GoldenFrame]) -> dict[str, str]:
@@ -420,6 +445,9 @@ def main() -> int:
                 act = partial(java.act_by_pattern, group="golden-java-pattern")
                 recorder.record(JAVA, "consumer with a pattern, all versions", EVERYTHING, act)
                 recorder.record_logins(JAVA, java.login, password)
+        if only is None:
+            acts = {LIBRDKAFKA: act_librdkafka, JAVA: java.act}
+            record_telemetry(Path(name), recorder.recording, acts)
     recording = recorder.recording
     frames = sorted(recording.frames, key=lambda one: (one.client, one.api, one.version, one.direction != REQUEST))
     print(f"{len(frames)} frames, {sum(len(one.data) for one in frames)} bytes; {recording.left_out} were too large")

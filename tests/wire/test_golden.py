@@ -36,7 +36,7 @@ from tests.wire.golden_frames import (
     sender_of,
     written_again,
 )
-from tests.wire.record_golden import RECORDS, TOPICS, about, pattern_of
+from tests.wire.record_golden import RECORDS, TELEMETRY, TOPICS, about, pattern_of
 
 #: Which versions there are golden frames of, both of requests and of answers: Java's, and librdkafka's.
 SEEN: Mapping[Api, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -56,6 +56,8 @@ SEEN: Mapping[Api, tuple[tuple[int, ...], tuple[int, ...]]] = {
     Api.SASL_AUTHENTICATE: ((1, 2), (1,)),
     Api.CONSUMER_GROUP_HEARTBEAT: ((0, 1), (1,)),
     Api.CONSUMER_GROUP_DESCRIBE: ((0, 1), (0,)),
+    Api.GET_TELEMETRY_SUBSCRIPTIONS: ((0,), (0,)),
+    Api.PUSH_TELEMETRY: ((0,), (0,)),
 }
 #: What this package speaks and librdkafka does not, in the release that was recorded. Java speaks all of it.
 NOT_LIBRDKAFKAS: Mapping[Api, tuple[int, ...]] = {
@@ -70,17 +72,8 @@ NOT_LIBRDKAFKAS: Mapping[Api, tuple[int, ...]] = {
     Api.CONSUMER_GROUP_HEARTBEAT: (0,),
     Api.CONSUMER_GROUP_DESCRIBE: (1,),
 }
-#: What a broker offers that somebody told to receive metrics, and the recorded one was told nothing (KIP-714).
-TELEMETRY = {Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY}
-#: That, and what operators alone ask, never recorded: it is held against Kafka's definitions
-#: (`test_messages_of_kafka`), kio, and a real broker.
-NOT_RECORDED = {
-    Api.LIST_GROUPS,
-    Api.DESCRIBE_PRODUCERS,
-    Api.DESCRIBE_TRANSACTIONS,
-    Api.LIST_TRANSACTIONS,
-    *TELEMETRY,
-}
+#: What operators alone ask, never recorded: it is held against Kafka's definitions (`test_messages_of_kafka`) and kio.
+NOT_RECORDED = {Api.LIST_GROUPS, Api.DESCRIBE_PRODUCERS, Api.DESCRIBE_TRANSACTIONS, Api.LIST_TRANSACTIONS}
 #: The versions of what members of a classic group tell each other. The structures have 0 to 3.
 SEEN_BLOBS: Mapping[tuple[str, str], set[int]] = {
     (SUBSCRIPTION.name, JAVA): {3},
@@ -516,3 +509,24 @@ def test_settings_of_a_group_are_described() -> None:
     settings = {one.name: (one.value, one.synonyms[0].name, one.synonyms[0].value) for one in group.configs}
     own = "consumer.heartbeat.interval.ms"
     assert settings[own] == ("500", f"group.{own}", "500")
+
+
+# ---- metrics ---------------------------------------------------------------------------------------------------------
+
+
+@each_client
+def test_metrics_are_asked_for_and_pushed(client: str) -> None:
+    """By a client that has no id yet, then as the instance and under the subscription that it was told (KIP-714)."""
+    asked = message_with(client, Api.GET_TELEMETRY_SUBSCRIPTIONS, 0, REQUEST)
+    assert asked.client_instance_id is None
+    told = message_with(client, Api.GET_TELEMETRY_SUBSCRIPTIONS, 0, ANSWER)
+    assert told.requested_metrics == ("org.apache.kafka.consumer.coordinator.assigned.partitions",)
+    assert (told.push_interval_ms, told.telemetry_max_bytes, told.delta_temporality) == (100, 2**20, True)
+    assert told.accepted_compression_types == (4, 3, 1, 2)
+    pushed = message_with(
+        client, Api.PUSH_TELEMETRY, 0, REQUEST, lambda one: one.client_instance_id == told.client_instance_id
+    )
+    assert (pushed.subscription_id, pushed.terminating) == (told.subscription_id, False)
+    assert pushed.metrics
+    assert message_with(client, Api.PUSH_TELEMETRY, 0, REQUEST, lambda one: one.terminating).metrics
+    assert ErrorCode(message_with(client, Api.PUSH_TELEMETRY, 0, ANSWER).error_code) is ErrorCode.none

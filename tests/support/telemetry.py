@@ -1,0 +1,129 @@
+"""A real broker that receives what clients push (KIP-714), and what has come there.
+
+Kafka gives metrics to a class of its operator's (`java/TelemetryReporter.java`), which is compiled here. It gets on the
+broker's class path as an agent of its Java, by the variable of Kafka's own for flags.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from consumer_membership.devbroker.java import classpath, java_for
+from consumer_membership.devbroker.request import Way
+from tests.support.versions import NEWEST
+
+if TYPE_CHECKING:
+    from consumer_membership.devbroker import Broker
+
+    Start = Callable[..., AbstractContextManager[Broker]]
+
+_NAME = "TelemetryReporter"
+_FLAGS = "KAFKA_JVM_PERFORMANCE_OPTS"
+_PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """One push of one client.
+
+    `values` are by the name and the attributes' values; `totals` names the metrics that are monotonic sums.
+    """
+
+    client_id: str
+    instance_id: str
+    is_last: bool
+    resource: Mapping[str, str] = field(default_factory=dict)
+    scope: str = ""
+    values: Mapping[tuple[str, ...], float] = field(default_factory=dict)
+    totals: frozenset[str] = frozenset()
+
+
+class Receiver:
+    """A broker with the reporter."""
+
+    def __init__(self, broker: Broker, classes: Path, file: Path) -> None:
+        self.broker = broker
+        self._classes = classes
+        self._file = file
+
+    def subscribe(self, name: str, metrics: str, interval_ms: int) -> None:
+        """Want these metrics of all clients so often; the name is that of what is changed, or made."""
+        command = [java_for(NEWEST).executable, "-cp", f"{self._classes}:{classpath(NEWEST)}", _NAME]
+        words = [self.broker.bootstrap_servers, name, f"metrics={metrics}", f"interval.ms={interval_ms}"]
+        subprocess.run([*command, *words], check=True, capture_output=True, timeout=_PATIENCE_S)
+
+    def pushes(self, client_id: str) -> list[Pushed]:
+        """What has come from clients of this name."""
+        lines = self._file.read_text().splitlines() if self._file.exists() else []
+        return [_read(line) for line in lines if line.startswith(f"{client_id} ")]
+
+    def wait_for(self, client_id: str, metric: str, least: float) -> Pushed:
+        """The first push of this client with such a value, or a greater one."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            found = self.pushes(client_id)
+            for one in found:
+                if max((value for name, value in one.values.items() if name[0] == metric), default=-1.0) >= least:
+                    return one
+            assert time.monotonic() < deadline, found[-3:]
+
+
+def _read(line: str) -> Pushed:
+    client_id, instance_id, is_last, data = line.split(" ")
+    values: dict[tuple[str, ...], float] = {}
+    totals = set()
+    resource: dict[str, str] = {}
+    scope = ""
+    for of_resource in MetricsData.FromString(base64.b64decode(data)).resource_metrics:
+        resource = {one.key: one.value.string_value for one in of_resource.resource.attributes}
+        for of_scope in of_resource.scope_metrics:
+            scope = of_scope.scope.name
+            for metric in of_scope.metrics:
+                is_total = metric.WhichOneof("data") == "sum"
+                totals |= {metric.name} if is_total else set()
+                for point in (metric.sum if is_total else metric.gauge).data_points:
+                    labels = (one.value.string_value or str(one.value.int_value) for one in point.attributes)
+                    number = point.as_int if point.WhichOneof("value") == "as_int" else point.as_double
+                    values[metric.name, *labels] = number
+    return Pushed(
+        client_id=client_id,
+        instance_id=instance_id,
+        is_last=is_last == "true",
+        resource=resource,
+        scope=scope,
+        values=values,
+        totals=frozenset(totals),
+    )
+
+
+@contextmanager
+def receiver(start: Start, folder: Path) -> Iterator[Receiver]:
+    """A broker of its own that receives metrics, made by `devbroker.start` or the pool's `own`; it takes javac."""
+    classes, agent, file = folder / "classes", folder / "reporter.jar", folder / "pushed"
+    classes.mkdir()
+    compiler = Path(java_for(NEWEST).executable).with_name("javac")
+    source = Path(__file__).parent / "java" / f"{_NAME}.java"
+    subprocess.run([compiler, "-d", classes, "-cp", classpath(NEWEST), source], check=True, timeout=_PATIENCE_S)
+    with zipfile.ZipFile(agent, "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", f"Manifest-Version: 1.0\nPremain-Class: {_NAME}\n\n")
+        for path in classes.iterdir():
+            jar.write(path, path.name)
+    flags = os.environ.get(_FLAGS, "")
+    os.environ[_FLAGS] = f"{flags} -javaagent:{agent}"
+    try:
+        properties = {"metric.reporters": _NAME, "telemetry.file": str(file)}
+        with start(NEWEST, None, properties, way=Way.JVM) as broker:
+            yield Receiver(broker, classes, file)
+    finally:
+        os.environ[_FLAGS] = flags
