@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from copy import copy
@@ -153,6 +154,7 @@ def a_connect_server(folder: Path, master: str) -> Iterator[str]:
     with log.open("w") as output:
         process = subprocess.Popen(
             [str(home / "bin" / "spark-submit"), *program, "spark-internal"],
+            cwd=folder,
             env={
                 **os.environ,
                 "PYSPARK_PYTHON": sys.executable,
@@ -247,6 +249,9 @@ def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _serve(asked: Connection, master: str, settings: Mapping[str, str]) -> None:
+    # A server of Spark Connect keeps what it is sent where it was started.
+    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    os.chdir(folder.name)
     spark = session_of(master, settings)
     while True:
         try:
@@ -258,6 +263,7 @@ def _serve(asked: Connection, master: str, settings: Mapping[str, str]) -> None:
         except Exception as failed:  # noqa: BLE001 - whoever asked shall read it, whatever it is
             asked.send((False, f"{type(failed).__name__}: {failed}"))
     spark.stop()
+    folder.cleanup()
 
 
 # ---- what such a session is asked ------------------------------------------------------------------------------------
