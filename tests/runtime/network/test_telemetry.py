@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import sys
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
-from kio.schema.get_telemetry_subscriptions.v0.response import GetTelemetrySubscriptionsResponse
 from kio.schema.push_telemetry.v0.response import PushTelemetryResponse
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
@@ -20,46 +20,15 @@ from consumer_membership.runtime.network.telemetry import Telemetry, Totals, com
 from consumer_membership.wire.otlp import Point
 from consumer_membership.wire.telemetry import Compression
 from tests.runtime.clients import PATIENCE_S, with_client
-from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, ScriptedBroker
+from tests.runtime.receivers import ME, OFFERED, PUSH, SUBSCRIPTIONS, Receiver
+from tests.support.scripted_broker import DISCONNECT, DROP, ScriptedBroker
 
-SUBSCRIPTIONS, PUSH = 71, 72
-OFFERED = {**NEWEST, SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
-ME = UUID(int=7)
 POINTS = (
     Point(name="org.apache.kafka.consumer.assigned", value=3.0),
     Point(name="org.apache.kafka.consumer.rebalance.total", value=5.0, is_total=True),
     Point(name="org.apache.kafka.consumer.lag", value=9.0, attributes=(("topic", "t"), ("partition", "0"))),
 )
 WHO = {"group_id": "g", "group_member_id": "m"}
-
-
-class Receiver:
-    """A broker that wants metrics 50 times a second, and takes them; `changes` are other words of its subscription."""
-
-    def __init__(self, **changes: object) -> None:
-        self.changes = changes
-        self.answers: list[Answer] = []
-        self.pushes: list[Any] = []
-
-    def __call__(self, request: Received) -> Answer:
-        if request.api_key == SUBSCRIPTIONS:
-            usual: dict[str, Any] = {
-                "throttle_time": timedelta(0),
-                "error_code": ErrorCode.none,
-                "client_instance_id": ME,
-                "subscription_id": 42,
-                "accepted_compression_types": (),
-                "push_interval": timedelta(milliseconds=20),
-                "telemetry_max_bytes": 100_000,
-                "delta_temporality": False,
-                "requested_metrics": ("",),
-            }
-            return GetTelemetrySubscriptionsResponse(**usual | self.changes)
-        if request.api_key == PUSH:
-            self.pushes.append(request.entity)
-            taken = PushTelemetryResponse(throttle_time=timedelta(0), error_code=ErrorCode.none)
-            return self.answers.pop(0) if self.answers else taken
-        return None
 
 
 def pushes(
@@ -129,6 +98,17 @@ def test_compression_of_the_brokers_choice_is_taken() -> None:
     assert first.compression_type == Compression.GZIP.value
     assert metrics_in(gzip.decompress(first.metrics)).keys() == {point.name for point in POINTS}
     assert Compression.GZIP in compressors()
+
+
+@pytest.mark.parametrize("module", ["compression.zstd", "zstandard"])
+def test_zstd_is_taken_where_it_is(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own since 3.14, or a package's."""
+    for name in ("compression", "compression.zstd", "zstandard"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert compressors().keys() == {Compression.GZIP}
+    monkeypatch.setitem(sys.modules, "compression", SimpleNamespace(__path__=[]))
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(compress=bytes.upper))
+    assert compressors()[Compression.ZSTD](b"a") == b"A"
 
 
 def test_partitions_are_left_out_where_all_has_no_room(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from kio.schema.errors import ErrorCode
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.membership.consumer import protocol as consumer_protocol
@@ -52,6 +53,8 @@ from consumer_membership.types import (
     Subscription,
     TopicPartition,
 )
+from consumer_membership.wire.otlp import Point
+from tests.runtime.receivers import PUSH, SUBSCRIPTIONS, Receiver
 from tests.support.coordinator_script import (
     DESCRIBE,
     HEARTBEAT,
@@ -154,7 +157,9 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
     """Makes a member that subscribes and polls once, or one that does nothing yet."""
     made: list[Application] = []
 
-    def member(*, subscribes: bool = True, directory: Path | None = None, **settings: object) -> Application:
+    def member(
+        *, subscribes: bool = True, directory: Path | None = None, pushes_metrics: bool = False, **settings: object
+    ) -> Application:
         line = Line(lambda: (application.polls, 0))
         thread = NetworkThread(
             line,
@@ -164,6 +169,7 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
                 connection=ConnectionSettings(bootstrap_servers=broker.servers, reconnect_backoff_s=0.02),
                 start=StartSettings(reset=OffsetReset.EARLIEST),
                 recorder=RecorderSettings(directory=None if directory is None else str(directory)),
+                pushes_metrics=pushes_metrics,
             ),
             observer=LogObserver(),
         )
@@ -285,6 +291,68 @@ def test_failure_of_the_thread_is_the_end_of_the_membership(
     assert view.last_error == one.problems[0].error
     assert "LookupError: a bug; this is a bug, please report it" in str(view.last_error)
     assert view.transitions[-1].new is MemberState.FATAL
+
+
+def test_metrics_are_pushed_beside_the_membership(
+    broker: ScriptedBroker, script: CoordinatorScript, join: Callable[..., Application]
+) -> None:
+    """To whom wants them, with whose they are; once more when the thread ends."""
+    receiver = Receiver()
+    script.faults.append(receiver)
+    broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
+    one = join(pushes_metrics=True, instance_id="a", rack_id="r")
+    one.line.measure = lambda: (Point(name="owned", value=float(len(one.line.view.owned))),)
+    until(lambda: one.owns(6) and len(receiver.pushes) >= 3, one)
+    view = one.line.view
+    one.line.stop(PATIENCE_S)
+    assert [push.terminating for push in receiver.pushes[-2:]] == [False, True]
+    (resource,) = MetricsData.FromString(receiver.pushes[-1].metrics).resource_metrics
+    assert {one.key: one.value.string_value for one in resource.resource.attributes} == {
+        "group_id": "group",
+        "group_member_id": view.member_id,
+        "group_instance_id": "a",
+        "client_rack": "r",
+    }
+    assert resource.scope_metrics[0].metrics[0].gauge.data_points[0].as_double == 6.0
+
+
+def test_fault_in_the_push_is_not_the_end_of_the_membership(
+    broker: ScriptedBroker,
+    script: CoordinatorScript,
+    join: Callable[..., Application],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A bug of ours is told; heartbeats go on, and the member ends as ever."""
+    receiver = Receiver()
+    script.faults.append(receiver)
+    broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
+    one = join(pushes_metrics=True)
+
+    def fail() -> tuple[Point, ...]:
+        raise LookupError("a bug")
+
+    one.line.measure = fail
+    until(lambda: one.owns(6) and "The push of metrics failed; this is a bug" in caplog.text, one)
+    beats = len(broker.requests(HEARTBEAT))
+    until(lambda: len(broker.requests(HEARTBEAT)) > beats + 2, one)
+    assert one.problems == receiver.pushes == []
+
+
+@pytest.mark.parametrize("is_offered", [True, False])
+def test_nothing_is_pushed_that_is_not_wanted(
+    broker: ScriptedBroker,
+    script: CoordinatorScript,
+    join: Callable[..., Application],
+    is_offered: bool,  # noqa: FBT001
+) -> None:
+    """By the user, or by the broker: then nobody is asked."""
+    script.faults.append(Receiver())
+    if is_offered:
+        broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
+    one = join(pushes_metrics=not is_offered)
+    until(lambda: one.owns(6), one)
+    one.line.stop(PATIENCE_S)
+    assert broker.requests(SUBSCRIPTIONS) == broker.requests(PUSH) == []
 
 
 def replayed(path: Path) -> tuple[Recording, Difference | None]:
