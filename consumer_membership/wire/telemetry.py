@@ -11,8 +11,8 @@ is told to `told`, `pushed` or `failed`. One request is under way at a time.
 | PUSHING | they were pushed | the broker answers, or nobody does |
 | OVER | nothing is sent any more | never |
 
-A broker that nobody told to receive metrics does not offer the two requests: then it is over, without a word. So it is
-after an error that KIP-714 has no remedy for.
+A broker that nobody told to receive metrics does not offer the two requests: then it is over, without a word, unless
+another one did. So it is after an error that KIP-714 has no remedy for.
 """
 
 from __future__ import annotations
@@ -216,9 +216,12 @@ class TelemetrySession:
         elif self.state is _S.PUSHING:
             self._wait(_S.PUSHES, self._interval_s, 0, now)
 
-    def unsupported(self) -> None:
-        """The broker does not offer it."""
-        self.state = _S.OVER
+    def unsupported(self, now: Instant) -> None:
+        """The broker does not offer it; where another one did, there will be one again: brokers restart one by one."""
+        if self._subscription is None:
+            self.state = _S.OVER
+        elif not self.is_over:
+            self._wait(_S.ASKS, self._interval_s, 0, now)
 
     @property
     def _interval_s(self) -> float:

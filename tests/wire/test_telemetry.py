@@ -195,10 +195,16 @@ def test_error_without_a_remedy_is_the_end(code: ErrorCode, fault: str | None) -
 
 
 def test_broker_that_does_not_offer_it_is_the_end_without_a_word() -> None:
-    """Nobody there receives metrics."""
+    """Nobody there receives metrics; where another one did, brokers are being restarted, and one is asked later."""
     session = asking()
-    session.unsupported()
+    session.unsupported(101.0)
     assert (session.is_over, session.fault, session.due(1e9), session.end()) == (True, None, None, None)
+    session = pushing()
+    session.unsupported(161.0)
+    assert session.due(161.0 + INTERVAL_S) == AskSubscription(client_instance_id=ME)
+    session.end()
+    session.unsupported(300.0)
+    assert session.is_over
 
 
 def test_throttled_client_waits() -> None:

@@ -135,7 +135,7 @@ class Telemetry:
             return await asked
         except UnsupportedProtocolError as error:
             logger.debug("No metrics are pushed: %s", error)
-            self._session.unsupported()
+            self._session.unsupported(self._clock())
         except MembershipError as error:
             logger.debug("Metrics could not be pushed: %s", error)
             self._session.failed(self._clock())
