@@ -101,7 +101,7 @@ def _consumer_member(message: Message) -> MemberDescription:
         instance_id=message.instance_id,
         rack_id=message.rack_id,
         client_id=message.client_id,
-        host=_host(message.client_host),
+        host=host_of(message.client_host),
         epoch=message.member_epoch,
         protocol=GroupProtocol.CLASSIC if is_classic else GroupProtocol.CONSUMER,
         topics=frozenset(message.subscribed_topic_names),
@@ -140,26 +140,48 @@ def classic_group_description(message: Message, group_id: str) -> GroupDescripti
     )
 
 
-def _classic_member(message: Message, protocol_type: str) -> MemberDescription:
-    assignment, note = frozenset[TopicPartition](), f"not a consumer: protocol type {protocol_type!r}"
+def classic_member(
+    *,
+    member_id: str,
+    instance_id: str | None,
+    client_id: str,
+    client_host: str,
+    protocol_type: str,
+    assignment: bytes,
+    subscription: bytes,
+) -> MemberDescription:
+    """A member of a classic group, of which the coordinator has two blobs that it does not read."""
+    has, note = frozenset[TopicPartition](), f"not a consumer: protocol type {protocol_type!r}"
     topics = frozenset[str]()
     if protocol_type == CONSUMER_PROTOCOL_TYPE:
-        assignment, note = consumer_protocol.assignment(message.member_assignment)
-        topics, wrong = consumer_protocol.subscription(message.member_metadata)
+        has, note = consumer_protocol.assignment(assignment)
+        topics, wrong = consumer_protocol.subscription(subscription)
         note = note or wrong
     return MemberDescription(
-        member_id=message.member_id,
-        instance_id=message.group_instance_id,
+        member_id=member_id,
+        instance_id=instance_id,
         rack_id=None,
-        client_id=message.client_id,
-        host=_host(message.client_host),
+        client_id=client_id,
+        host=host_of(client_host),
         epoch=None,
         protocol=GroupProtocol.CLASSIC,
         topics=topics,
         pattern=None,
-        assignment=assignment,
+        assignment=has,
         target=None,
         note=note,
+    )
+
+
+def _classic_member(message: Message, protocol_type: str) -> MemberDescription:
+    return classic_member(
+        member_id=message.member_id,
+        instance_id=message.group_instance_id,
+        client_id=message.client_id,
+        client_host=message.client_host,
+        protocol_type=protocol_type,
+        assignment=message.member_assignment,
+        subscription=message.member_metadata,
     )
 
 
@@ -167,6 +189,6 @@ def _by_id(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...
     return tuple(sorted(members, key=lambda member: member.member_id))
 
 
-def _host(client_host: str) -> str:
-    # The broker writes Java's InetAddress, "NAME/ADDRESS", and has no name.
+def host_of(client_host: str) -> str:
+    """The address alone: the broker writes Java's InetAddress, "NAME/ADDRESS", and has no name."""
     return client_host.removeprefix("/")

@@ -49,7 +49,7 @@ _FEW = 8
 _MORE = 0x80
 _LONGEST_VARINT = 5
 #: The first byte of a structure that may be null (KIP-893).
-_PRESENT, _NULL = b"\x01", 0xFF
+_PRESENT, _NULL, _NULL_IN_TAG = b"\x01", 0xFF, 0
 #: How many bytes a value takes at least, where it is no number.
 _LEAST_FLEXIBLE: Mapping[str, int] = MappingProxyType({"uuid": 16, "string": 1, "bytes": 1})
 _LEAST: Mapping[str, int] = MappingProxyType({"uuid": 16, "string": 2, "bytes": 4})
@@ -247,8 +247,11 @@ def _value_reader(field: Field, *, is_flexible: bool) -> Read:
     if not is_nullable:
         return read_present
 
+    # In a tagged field Java's generator writes a zero for null.
+    null = _NULL if field.tag is None else _NULL_IN_TAG
+
     def read(frame: bytes, offset: int) -> tuple[Any, int]:
-        return (None, offset + 1) if frame[offset] == _NULL else read_present(frame, offset + 1)
+        return (None, offset + 1) if frame[offset] == null else read_present(frame, offset + 1)
 
     return read
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from consumer_membership.devbroker.java import classpath
+from consumer_membership.wire.group_records import TABLES
 from consumer_membership.wire.messages import ASSIGNMENT, LAYOUTS, SUBSCRIPTION
 from consumer_membership.wire.schema import Field, Table, has, layout_of
 from consumer_membership.wire.versions import SPOKEN
@@ -20,18 +21,19 @@ pytestmark = pytest.mark.integration
 
 CASES = [(table, version) for api, tables in LAYOUTS.items() for version in SPOKEN[api] for table in tables]
 CASES += [(table, version) for table in (SUBSCRIPTION, ASSIGNMENT) for version in range(4)]
+RECORDS = [(kind, table, version) for kind, table, newest in TABLES for version in range(newest + 1)]
 
 
 @cache
-def definitions() -> zipfile.ZipFile:
-    """The jar of the broker's clients."""
-    jar = next(one for one in classpath(NEWEST).split(":") if re.search(r"kafka-clients-[^/]*\.jar$", one))
-    return zipfile.ZipFile(jar)
+def definitions(jar: str) -> zipfile.ZipFile:
+    """A jar of the broker's."""
+    path = next(one for one in classpath(NEWEST).split(":") if re.search(rf"{jar}-[0-9][^/]*\.jar$", one))
+    return zipfile.ZipFile(path)
 
 
-def definition_of(table: Table) -> dict[str, Any]:
+def definition_of(table: Table, jar: str = "kafka-clients") -> dict[str, Any]:
     """Kafka's definition: JSON with comments in lines of their own."""
-    text = definitions().read(f"common/message/{table.name}.json").decode()
+    text = definitions(jar).read(f"common/message/{table.name}.json").decode()
     found: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
     return found
 
@@ -59,7 +61,21 @@ def of_version(fields: list[dict[str, Any]], structures: dict[str, Any], version
 @pytest.mark.parametrize(("table", "version"), CASES, ids=[f"{table.name}-v{version}" for table, version in CASES])
 def test_table_is_kafkas_definition(table: Table, version: int) -> None:
     """Names, order, types, nulls, tags, defaults, and whether the version is a flexible one."""
-    theirs = definition_of(table)
+    assert_same(definition_of(table), table, version)
+
+
+@pytest.mark.parametrize(("kind", "table", "version"), RECORDS, ids=lambda one: getattr(one, "name", str(one)))
+def test_table_of_a_record_is_kafkas_definition(kind: int, table: Table, version: int) -> None:
+    """Those of `__consumer_offsets`, with the number by which their keys begin; no later version is there."""
+    theirs = definition_of(table, "kafka-group-coordinator")
+    assert_same(theirs, table, version)
+    assert theirs["apiKey"] == kind
+    newest = max(number for one, of_table, number in RECORDS if (one, of_table) == (kind, table))
+    assert not has(theirs["validVersions"], newest + 1)
+
+
+def assert_same(theirs: dict[str, Any], table: Table, version: int) -> None:
+    """Ours and Kafka's, in this version."""
     structures = {one["name"]: one["fields"] for one in theirs.get("commonStructs", ())}
     ours = layout_of(table, version)
     assert ours.fields == of_version(theirs["fields"], structures, version)
