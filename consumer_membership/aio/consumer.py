@@ -30,6 +30,9 @@ from consumer_membership.health.verdict import Health
 from consumer_membership.membership.view import MembershipView
 
 if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
     from confluent_kafka.admin._metadata import ClusterMetadata
 
     from consumer_membership.health.lifecycle import LifecycleEvent
@@ -48,8 +51,9 @@ class AIOConsumer(TheirConsumer):
     """A member of a consumer group for asyncio; construct it inside a running loop, whose it then is.
 
     Its methods are `Consumer`'s, to be awaited. Beside confluent-kafka's: `async for message in consumer`, and
-    `membership()`, `generation()`, `owned_since()`, `health()`, `on_event()`, which wait for nothing. Callbacks may be
-    coroutine functions, and run on the loop; rebalances take place inside `poll` and `consume`, as there.
+    `membership()`, `generation()`, `owned_since()`, `health()`, `on_event()`, which wait for nothing, and `dump()`.
+    Callbacks may be coroutine functions, and run on the loop; rebalances take place inside `poll` and `consume`, as
+    there.
 
     Args:
         consumer_conf: librdkafka's configuration keys, as `Consumer` takes them.
@@ -353,6 +357,18 @@ class AIOConsumer(TheirConsumer):
             raise TypeError("on_event expects a callable")
         return self._consumer.on_event(self._callbacks.listener(callback))
 
+    async def dump(self, path: str | PathLike[str] | None = None) -> Path:
+        """Write what is recorded of the membership to this file, or into this folder; the file's path.
+
+        None: into `recorder.directory`, or the system's folder for temporary files. After close, too. Another thread
+        writes; the loop and the membership go on.
+
+        Raises:
+            UseError: `recorder.enable` is false.
+            OSError: the file cannot be written.
+        """
+        return await self._beside(partial(self._consumer.dump, path))
+
     # ---- how a call is made ----
 
     async def _quickly(self, call: Callable[[], T]) -> T:
@@ -366,8 +382,12 @@ class AIOConsumer(TheirConsumer):
         return await self._in_thread(call)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        """Make a call that may take a while. Cancelled, it goes on, and nobody hears of it."""
+        """Make a call that may take a while, unless the consumer is closed."""
         self._refuse_if_closed()
+        return await self._beside(call)
+
+    async def _beside(self, call: Callable[[], T]) -> T:
+        """Make a call in another thread. Cancelled, it goes on, and nobody hears of it."""
         loop = self._loop
         made: asyncio.Future[T] = loop.create_future()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -14,6 +15,7 @@ from consumer_membership.aio import AIOConsumer
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.effects import PausePartitions, Problem, RaiseToApplication, RevokePartitions
 from consumer_membership.membership.events import CommitRequested, StepFinished
+from consumer_membership.recorder.recording import read
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.aio.conftest import AIOFactory, ScriptedAIOConsumer
 from tests.aio.programs import place, run
@@ -442,6 +444,21 @@ def test_cancelled_close_goes_on(aio_consumers: AIOFactory, topic: str) -> None:
         await asyncio.wait([closing])
         await consumer.close()
         assert consumer.member.is_stopped
+
+    run(program())
+
+
+def test_recording_is_written_beside_the_loop(tmp_path: Path) -> None:
+    """Into a folder, and after close, too; what stands in the way is raised where it was asked for."""
+
+    async def program() -> None:
+        consumer = AIOConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
+        path = await consumer.dump(tmp_path)
+        assert read(path).settings.group_id == "g"
+        with pytest.raises(OSError, match="No such file"):
+            await consumer.dump(tmp_path / "no" / "where")
+        await consumer.close()
+        assert (await consumer.dump(tmp_path / "closed")) == tmp_path / "closed"
 
     run(program())
 

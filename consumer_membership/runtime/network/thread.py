@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -326,10 +327,17 @@ class MemberLoop:
         self._watch_lease(self._loop.time())
 
     def _record_end(self, effects: tuple[GroupEffect, ...]) -> None:
-        """Have a recording written of a membership that ended for good."""
+        """Have a recording written of a membership that ended for good, or for now since nobody polled."""
         for effect in effects:
-            if isinstance(effect, RaiseToApplication) and effect.problem is Problem.FATAL:
+            if not isinstance(effect, RaiseToApplication):
+                continue
+            if effect.problem is Problem.FATAL:
                 _write_by_itself(self._dumps, "fatal", f"fatal: {effect.error}")
+            elif effect.problem is Problem.POLL_TIMEOUT:
+                # On a thread of its own: the leave is on its way, and the member may be back with the next poll.
+                cause = f"poll timeout: {effect.error}"
+                name, write = "membership recording", partial(_write_by_itself, self._dumps, "poll timeout", cause)
+                threading.Thread(target=write, name=name, daemon=True).start()
 
     def _show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
         if view.coordinator != self._line.view.coordinator:

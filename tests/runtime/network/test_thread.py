@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.membership.consumer import protocol as consumer_protocol
@@ -390,6 +391,17 @@ def test_fatal_end_is_recorded(broker: ScriptedBroker, join: Callable[..., Appli
     assert recording.cause.startswith("fatal: UNSUPPORTED_VERSION")
     assert difference is None
     until(lambda: one.state is MemberState.FATAL, one)
+
+
+def test_poll_timeout_is_recorded(join: Callable[..., Application], tmp_path: Path) -> None:
+    """With `recorder.directory`: the member that its application left alone, up to the moment that it was STALE."""
+    one = join(directory=tmp_path, max_poll_interval_s=0.5)
+    until(lambda: one.owns(6), one)
+    written = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.02), stop=stop_after_delay(PATIENCE_S))
+    (path,) = written(lambda: list(tmp_path.glob("*.gz")))
+    recording, difference = replayed(path)
+    assert recording.cause.startswith("poll timeout: ")
+    assert (one.state, difference) == (MemberState.STALE, None)
 
 
 def test_fault_of_the_core_is_recorded(
