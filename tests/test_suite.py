@@ -24,6 +24,7 @@ LINES_OF_A_MODULE = 100
 TESTED_BY: Mapping[str, str] = MappingProxyType(
     {
         "admin/inquiry.py": "admin/test_group_admin.py",
+        "admin/history.py": "cli/test_timeline.py",
         "aio/callbacks.py": "aio/test_consumer.py",
         "clients/consumer.py": "clients/test_parity.py",
         "clients/exceptions.py": "clients/test_errors.py",

@@ -14,6 +14,7 @@ in its own room of this name (`AdminClient`, `NewTopic`, ...), for programs that
 from typing import TYPE_CHECKING
 
 from consumer_membership.admin.group_admin import GroupAdmin
+from consumer_membership.admin.history import GroupHistory
 from consumer_membership.admin.listing import GroupListing
 from consumer_membership.admin.progress import GroupReport, PartitionProgress
 from consumer_membership.admin.removal import Removal, RemovalOutcome
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GroupAdmin",
     "GroupDescription",
+    "GroupHistory",
     "GroupListing",
     "GroupReport",
     "GroupSurvey",

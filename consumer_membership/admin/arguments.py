@@ -6,6 +6,7 @@ A mistake of type is a TypeError, too. Nothing is guessed: `everyone="false"` wo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
 from consumer_membership.text import LONGEST_STRING, excerpt, problem_of
@@ -25,6 +26,15 @@ def seconds(given: object) -> float:
         raise ArgumentTypeError("timeout_s", given, "give seconds as a number, more than 0")
     if not given > 0:
         raise ConfigurationError("timeout_s", given, "give seconds, more than 0")
+    return float(given)
+
+
+def moment(given: object) -> float:
+    """A time, as `time.time()` has it."""
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise ArgumentTypeError("since", given, "give seconds since 1970 as a number, as time.time() does")
+    if not 0 <= given < inf:
+        raise ConfigurationError("since", given, "give seconds since 1970, as time.time() does")
     return float(given)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from consumer_membership.admin import arguments
+from consumer_membership.admin.history import GroupHistory, history_of
 from consumer_membership.admin.inquiry import Inquiry
 from consumer_membership.admin.listing import GroupListing, listing
 from consumer_membership.admin.progress import GroupReport
@@ -49,7 +50,8 @@ class GroupAdmin:
     def __init__(self, config: Mapping[str, object], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self._timeout_s = arguments.seconds(timeout_s)
         given = {**checked_keys(config), "group.id": _NO_GROUP}
-        self._settings = ConsumerConfig.from_mapping(given).with_servers().connection_settings()
+        checked = ConsumerConfig.from_mapping(given).with_servers()
+        self._settings, self._cluster_config = checked.connection_settings(), checked.cluster_config()
         self._security = ConnectionSecurity(self._settings)
 
     def describe(self, group_id: str, *, with_offsets: bool = True) -> GroupReport:
@@ -80,6 +82,20 @@ class GroupAdmin:
 
         async def ask(cluster: Cluster) -> GroupSurvey:
             return await surveyed(cluster, group, self._timeout_s, in_depth=goes_deep)
+
+        return self._run(ask)
+
+    def history(self, group_id: str, since: float) -> GroupHistory:
+        """What the group's coordinator wrote down since this moment (seconds since 1970), and how the group was then.
+
+        It reads `__consumer_offsets`, for which it needs the ACL operations DESCRIBE and READ on that topic, and takes
+        time where much is committed in the cluster. What cannot be told is missing and said in `notes`: only a cluster
+        that does not answer at all raises.
+        """
+        group, moment = arguments.group_id(group_id), arguments.moment(since)
+
+        async def ask(cluster: Cluster) -> GroupHistory:
+            return await history_of(cluster, self._cluster_config, group, moment, self._timeout_s)
 
         return self._run(ask)
 

@@ -26,6 +26,7 @@ from consumer_membership.devbroker import DEFAULT_VERSION, SUPPORTED_VERSIONS, W
 from consumer_membership.devbroker.foreground import run_foreground
 from consumer_membership.text import excerpt, problem_of
 
+_TEN_MINUTES_S = 600.0
 _Number = TypeVar("_Number", int, float)
 
 _DESCRIPTION = "Kafka consumer groups whose membership (KIP-848) you can see."
@@ -78,13 +79,19 @@ examples:
   consumer-membership doctor -b localhost:9092 -g orders --seconds 30 --json
 """
 _TIMELINE = """\
-Watches a group of any client and writes a page that needs no server: who owned
-which partition when, each change of the group with its cause as far as it can be
-seen from outside, how long partitions stood still, and the lag. Ctrl-C writes
-what was seen until then. Needs what `describe` needs.
+Writes a page about a group of any client that needs no server: who owned which
+partition when, each change of the group with its cause, how long partitions
+stood still, and the lag. --last shows what was, by the coordinator's records, at
+once and without having watched; --for watches from now on, and Ctrl-C writes what
+was seen until then; with neither it is ten minutes of each. Recordings of members
+of this package (consumer.dump(), recorder.directory) are merged in exactly. Needs
+what `describe` needs; the past also READ on the topic __consumer_offsets, and
+where that is not allowed the page says so.
 
 examples:
+  consumer-membership timeline -b localhost:9092 -g orders --last 10m -o group.html
   consumer-membership timeline -b localhost:9092 -g orders --for 10m -o group.html
+  consumer-membership timeline -b localhost:9092 -g orders --last 1h -o group.html --recording a.gz b.gz
 """
 _WATCH = """\
 A live screen of a group of any client: members, what moves, and for each
@@ -216,8 +223,10 @@ def _timeline(options: argparse.Namespace) -> int:
     chosen = TimelineOptions(
         asking=Asking(config=_config(options), group=options.group, timeout_s=options.timeout),
         output=Path(options.output),
-        seconds=options.seconds,
+        seconds=options.seconds if options.seconds is not None else _TEN_MINUTES_S * (options.last is None),
         interval_s=options.interval,
+        last_s=options.last if options.last is not None else _TEN_MINUTES_S * (options.seconds is None),
+        recordings=tuple(map(Path, options.recording)),
     )
     return draw_timeline(chosen, sys.stdout, sys.stderr)
 
@@ -484,9 +493,9 @@ _COMMANDS = (
         (
             *_GROUP,
             _takes("--timeout", "S", "seconds for each look (default 30)", type=_at_least(0.001, float)),
-            _takes(
-                "--for", "TIME", "how long: 90s, 10m, 2h (default 10m)", type=_duration, default=600.0, dest="seconds"
-            ),
+            _takes("--last", "TIME", "how much of the past: 90s, 10m, 2h", type=_duration),
+            _takes("--for", "TIME", "how long to watch from now on", type=_duration, dest="seconds"),
+            _takes("--recording", "FILE", "recordings of members", nargs="+", action="extend", default=[]),
             _takes("--interval", "S", "seconds between two looks (default 1)", type=_at_least(0.1, float), default=1.0),
             _takes("-o --output", "FILE", "the page", required=True),
         ),

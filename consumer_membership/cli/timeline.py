@@ -1,4 +1,4 @@
-"""`timeline`: watches a group and writes who owned what when, as one page."""
+"""`timeline`: who owned what when, as one page: of what was, by the coordinator's records, and of what is seen now."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from consumer_membership.admin import GroupAdmin
 from consumer_membership.cli.groups import DONE, REFUSED, Asking, answered
-from consumer_membership.errors import MembershipError
-from consumer_membership.observe.timeline import Timeline
+from consumer_membership.errors import ConfigurationError, MembershipError
+from consumer_membership.observe.history import surveys_of
+from consumer_membership.observe.recorded import MemberAccount, account_of
+from consumer_membership.observe.timeline import LAG_COLUMNS, Timeline
+from consumer_membership.recorder.values import RecordingError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineOptions:
-    """Which group, for how long, how often, and which file to write."""
+    """Which group, for how long from now on, how often, and which file to write.
+
+    `last_s`: how much of the past is read of `__consumer_offsets`. `recordings`: files of members of ours.
+    """
 
     asking: Asking
     output: Path
     seconds: float = 600.0
     interval_s: float = 1.0
+    last_s: float = 0.0
+    recordings: tuple[Path, ...] = ()
 
 
 def draw_timeline(
@@ -34,32 +43,84 @@ def draw_timeline(
     """Write the page; the exit code. Ctrl-C writes what was seen until then."""
     pause = threading.Event().wait if wait is None else wait
 
+    def tell(words: str) -> None:
+        err.write(f"consumer-membership timeline: {words}\n")
+
     def ask() -> tuple[Iterable[str], int]:
-        asking, timeline, looks = options.asking, Timeline(options.asking.group, options.seconds), 0
-        admin, deadline = asking.admin(), clock() + options.seconds
-        try:
-            while True:
-                begun = clock()
-                try:
-                    timeline.add(admin.survey(asking.group, in_depth=False))
-                    looks += 1
-                except MembershipError as error:
-                    if not looks:
-                        raise
-                    # A cluster that is away for a while is what one wants to see.
-                    err.write(f"consumer-membership timeline: {error}\n")
-                if clock() + options.interval_s > deadline:
-                    break
-                pause(max(0.0, begun + options.interval_s - clock()))
-        except KeyboardInterrupt:
-            err.write("consumer-membership timeline: ended early\n")
+        accounts = [_account(path, options.asking.group) for path in options.recordings]
+        admin = options.asking.admin()
+        timeline = _begun(options, admin)
+        for account in accounts:
+            timeline.add_account(account)
+        looks = _watched(timeline, admin, options, tell, pause, clock)
         if not looks:
             return [], REFUSED
+        for note in timeline.notes:
+            tell(note)
         try:
             options.output.write_text(timeline.page(), encoding="utf-8")
         except OSError as error:
-            err.write(f"consumer-membership timeline: {options.output}: {error.strerror}\n")
+            tell(f"{options.output}: {error.strerror}")
             return [], REFUSED
         return [f"{options.output}: {looks} looks, {len(timeline.events)} changes"], DONE
 
     return answered("timeline", ask, out, err)
+
+
+def _watched(
+    timeline: Timeline,
+    admin: GroupAdmin,
+    options: TimelineOptions,
+    tell: Callable[[str], None],
+    pause: Callable[[float], object],
+    clock: Callable[[], float],
+) -> int:
+    """Look once at least, and until the time is over or Ctrl-C comes; how many looks were answered.
+
+    Raises:
+        MembershipError: the first look was not.
+    """
+    looks, deadline = 0, clock() + options.seconds
+    try:
+        while True:
+            begun = clock()
+            try:
+                timeline.add(admin.survey(options.asking.group, in_depth=False))
+                looks += 1
+            except MembershipError as error:
+                if not looks:
+                    raise
+                # A cluster that is away for a while is what one wants to see.
+                tell(str(error))
+            if clock() + options.interval_s > deadline:
+                break
+            pause(max(0.0, begun + options.interval_s - clock()))
+    except KeyboardInterrupt:
+        tell("ended early")
+    return looks
+
+
+def _begun(options: TimelineOptions, admin: GroupAdmin) -> Timeline:
+    """A timeline that has what was, as far as it may be read."""
+    group, shown_s = options.asking.group, options.seconds + options.last_s
+    if options.last_s <= 0:
+        return Timeline(group, shown_s)
+    since = time.time() - options.last_s
+    timeline = Timeline(group, shown_s, began=since)
+    history = admin.history(group, since)
+    timeline.notes += history.notes
+    for survey in surveys_of(history, options.last_s / LAG_COLUMNS):
+        timeline.add(survey, is_exact=True)
+    return timeline
+
+
+def _account(path: Path, group: str) -> MemberAccount:
+    try:
+        account = account_of(path)
+    except OSError as error:
+        raise ConfigurationError("--recording", str(path), error.strerror or str(error)) from error
+    except RecordingError as error:
+        raise ConfigurationError("--recording", str(path), str(error)) from error
+    if account.group_id != group:
+        raise ConfigurationError("--recording", str(path), f"it is of a member of group {account.group_id!r}")
+    return account

@@ -2,18 +2,22 @@
 
 A sample is a survey that asks for what changes. What is kept of it is what is new: each partition has the runs of its
 owners and of its standing still, and its lag at a few hundred moments at most, so that ten minutes of a thousand
-partitions fit into a page that opens at once. Events of a member's own recorder, where there is a file of one, are
-merged by `Timeline.add_event`: they know the moment that samples only lie around.
+partitions fit into a page that opens at once. Samples of the past come from the coordinator's records (`history`),
+which know the moment that looks only lie around; and what a member of ours recorded (`recorded`) takes the place of
+what was sampled of it, when the page is made.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
-from consumer_membership.admin import GroupDescription, GroupSurvey
+from consumer_membership.admin import GroupDescription, GroupSurvey, MemberDescription
+from consumer_membership.observe.recorded import MemberAccount, OwnedRun, between
+from consumer_membership.observe.words import partitions_named
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
 #: Columns of the lag chart: a screen has about so many that an eye tells apart.
@@ -22,6 +26,9 @@ LAG_COLUMNS = 240
 _DIGITS = 3
 _PAGE = Path(__file__).parent / "timeline.html"
 _DATA = "/*DATA*/null"
+_NOBODY = -1
+#: From when to when (ms), and whose.
+_Piece: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +54,15 @@ class _Track:
 
 
 class Timeline:
-    """Gathers samples of one group, the oldest first; `seconds` is how long it will be watched."""
+    """Gathers samples of one group, the oldest first; `seconds` is how much time it will show in all.
 
-    def __init__(self, group_id: str, seconds: float) -> None:
+    `began`: when that begins (seconds since 1970); None: with the first sample.
+    """
+
+    def __init__(self, group_id: str, seconds: float, began: float | None = None) -> None:
         self.group_id = group_id
         self._column_ms = max(1.0, seconds * 1000 / LAG_COLUMNS)
-        self._began: float | None = None
+        self._began = began
         self._last_ms = 0
         self._columns: list[int] = []
         self._members: dict[str, int] = {}
@@ -60,24 +70,31 @@ class Timeline:
         self._tracks: dict[TopicPartition, _Track] = {}
         self._before: GroupDescription | None = None
         self._states: list[tuple[int, str]] = []
+        self._accounts: list[MemberAccount] = []
         self.events: list[TimelineEvent] = []
+        #: What is missing, in words.
+        self.notes: list[str] = []
 
-    def add_event(self, event: TimelineEvent) -> None:
-        """Merge one that somebody else has seen; its time is in seconds since 1970."""
-        self.events.append(event)
+    def add_account(self, account: MemberAccount) -> None:
+        """Merge what a member recorded: it knows better than a sample what that member had, while it was recorded."""
+        self._accounts.append(account)
+        self.events += (TimelineEvent(at=one.at, text=one.text, is_exact=True) for one in account.facts)
+        if account.note:
+            self.notes.append(account.note)
 
-    def add(self, survey: GroupSurvey) -> None:
-        """Add the next sample."""
+    def add(self, survey: GroupSurvey, *, is_exact: bool = False) -> None:
+        """Add the next sample; an exact one stands at the very moment of what is new in it."""
         if self._began is None:
             self._began = survey.at
-        now = round((survey.at - self._began) * 1000)
+        # Clocks of brokers and of this machine may differ by a little.
+        now = max(self._last_ms, round((survey.at - self._began) * 1000))
         self._last_ms = now
         if survey.group is None:
             self._state(now, "unknown")
             return
         self._state(now, survey.group.state)
         if self._before is not None and (cause := cause_of(self._before, survey.group)):
-            self.events.append(TimelineEvent(at=survey.at, text=cause))
+            self.events.append(TimelineEvent(at=survey.at, text=cause, is_exact=is_exact))
         self._before = survey.group
         owners = {
             partition: self._member(member.member_id, member.instance_id or member.client_id)
@@ -88,7 +105,7 @@ class Timeline:
         if is_column:
             self._columns.append(now)
         for partition in sorted({*survey.offsets, *owners, *self._tracks}):
-            self._partition(partition, owners.get(partition, -1), survey, now, is_column=is_column)
+            self._partition(partition, owners.get(partition, _NOBODY), survey, now, is_column=is_column)
 
     def _state(self, now: int, state: str) -> None:
         if not self._states or self._states[-1][1] != state:
@@ -123,29 +140,76 @@ class Timeline:
             track.lags.append(_rounded(lag))
 
     def data(self) -> Mapping[str, object]:
-        """What the page shows; times in ms since the first sample, lags as differences from one column to the next."""
+        """What the page shows; times in ms since its begin, lags as differences from one column to the next."""
         began = self._began or 0.0
+        exact = self._exact()
+        for partition in exact.keys() - self._tracks.keys():
+            self._tracks[partition] = _Track(lags=[-1] * len(self._columns))
         return {
             "group": self.group_id,
             "began": round(began * 1000),
             "ms": self._last_ms,
-            "members": self._names,
+            "notes": self.notes,
             "states": [list(one) for one in self._states],
             "columns": _differences(self._columns),
             "events": [
                 [round((one.at - began) * 1000), one.text, int(one.is_exact)]
                 for one in sorted(self.events, key=lambda one: one.at)
+                if 0 <= one.at - began <= self._last_ms / 1000
             ],
             "partitions": [
                 [
                     f"{partition.topic}[{partition.partition}]",
-                    [number for run in track.owners for number in run],
-                    [number for run in track.still for number in run],
+                    self._owners(track, exact.get(partition, ())),
+                    self._still(track, partition, exact.get(partition, ())),
                     _differences(track.lags),
                 ]
                 for partition, track in sorted(self._tracks.items())
             ],
+            "members": self._names,
         }
+
+    # ---- what members recorded ----
+
+    def _ms(self, at: float) -> int:
+        """A moment within the page."""
+        return min(self._last_ms, max(0, round((at - (self._began or 0.0)) * 1000)))
+
+    def _exact(self) -> Mapping[TopicPartition, list[OwnedRun]]:
+        """By partition, the runs that members recorded."""
+        found: dict[TopicPartition, list[OwnedRun]] = {}
+        for account in self._accounts:
+            for run in account.runs:
+                self._member(run.member_id, account.name)
+                found.setdefault(run.partition, []).append(run)
+        return found
+
+    def _owners(self, track: _Track, runs: Iterable[OwnedRun]) -> list[int]:
+        """Where each run begins, and whose it is, one after the other."""
+        ends = [*(at for at, _ in track.owners[1:]), self._last_ms]
+        pieces = [(at, end, owner) for (at, owner), end in zip(track.owners, ends, strict=False)]
+        if not self._accounts:
+            return [number for begin, _, owner in pieces for number in (begin, owner)]
+        for account in self._accounts:
+            known = {self._members[one] for one in account.member_ids if one in self._members}
+            pieces = list(_cut(pieces, self._ms(account.begin), self._ms(account.end), known))
+        for run in runs:
+            begin, end = self._ms(run.begin), self._ms(run.end)
+            if end > begin:
+                pieces = [*_cut(pieces, begin, end, None), (begin, end, self._members[run.member_id])]
+        return list(_flat(sorted(pieces), self._last_ms))
+
+    def _still(self, track: _Track, partition: TopicPartition, runs: Iterable[OwnedRun]) -> list[int]:
+        """From when to when nothing was consumed: by what was committed, or to a millisecond by what was recorded."""
+        told = [
+            (self._ms(one.begin), self._ms(one.end))
+            for account in self._accounts
+            for one in account.standstills
+            if one.partition == partition
+        ]
+        told += [(self._ms(one.end), self._ms(following.begin)) for one, following in between(runs)]
+        spans = [*((begin, end) for begin, end in track.still), *_joined(told)]
+        return [number for span in sorted(spans) for number in span]
 
     def page(self) -> str:
         """The whole page."""
@@ -173,17 +237,63 @@ def cause_of(before: GroupDescription, after: GroupDescription) -> str:
     ]
     if before.protocol is not after.protocol:
         reasons.append(f"the group became one of the {after.protocol.value} protocol")
-    moved = sum(new[one].assignment != old[one].assignment for one in old.keys() & new.keys())
     if not reasons and before.epoch != after.epoch:
         reasons.append("a new group epoch without a visible cause: topics changed, or a member left and joined again")
-    if not reasons and moved:
-        reasons.append(f"{moved} members have other partitions")
+    if not reasons:
+        stayed = sorted(old.keys() & new.keys())
+        reasons += (words for one in stayed if (words := _moved(_name(after, one), old[one], new[one])))
     return "; ".join(reasons)
+
+
+def _moved(name: str, before: MemberDescription, after: MemberDescription) -> str:
+    """What the member gave up and got; empty where it has what it had."""
+    given_up, got = before.assignment - after.assignment, after.assignment - before.assignment
+    acts = (("gave up", given_up), ("got", got))
+    words = " and ".join(f"{act} {partitions_named(partitions)}" for act, partitions in acts if partitions)
+    return f"{name} {words}" if words else ""
 
 
 def _name(group: GroupDescription, member_id: str) -> str:
     member = next(one for one in group.members if one.member_id == member_id)
     return f"{member.instance_id or member.client_id or 'member'} ({member_id[:8]})"
+
+
+def _cut(pieces: Iterable[_Piece], begin: int, end: int, owners: set[int] | None) -> Iterator[_Piece]:
+    """The pieces without this time, where they are of these owners; None: of anybody."""
+    for first, last, owner in pieces:
+        if owners is not None and owner not in owners:
+            yield first, last, owner
+            continue
+        if first < begin:
+            yield first, min(last, begin), owner
+        if last > end:
+            yield max(first, end), last, owner
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The times that touch each other as one."""
+    joined: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if end > begin and joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        elif end > begin:
+            joined.append((begin, end))
+    return joined
+
+
+def _flat(pieces: Iterable[_Piece], last: int) -> Iterator[int]:
+    """Begins and owners until the last moment, with nobody where no piece is."""
+    reached, whose = 0, None
+    for begin, end, owner in pieces:
+        if begin > reached and whose != _NOBODY:
+            yield from (reached, _NOBODY)
+            whose = _NOBODY
+        if owner != whose:
+            yield from (begin, owner)
+            whose = owner
+        reached = max(reached, end)
+    if reached < last and whose != _NOBODY:
+        yield from (reached, _NOBODY)
 
 
 def _rounded(lag: int) -> int:

@@ -1,20 +1,42 @@
+# ruff: noqa: ANN401  # both kinds of consumers
 """`timeline` and `doctor` as commands, on the real broker."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
+from consumer_membership import Consumer
 from consumer_membership.cli import main
 from consumer_membership.cli.groups import Asking
 from consumer_membership.cli.timeline import TimelineOptions, draw_timeline
 from consumer_membership.devbroker import Broker
+from tests.integration.partners import Partner
+from tests.observe.incidents import PATIENCE_S, Application, Stage
+from tests.recorder.members import Recorded
+from tests.support.acls import AUTHORIZER, forbid
+from tests.support.brokers import RunBrokers
+from tests.support.compaction import EAGER_CLEANER
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.partners.life import Client, Lifetime
+
+SET = AlterConfigOpType.SET
 
 
 @pytest.mark.integration
@@ -41,6 +63,144 @@ def test_page_is_written_of_what_was_seen(kafka: Broker, tmp_path: Path) -> None
     nowhere = TimelineOptions(asking=asking, output=tmp_path / "no" / "where.html")
     assert draw_timeline(nowhere, out, err, end) == 1
     assert "No such file or directory" in err.getvalue()
+
+
+def shown(page: Path) -> dict[str, Any]:
+    """What a page was made of."""
+    found = re.search(r"const data = (.*);\n", page.read_text())
+    assert found is not None
+    told: dict[str, Any] = json.loads(found[1])
+    return told
+
+
+def lives(kind: Any, servers: str, group: str, topic: str, protocol: str) -> list[Any]:
+    """Two members, the second of which joins, and stays when the first one leaves; both, closed."""
+    config = {"group_protocol": protocol, "auto_commit_interval_ms": 100}
+    with Application(kind, servers, group, topic, client_id="one", **config) as one:
+        one.has(2)
+        with Application(kind, servers, group, topic, client_id="two", **config) as two:
+            one.has(1)
+            two.has(1)
+            one.__exit__()
+            two.has(2)
+    return [one.consumer, two.consumer]
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("kind", [RawConsumer, Consumer], ids=["librdkafka", "ours"])
+def test_past_is_told_without_having_watched(kafka: Broker, tmp_path: Path, kind: Any, protocol: str) -> None:
+    """Who had what, joined and left, after all of them are gone; of ours with what they recorded themselves."""
+    servers, group = kafka.bootstrap_servers, unique("group")
+    topic = create_topic(servers, unique("topic"), 2)
+    produce(servers, topic, 10)
+    members = lives(kind, servers, group, topic, protocol)
+    page = tmp_path / "group.html"
+    words = ["timeline", "-b", servers, "-g", group, "--last", "5m", "-o", str(page)]
+    if kind is Consumer:
+        words += ["--recording", *(str(one.dump(tmp_path)) for one in members)]
+    assert main(words) == 0
+    data = shown(page)
+    names = [name.split()[0] for name in data["members"]]
+    assert sorted(names)[:2] == ["one", "two"]
+    for _, owners, _, _ in data["partitions"]:
+        had = [names[one] for one in owners[1::2] if one >= 0]
+        assert (had[0], had[-1], owners[-1]) == ("one", "two", -1)
+    events = [text for _, text, is_exact in data["events"] if is_exact]
+    told = " ".join(events)
+    for name in ("one", "two"):
+        assert re.search(rf"\b{name} \([^)]*\) joined", told), events
+        assert re.search(rf"\b{name} \([^)]*\) left", told), events
+    if kind is Consumer:
+        assert sum("has " in one and " before: " in one for one in events) >= 3
+        assert all(still for _, _, still, _ in data["partitions"])
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_past_of_javas_members(kafka: Broker, tmp_path: Path) -> None:
+    """The records are the coordinator's, whoever the members are."""
+    servers, group = kafka.bootstrap_servers, unique("group")
+    topic = create_topic(servers, unique("topic"), 2)
+    life = Lifetime(
+        client=Client.JAVA, bootstrap_servers=servers, group=group, topic=topic, client_id="java", protocol="consumer"
+    )
+    with Partner(life, tmp_path) as partner:
+        partner.wait(lambda one: len(one.owned) == 2, "its partitions")
+        partner.leave()
+    page = tmp_path / "group.html"
+    assert main(["timeline", "-b", servers, "-g", group, "--last", "5m", "-o", str(page)]) == 0
+    data = shown(page)
+    assert [owners[1::2] for _, owners, _, _ in data["partitions"]] == [[-1, 0, -1]] * 2
+    assert [re.sub(r" \(.*\)", "", text) for _, text, _ in data["events"]] == ["java joined", "java left"]
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_past_that_may_not_be_read_is_said(broker_pool: RunBrokers, tmp_path: Path) -> None:
+    """On the page and beside it; what is seen now is shown all the same."""
+    with broker_pool.own(properties=AUTHORIZER) as broker:
+        servers, group = broker.bootstrap_servers, unique("group")
+        topic = create_topic(servers, unique("topic"), 1)
+        Stage(servers).commit(group, (topic, 0, 0))
+        forbid(servers, ResourceType.TOPIC, "__consumer_offsets", AclOperation.READ)
+        page, err = tmp_path / "group.html", io.StringIO()
+        asking = Asking(config={"bootstrap.servers": servers}, group=group)
+        options = TimelineOptions(asking=asking, output=page, seconds=0.0, last_s=60.0)
+        assert draw_timeline(options, io.StringIO(), err) == 0
+        assert "READ on that topic" in err.getvalue()
+        (note,) = shown(page)["notes"]
+        assert note.startswith("Nothing older is shown: __consumer_offsets may not be read")
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_past_that_compaction_took_is_counted(broker_pool: RunBrokers, tmp_path: Path) -> None:
+    """The latest of each kind is always there, so that the group's present is; what changed before is not."""
+    properties = EAGER_CLEANER | {"offsets.topic.num.partitions": "1"}
+    with broker_pool.own(properties=properties) as broker:
+        servers, group = broker.bootstrap_servers, unique("group")
+        topic = create_topic(servers, unique("topic"), 1)
+        stage = Stage(servers)
+        stage.commit(group, (topic, 0, 0))
+        config = {"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.001"}
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC,
+            "__consumer_offsets",
+            incremental_configs=[ConfigEntry(key, value, incremental_operation=SET) for key, value in config.items()],
+        )
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.incremental_alter_configs([resource])[resource].result(20)
+        page = tmp_path / "group.html"
+        asking = Asking(config={"bootstrap.servers": servers}, group=group)
+        options = TimelineOptions(asking=asking, output=page, seconds=0.0, last_s=600.0)
+
+        def noted() -> list[str]:
+            stage.commit(group, (topic, 0, 1))
+            assert draw_timeline(options, io.StringIO(), io.StringIO()) == 0
+            notes: list[str] = shown(page)["notes"]
+            return notes
+
+        patiently = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.5), stop=stop_after_delay(PATIENCE_S))
+        (note,) = patiently(noted)
+        assert "compaction took them" in note
+
+
+def test_recording_that_cannot_be_merged_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before a broker is asked: no such file, no recording, or one of another group's member."""
+    words = ["timeline", "-b", "h:1", "-g", "g", "-o", str(tmp_path / "o"), "--recording"]
+    text, other = tmp_path / "text", tmp_path / "other"
+    text.write_text("hello")
+    member = Recorded()
+    member.join()
+    member.written(other)
+    refusals = ((tmp_path / "none", "No such file"), (text, "no recording"), (other, "of group 'orders-group'"))
+    for path, why in refusals:
+        assert main([*words, str(path)]) == 2
+        told = capsys.readouterr().err
+        assert "--recording" in told
+        assert why in told
 
 
 @pytest.mark.integration

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from consumer_membership.observe.timeline import Timeline, TimelineEvent, cause_of
+from consumer_membership.observe.recorded import MemberAccount, OwnedRun, RecordedFact, Standstill
+from consumer_membership.observe.timeline import Timeline, cause_of
+from consumer_membership.types import TopicPartition
 from tests.admin.builders import group, member, partitions
 from tests.observe.builders import survey
 
@@ -52,11 +54,57 @@ def test_causes_are_what_is_visible_from_outside() -> None:
     assert cause_of(ONE, replace(ONE, epoch=7)).startswith("a new group epoch without a visible cause")
 
 
-def test_exact_events_are_merged_in_order() -> None:
-    """What a member's own recorder knows stands among what was sampled."""
+def account(**fields: object) -> MemberAccount:
+    """The recording of member `m`, from 101 s to 108 s, with what a test cares about."""
+    values: dict[str, object] = {
+        "group_id": "g",
+        "name": "process 1",
+        "member_ids": frozenset({"m"}),
+        "begin": 101.0,
+        "end": 108.0,
+        "runs": (),
+        "standstills": (),
+        "facts": (),
+    }
+    return MemberAccount(**(values | fields))  # type: ignore[arg-type]
+
+
+def test_recording_takes_the_place_of_what_was_sampled() -> None:
+    """What the member had while it was recorded is exact; before and after it, and of others, the looks count."""
     timeline = gathered()
-    timeline.add_event(TimelineEvent(at=103.25, text="m revoked t[1]", is_exact=True))
-    assert timeline.data()["events"] == [[3250, "m revoked t[1]", 1], [5000, "c (n) joined", 0]]
+    one, two = TopicPartition("t", 0), TopicPartition("t", 1)
+    had = [
+        OwnedRun(partition=one, member_id="m", begin=101.0, end=108.0),
+        OwnedRun(partition=two, member_id="m", begin=101.0, end=103.25),
+    ]
+    fact = RecordedFact(at=103.25, text="m gave up t[1]")
+    stood = (Standstill(partition=two, begin=103.0, end=103.25),)
+    timeline.add_account(account(runs=tuple(had), standstills=stood, facts=(fact,), note="a note"))
+    data = timeline.data()
+    assert data["partitions"] == [
+        ["t[0]", [0, 0], [0, 5000], [5, 2, -7]],
+        ["t[1]", [0, 0, 3250, -1, 5000, 1], [0, 10000, 3000, 3250], [0, 1, 1]],
+    ]
+    assert data["events"] == [[3250, "m gave up t[1]", 1], [5000, "c (n) joined", 0]]
+    assert data["notes"] == ["a note"]
+
+
+def test_time_between_two_recorded_owners_is_a_standstill() -> None:
+    """To the millisecond, as one with what stood on either side of it; of a partition that no look has seen, too."""
+    timeline = Timeline("g", 10.0, began=100.0)
+    timeline.add(survey(ONE, {0: (5, 10)}, at=110.0))
+    moved = TopicPartition("t", 7)
+    runs = (
+        OwnedRun(partition=moved, member_id="m", begin=101.0, end=104.0),
+        OwnedRun(partition=moved, member_id="o", begin=104.5, end=108.0),
+    )
+    stood = (
+        Standstill(partition=moved, begin=103.9, end=104.0),
+        Standstill(partition=moved, begin=104.4, end=104.5),
+    )
+    timeline.add_account(account(member_ids=frozenset({"m", "o"}), runs=runs, standstills=stood))
+    (told,) = [one for one in timeline.data()["partitions"] if one[0] == "t[7]"]  # type: ignore[attr-defined]
+    assert told[1:3] == [[0, -1, 1000, 0, 4000, -1, 4500, 1, 8000, -1], [3900, 4500]]
 
 
 def test_page_has_everything_in_it() -> None:

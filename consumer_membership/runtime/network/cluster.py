@@ -192,6 +192,12 @@ class Cluster:
             return {}
         return await self._ask_leaders(dict.fromkeys(partitions, requests.EARLIEST_TIMESTAMP), read_committed=False)
 
+    async def offsets_at(
+        self, partitions: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
+        """As `end_offsets`, the first offset that is not older than each partition's moment (ms); -1: there is none."""
+        return await self._ask_leaders(partitions, read_committed=False) if partitions else {}
+
     async def _ask_leaders(
         self, partitions: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> Mapping[TopicPartition, _Offset]:

@@ -1,0 +1,189 @@
+"""The records of a group's coordinator as surveys: what a look would have shown at each moment that something changed.
+
+So whatever is made of looks can be made of the past, too. A look stands at each change of the group, by the
+coordinator's own clock, and every so often between them for what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from consumer_membership.admin import GroupDescription, GroupHistory, GroupSurvey, MemberDescription, PartitionOffsets
+from consumer_membership.runtime.group_log import (
+    AssignmentRecorded,
+    ClassicGroupRecorded,
+    GroupEpochRecorded,
+    GroupRecord,
+    MemberRecorded,
+    OffsetRecorded,
+    TargetEpochRecorded,
+    TargetRecorded,
+)
+from consumer_membership.types import Assignment, GroupProtocol, OffsetAndMetadata, TopicPartition
+
+#: What a group is called of which nothing is written down.
+NO_GROUP = "not there"
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a member of the consumer protocol has and is to have, by topic ids."""
+
+    epoch: int | None = None
+    has: Assignment = frozenset()
+    target: Assignment = frozenset()
+
+
+@dataclass(slots=True)
+class _Group:
+    """How the group is after some records."""
+
+    history: GroupHistory
+    classic: GroupDescription | None = None
+    epoch: int | None = None
+    target_epoch: int | None = None
+    members: dict[str, MemberDescription] = field(default_factory=dict)
+    held: dict[str, _Held] = field(default_factory=dict)
+    committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+
+    def take(self, fact: GroupRecord) -> bool:
+        """Take one record in; whether it is about the group, and not only a commit."""
+        match fact:
+            case OffsetRecorded(partition=partition, committed=committed):
+                if committed is None:
+                    self.committed.pop(partition, None)
+                else:
+                    self.committed[partition] = committed
+                return False
+            case ClassicGroupRecorded(group=group):
+                self.classic = group
+            case GroupEpochRecorded(epoch=epoch):
+                self.epoch = epoch
+            case TargetEpochRecorded(epoch=epoch):
+                self.target_epoch = epoch
+            case MemberRecorded() | TargetRecorded() | AssignmentRecorded():
+                self._take_member(fact)
+            case _:
+                assert_never(fact)
+        return True
+
+    def _take_member(self, fact: MemberRecorded | TargetRecorded | AssignmentRecorded) -> None:
+        held = self.held.setdefault(fact.member_id, _Held())
+        match fact:
+            case MemberRecorded(member_id=member_id, member=member):
+                if member is None:
+                    self.members.pop(member_id, None)
+                    self.held.pop(member_id, None)
+                else:
+                    self.members[member_id] = member
+            case TargetRecorded(target=target):
+                held.target = frozenset() if target is None else target
+            case AssignmentRecorded(epoch=epoch, assigned=assigned, revoking=revoking):
+                # What is still to be given up is still had: nobody else gets it before that.
+                held.epoch, held.has = epoch, assigned | revoking
+            case _:
+                assert_never(fact)
+
+    def described(self) -> GroupDescription:
+        """The group as its coordinator would have described it."""
+        if self.epoch is None and self.classic is not None:
+            return self.classic
+        if self.epoch is None:
+            return self._consumer_group(NO_GROUP, ())
+        members = tuple(self._member(self.members[one]) for one in sorted(self.members))
+        return self._consumer_group(self._state(members), members)
+
+    def _consumer_group(self, state: str, members: tuple[MemberDescription, ...]) -> GroupDescription:
+        return GroupDescription(
+            group_id=self.history.group_id,
+            protocol=GroupProtocol.CONSUMER,
+            protocol_type="consumer",
+            state=state,
+            epoch=self.epoch,
+            assignment_epoch=self.target_epoch,
+            assignor="",
+            members=members,
+        )
+
+    def _state(self, members: Sequence[MemberDescription]) -> str:
+        if not members:
+            return "Empty"
+        if self.epoch != self.target_epoch:
+            return "Assigning"
+        is_settled = all(one.is_away or (one.epoch == self.epoch and one.assignment == one.target) for one in members)
+        return "Stable" if is_settled else "Reconciling"
+
+    def _member(self, member: MemberDescription) -> MemberDescription:
+        held = self.held.get(member.member_id) or _Held()
+        return replace(member, epoch=held.epoch, assignment=self._named(held.has), target=self._named(held.target))
+
+    def _named(self, partitions: Assignment) -> frozenset[TopicPartition]:
+        """By names; a topic that is there no more goes by its id."""
+        names = self.history.topic_names
+        return frozenset(
+            TopicPartition(names.get(one.topic_id) or str(one.topic_id), one.partition) for one in partitions
+        )
+
+    def survey(self, at: float) -> GroupSurvey:
+        """A look at this moment."""
+        return GroupSurvey(
+            group_id=self.history.group_id,
+            at=at,
+            coordinator=None,
+            group=self.described(),
+            committed=dict(self.committed),
+            topics={},
+            offsets={
+                partition: PartitionOffsets(start=None, end=round(_at(ends, at)), stable=None)
+                for partition, ends in self.history.ends.items()
+                if ends
+            },
+            transactions=(),
+            broker_settings={},
+            group_settings={},
+            refusals={},
+        )
+
+
+def surveys_of(history: GroupHistory, interval_s: float) -> Iterator[GroupSurvey]:
+    """What looks would have shown: at each change of the group, and so often beside; the oldest first.
+
+    Nothing where there are no records at all.
+    """
+    group = _Group(history)
+    for record in history.before:
+        group.take(record.fact)
+    if not history.before and not history.records:
+        return
+    yield group.survey(history.since)
+    looked_at, is_changed, at = history.since, False, history.since
+    for record in history.records:
+        # A coordinator writes what belongs together at one moment.
+        if record.at > at:
+            if is_changed or at - looked_at >= interval_s:
+                yield group.survey(at)
+                looked_at, is_changed = at, False
+            while record.at - looked_at > interval_s:
+                looked_at += interval_s
+                yield group.survey(looked_at)
+            at = record.at
+        is_changed |= group.take(record.fact)
+    if at > history.since:
+        yield group.survey(at)
+    looked_at = at
+    while history.until - looked_at > interval_s:
+        looked_at += interval_s
+        yield group.survey(looked_at)
+
+
+def _at(ends: Sequence[tuple[float, int]], at: float) -> float:
+    """The end at this moment: between two that are known, as if it had grown evenly."""
+    before = ends[0]
+    for after in ends:
+        if after[0] >= at:
+            span = after[0] - before[0]
+            return after[1] if span <= 0 else before[1] + (after[1] - before[1]) * (at - before[0]) / span
+        before = after
+    return before[1]

@@ -1,0 +1,118 @@
+"""A coordinator's records as the looks that they stand for: both protocols, before a moment and since."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from consumer_membership.admin import GroupHistory
+from consumer_membership.observe.history import NO_GROUP, surveys_of
+from consumer_membership.observe.timeline import Timeline
+from consumer_membership.runtime.group_log import (
+    AssignmentRecorded,
+    ClassicGroupRecorded,
+    GroupEpochRecorded,
+    LoggedRecord,
+    MemberRecorded,
+    OffsetRecorded,
+    TargetEpochRecorded,
+    TargetRecorded,
+)
+from consumer_membership.types import Assignment, GroupProtocol, OffsetAndMetadata, TopicIdPartition, TopicPartition
+from tests.admin.builders import group, member, partitions
+
+ID = UUID(int=7)
+
+
+def ids(*numbers: int) -> Assignment:
+    """Partitions of the topic `t`, by its id."""
+    return frozenset(TopicIdPartition(ID, number) for number in numbers)
+
+
+def has(at: float, name: str, epoch: int, assigned: Assignment, revoking: Assignment = frozenset()) -> LoggedRecord:
+    """A member's assignment."""
+    return LoggedRecord(at, AssignmentRecorded(member_id=name, epoch=epoch, assigned=assigned, revoking=revoking))
+
+
+def joined(at: float, name: str) -> LoggedRecord:
+    """A member's record."""
+    return LoggedRecord(at, MemberRecorded(member_id=name, member=member(name)))
+
+
+def told(*records: LoggedRecord, before: tuple[LoggedRecord, ...] = ()) -> GroupHistory:
+    """What was written from 100 s to 110 s."""
+    return GroupHistory(
+        group_id="g",
+        since=100.0,
+        until=110.0,
+        before=before,
+        records=records,
+        topic_names={ID: "t"},
+        ends={TopicPartition("t", 0): ((100.0, 0), (110.0, 20))},
+    )
+
+
+def test_group_of_the_consumer_protocol() -> None:
+    """A partition that is to be given up is still its member's; epochs say what the group was doing."""
+    before = (
+        LoggedRecord(90.0, GroupEpochRecorded(epoch=1)),
+        LoggedRecord(90.0, TargetEpochRecorded(epoch=1)),
+        joined(90.0, "m"),
+        LoggedRecord(90.0, TargetRecorded(member_id="m", target=ids(0, 1))),
+        has(90.0, "m", 1, ids(0, 1)),
+    )
+    history = told(
+        joined(102.0, "n"),
+        LoggedRecord(102.0, GroupEpochRecorded(epoch=2)),
+        LoggedRecord(103.0, TargetRecorded(member_id="m", target=ids(0))),
+        LoggedRecord(103.0, TargetRecorded(member_id="n", target=ids(1))),
+        LoggedRecord(103.0, TargetEpochRecorded(epoch=2)),
+        has(103.0, "m", 1, ids(0), ids(1)),
+        has(104.0, "m", 2, ids(0)),
+        has(105.0, "n", 2, ids(1)),
+        LoggedRecord(108.0, MemberRecorded(member_id="m", member=None)),
+        before=before,
+    )
+    seen = [
+        (one.at, one.group.state, {m.member_id: {p.partition for p in m.assignment} for m in one.group.members})
+        for one in surveys_of(history, 60.0)
+        if one.group is not None
+    ]
+    assert seen == [
+        (100.0, "Stable", {"m": {0, 1}}),
+        (102.0, "Assigning", {"m": {0, 1}, "n": set()}),
+        (103.0, "Reconciling", {"m": {0, 1}, "n": set()}),
+        (104.0, "Reconciling", {"m": {0}, "n": set()}),
+        (105.0, "Stable", {"m": {0}, "n": {1}}),
+        (108.0, "Stable", {"n": {1}}),
+    ]
+
+
+def test_classic_group() -> None:
+    """Each rebalance is one record with all members; before the first one there was no group."""
+    classic = GroupProtocol.CLASSIC
+    one = group(member("m", assigned=partitions(0, 1), protocol=classic), protocol=classic)
+    history = told(LoggedRecord(104.0, ClassicGroupRecorded(generation=1, group=one)))
+    seen = [survey.group for survey in surveys_of(history, 60.0)]
+    assert seen[0] is not None
+    assert (seen[0].state, seen[1:]) == (NO_GROUP, [one])
+
+
+def test_commits_between_two_changes_are_looked_at_now_and_then() -> None:
+    """So often as it was asked for, with the ends of that time, which grow evenly between two that are known."""
+    commits = (
+        LoggedRecord(
+            at, OffsetRecorded(partition=TopicPartition("t", 0), committed=OffsetAndMetadata(offset=round(at - 100)))
+        )
+        for at in (101.0, 103.0, 107.0)
+    )
+    timeline = Timeline("g", 10.0, began=100.0)
+    for survey in surveys_of(told(*commits), 2.0):
+        timeline.add(survey, is_exact=True)
+    data = timeline.data()
+    assert data["columns"] == [0, 2000, 2000, 2000, 1000, 2000]
+    assert data["partitions"] == [["t[0]", [0, -1], [4000, 6000, 7000, 9000], [-1, 4, 2, 4, -2, 4]]]
+
+
+def test_nothing_that_was_written_is_no_look() -> None:
+    """Neither of a group that nobody knows, nor of one whose records may not be read."""
+    assert list(surveys_of(told(), 1.0)) == []

@@ -1,0 +1,83 @@
+"""What one recording tells of its member: who had what, what stood still, and why, on the clock of the wall."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from consumer_membership.membership.events import (
+    Polled,
+    StartOffsetsFetched,
+    Step,
+    StepFinished,
+    TimePassed,
+    TopicIdsResolved,
+)
+from consumer_membership.membership.member import GroupMember
+from consumer_membership.observe.recorded import MemberAccount, Standstill, account_of
+from consumer_membership.recorder.recording import Recording
+from consumer_membership.types import TopicIdPartition, TopicPartition
+from tests.recorder.members import Recorded
+
+ID = UUID(int=7)
+ONE = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def member() -> Recorded:
+    """A member that was given partition 0 of `orders`, and took it, a second for each word."""
+    made = Recorded()
+    made.join()
+    made.tell(Polled())
+    made.answer(frozenset({TopicIdPartition(ID, 0)}))
+    made.tell(TopicIdsResolved(names={ID: "orders"}))
+    attempt = made.recorder.member.newest_attempt
+    made.tell(StartOffsetsFetched(attempt=attempt, offsets={ONE: 3}), StepFinished(attempt=attempt, step=Step.ASSIGN))
+    return made
+
+
+def told(member: Recorded, folder: Path) -> tuple[MemberAccount, Recording]:
+    """Its account, and the recording that it is of."""
+    recording = member.written(folder / "a")
+    return account_of(folder / "a"), recording
+
+
+def test_partition_is_owned_from_the_moment_that_it_is_handed_over(member: Recorded, tmp_path: Path) -> None:
+    """And had stood still since the coordinator's word; the cause is the state machine's own."""
+    account, recording = told(member, tmp_path)
+    (run,) = account.runs
+    taken = recording.moment(member.now)
+    assert (run.partition, run.begin, run.end) == (ONE, pytest.approx(taken), pytest.approx(taken))
+    (stood,) = account.standstills
+    assert stood == Standstill(partition=ONE, begin=pytest.approx(taken - 2.0), end=pytest.approx(taken))
+    assert account.facts[-1].text == (
+        f"process {recording.process} (member-1) has orders[0] in epoch 1, told of them 2.000 s before: "
+        "the coordinator changed the assignment"
+    )
+
+
+def test_application_that_does_not_poll_loses_it(member: Recorded, tmp_path: Path) -> None:
+    """The end of the membership is told, and what was lost with it."""
+    member.now += 300.0
+    member.tell(TimePassed())
+    account, _ = told(member, tmp_path)
+    words = [one.text.split(" ", 3)[3] for one in account.facts[-2:]]
+    assert words[0].startswith("STALE: max.poll.interval.ms=")
+    assert words[1].startswith("lost orders[0]")
+
+
+def test_account_ends_where_the_core_does_otherwise(
+    member: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another version of the package did is not guessed, and the page says so."""
+    member.written(tmp_path / "a")
+    monkeypatch.setattr(
+        GroupMember,
+        "_TAKERS",
+        {kind: take for kind, take in GroupMember._TAKERS.items() if kind is not StartOffsetsFetched},
+    )
+    account = account_of(tmp_path / "a")
+    assert account.runs == ()
+    assert "this version of the package does otherwise there" in account.note
