@@ -20,7 +20,8 @@ from typing import Self
 from tests.benchmarks.proxy import with_address
 
 #: Api keys.
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, END_TXN, TXN_OFFSET_COMMIT, HEARTBEAT = 8, 9, 10, 26, 28, 68
+LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, END_TXN = 2, 8, 9, 10, 26
+TXN_OFFSET_COMMIT, HEARTBEAT = 28, 68
 
 _PATIENCE_S = 30.0
 _SIZE = struct.Struct(">i")

@@ -114,44 +114,104 @@ def _terms(account: Account, partition: int) -> Iterator[tuple[int, int]]:
         yield since, account.ended_at or _STILL
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """The least offset with which a member may go on with a partition, and why."""
+
+    offset: int
+    why: str
+
+
 def repetitions(accounts: Mapping[str, Account]) -> list[str]:
     """Each batch that began before what had been committed when its member got the partition, in words.
 
-    Or before the end of that member's last batch, or of a partition that it did not have.
+    Or before the end of that member's last batch, or of a partition that it did not have. Below the words stands what
+    everybody told of that partition around then.
     """
     commits = sorted(
-        (told.at, partition, offset)
-        for account in accounts.values()
+        (told.at, partition, offset, name)
+        for name, account in accounts.items()
         for told in account.told
         if told.event == "committed"
         for partition, offset in told.offsets
     )
     return [
-        f"{name} was given {told} where it was to go on at {at}"
+        f"{name} was given {_span(told)} at {told.at}, {_where(start)}\n{_history(accounts, told)}"
         for name, account in accounts.items()
-        for told, at in _batches(account, commits)
-        if at is None or told.first < at
+        for told, start in _batches(account, commits)
+        if start is None or told.first < start.offset
     ]
 
 
-def _batches(account: Account, commits: Sequence[tuple[int, int, int]]) -> Iterator[tuple[Told, int | None]]:
-    """Each batch, and the least offset that it may begin with; None: it may not be given at all."""
-    least: dict[int, int] = {}
+def _batches(account: Account, commits: Sequence[tuple[int, int, int, str]]) -> Iterator[tuple[Told, _Start | None]]:
+    """Each batch, and where it may begin; None: it may not be given at all."""
+    least: dict[int, _Start] = {}
     for told in account.told:
         match told.event:
             case "assigned":
                 for partition in told.partitions:
-                    before = (offset for at, number, offset in commits if number == partition and at < told.at)
-                    least[partition] = max(before, default=0)
+                    before = [
+                        _Start(offset=offset, why=f"{name} told of that commit at {at}")
+                        for at, number, offset, name in commits
+                        if number == partition and at < told.at
+                    ]
+                    nothing = _Start(offset=0, why="nothing was committed")
+                    start = max(before, default=nothing, key=lambda one: one.offset)
+                    least[partition] = _Start(offset=start.offset, why=f"{start.why}, it got {partition} at {told.at}")
             case "records":
                 (partition,) = told.partitions
                 yield told, least.get(partition)
-                least[partition] = told.last + 1
+                least[partition] = _Start(offset=told.last + 1, why=f"its last batch ended there at {told.at}")
             case "revoked" | "lost":
                 for partition in told.partitions:
                     least.pop(partition, None)
             case _:
                 pass
+
+
+def _span(told: Told) -> str:
+    (partition,) = told.partitions
+    return f"{partition}: {told.first}..{told.last}"
+
+
+def _where(start: _Start | None) -> str:
+    return "which it did not have" if start is None else f"where it was to go on at {start.offset} ({start.why})"
+
+
+#: How much of what was told before and after stands below a repetition.
+_LINES_BEFORE, _LINES_AFTER = 40, 10
+
+
+def _history(accounts: Mapping[str, Account], repeated: Told) -> str:
+    """What everybody told of its partition around then, a line each, and what was refused of whichever partition."""
+    (partition,) = repeated.partitions
+    lines = sorted(
+        (told.at, f"  {told.at} {name} {words}")
+        for name, account in accounts.items()
+        for told in account.told
+        if (words := _said_of(partition, told)) is not None
+    )
+    before = [line for at, line in lines if at <= repeated.at][-_LINES_BEFORE:]
+    return "\n".join(before + [line for at, line in lines if at > repeated.at][:_LINES_AFTER])
+
+
+def _said_of(partition: int, told: Told) -> str | None:
+    """What this event says of the partition, or of all of them; None: nothing."""
+    match told.event:
+        case "records" if partition in told.partitions:
+            return f"was given {_span(told)}"
+        case "committed" if partition in (offsets := dict(told.offsets)):
+            return f"committed {partition}: {offsets[partition]}"
+        case "assigned" | "revoked" | "lost" if partition in told.partitions:
+            return f"{told.event} {sorted(told.partitions)} in generation {told.generation}"
+        case "refused" | "error":
+            return f"{told.event}: {told.text}"
+        case "withholds" | "closed":
+            return told.event
+        case "view":
+            return f"view: {told.protocol} member of a {told.group} group, generation {told.generation}"
+        case _:
+            return None
 
 
 def uncommitted(account: Account) -> Counter[tuple[int, int]]:

@@ -66,6 +66,23 @@ def test_record_that_comes_twice_to_one_member_or_to_a_member_without_the_partit
     assert len(repetitions({"a": account(has(1, 0), gives(2, 0), reads(3, 0, 9))})) == 1
 
 
+def test_repetition_is_told_with_its_record_its_people_and_its_times() -> None:
+    """Which batch, whose it was before, by what it was to go on where, and what everybody told around then."""
+    first = account(has(1, 0), reads(2, 0, 9), commits(3, 10), gives(5, 0))
+    second = account(has(6, 0), reads(7, 9, 20))
+    (words,) = repetitions({"a": first, "b": second})
+    told, *history = words.splitlines()
+    assert told == "b was given 0: 9..20 at 7, where it was to go on at 10 (a told of that commit at 3, it got 0 at 6)"
+    assert history == [
+        "  1 a assigned [0] in generation 1",
+        "  2 a was given 0: 0..9",
+        "  3 a committed 0: 10",
+        "  5 a revoked [0] in generation 1",
+        "  6 b assigned [0] in generation 1",
+        "  7 b was given 0: 9..20",
+    ]
+
+
 def test_what_was_not_committed_when_a_partition_went_may_come_again() -> None:
     """Given up, or cut short by death: the records behind the last commit. Nothing, as long as it goes on."""
     given_up = account(has(1, 0), reads(2, 0, 9), commits(3, 8), gives(4, 0), has(5, 0), reads(6, 8, 9))
