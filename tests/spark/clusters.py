@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from copy import copy
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Concatenate, ParamSpec, Self, TypeVar, cast
 
 import pyspark
@@ -154,6 +154,7 @@ def a_connect_server(folder: Path, master: str) -> Iterator[str]:
     with log.open("w") as output:
         process = subprocess.Popen(
             [str(home / "bin" / "spark-submit"), *program, "spark-internal"],
+            # Where it keeps what clients add.
             cwd=folder,
             env={
                 **os.environ,
@@ -249,10 +250,14 @@ def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _serve(asked: Connection, master: str, settings: Mapping[str, str]) -> None:
-    # A server of Spark Connect keeps what it is sent where it was started.
-    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-    os.chdir(folder.name)
-    spark = session_of(master, settings)
+    # What is added to a session is kept in the working folder.
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.chdir(folder)
+        _answer(asked, session_of(master, settings))
+        os.chdir(ROOT)
+
+
+def _answer(asked: Connection, spark: SparkSession) -> None:
     while True:
         try:
             function, words, named = asked.recv()
@@ -263,7 +268,6 @@ def _serve(asked: Connection, master: str, settings: Mapping[str, str]) -> None:
         except Exception as failed:  # noqa: BLE001 - whoever asked shall read it, whatever it is
             asked.send((False, f"{type(failed).__name__}: {failed}"))
     spark.stop()
-    folder.cleanup()
 
 
 # ---- what such a session is asked ------------------------------------------------------------------------------------
