@@ -1,4 +1,4 @@
-"""Group members inside PySpark: long runs, bounded drains, and sinks that a replaced task cannot write to.
+"""Group members inside PySpark: long runs, bounded drains, sinks that a replaced task cannot write to, and streams.
 
 Nothing here imports pyspark before it is called; what travels to the tasks is configuration, never a client.
 """
