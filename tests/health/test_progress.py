@@ -127,6 +127,15 @@ def test_open_transaction_is_named() -> None:
     assert (unknown.is_stuck, unknown.is_held_back, unknown.is_readable) == (True, False, False)
 
 
+def test_partition_that_gets_aborted_records_only_is_not_stuck() -> None:
+    """The position moves behind the marker of each transaction, as librdkafka has it, though nobody gets anything."""
+    scene = Scene()
+    for number in range(60):
+        aborted = 10 + number - number % 8
+        found = scene.look({P0: aborted}, {P0: 10 + number})
+    assert (found.stuck, found.behind, found.partitions[P0].position) == ((), (), 66)
+
+
 def test_first_look_sees_that_records_came_before_it() -> None:
     """They came between the assignment and the look."""
     log = ProgressLog(STUCK_AFTER_S)

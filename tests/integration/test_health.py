@@ -134,6 +134,79 @@ def test_open_transaction_that_holds_readers_back_is_the_cause(
         consumer.poll(0.05)
 
 
+def test_aborted_records_alone_are_no_standstill(
+    kafka: Broker, topic: str, make: Callable[..., Consumer], tmp_path: Path
+) -> None:
+    """For four times as long as a standstill may last there is nothing but aborted transactions: never stuck.
+
+    The position, by which that is judged, moves behind the marker of each, though nothing is handed out.
+    """
+    consumer = make()
+    consumer.subscribe([topic])
+    until(consumer, V.IDLE)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("writer")})
+    writer.init_transactions(PATIENCE_S)
+    verdicts, until_when = set(), time.monotonic() + 4 * STUCK_AFTER_MS / 1000
+    position = 0
+    while time.monotonic() < until_when or not position:
+        assert time.monotonic() < until_when + PATIENCE_S
+        writer.begin_transaction()
+        writer.produce(topic, b"never committed", partition=0)
+        assert writer.flush(PATIENCE_S) == 0
+        writer.abort_transaction(PATIENCE_S)
+        assert consumer.poll(0.05) is None
+        found = consumer.health()
+        verdicts.add(found.verdict)
+        position = of(found, topic).position or 0
+    assert V.STUCK not in verdicts
+    assert not list((tmp_path / "recordings").glob("*"))
+    produce(kafka.bootstrap_servers, topic, 1)
+    until(consumer, V.CONSUMING)
+
+
+def test_partition_that_is_held_back_is_stuck_although_another_one_moves(
+    kafka: Broker, make: Callable[..., Consumer]
+) -> None:
+    """By the one that stands, not by the sum of what comes."""
+    topic = create_topic(kafka.bootstrap_servers, unique("health"), 2)
+    consumer = make()
+    consumer.subscribe([topic])
+    until(consumer, V.IDLE)
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("writer")})
+    writer.init_transactions(PATIENCE_S)
+    writer.begin_transaction()
+    writer.produce(topic, b"never committed", partition=0)
+    assert writer.flush(PATIENCE_S) == 0
+    deadline, moving = time.monotonic() + PATIENCE_S, types.TopicPartition(topic, 1)
+    while (found := consumer.health()).verdict is not V.STUCK or not found.partitions[moving].position:
+        assert time.monotonic() < deadline, found
+        produce(kafka.bootstrap_servers, topic, 2)
+        consumer.poll(0.05)
+    assert found.why.startswith(f"{topic}-0 stands at 0")
+    assert not found.partitions[moving].is_stuck
+    writer.abort_transaction(PATIENCE_S)
+
+
+def test_rebalancing_member_is_healthy_until_its_deadline(kafka: Broker, make: Callable[..., Consumer]) -> None:
+    """It has to give up a partition, which takes its application's poll; until then no probe restarts it."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("health"), 2), unique("group")
+    one = make(group_id=group, group_protocol="consumer", max_poll_interval_ms=8000)
+    one.subscribe([topic])
+    while len(one.assignment()) < 2:
+        one.poll(0.05)
+    other = make(group_id=group, group_protocol="consumer")
+    other.subscribe([topic])
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := one.health()).verdict is not V.REBALANCING:
+        assert time.monotonic() < deadline, found
+        other.poll(0.05)
+    assert (found.is_ready, found.would_restart_help) == (True, False)
+    assert found.until is not None
+    while (found := one.health()).verdict is V.REBALANCING:
+        other.poll(0.05)
+    assert found.verdict is V.NOT_POLLED
+
+
 def test_application_that_does_not_poll_is_told_before_and_after(topic: str, make: Callable[..., Consumer]) -> None:
     """Before max.poll.interval.ms is over with its end; afterwards a restart may help."""
     consumer = make(max_poll_interval_ms=3000)
