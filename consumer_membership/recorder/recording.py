@@ -11,14 +11,15 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic.assignor import Assigned, Assignor, RebalanceProtocol
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.recorder.ring import Draw, Entry, RingContents
-from consumer_membership.recorder.values import Decoder, Encoder, Json, RecordingError
+from consumer_membership.recorder.ring import Chance, Draw, Entry, RingContents
+from consumer_membership.recorder.snapshot import restored
+from consumer_membership.recorder.values import Decoder, Encoder, Json, RecordingError, encoded_state
 from consumer_membership.types import Instant, TopicPartition
 from consumer_membership.version import __version__
 
@@ -100,7 +101,10 @@ def lines_of(held: RingContents, cause: str, clock: Instant) -> Iterator[Json]:
         "settings": encoder.encode(held.settings),
         "protocols": _protocols_line(held.protocols, encoder),
     }
-    state = None if held.state is None else json.loads(zlib.decompress(held.state))
+    state = None
+    if held.state is not None:
+        member = restored(held.state, held.settings, held.protocols, Chance(_undrawn, _undrawn))
+        state = encoded_state(member, held.settings, held.protocols, held.seal)
     yield {"first": held.first, "draws": held.draws, "state": state}
     for entry in held.entries:
         yield _entry_line(entry, encoder)
@@ -111,6 +115,11 @@ def lines_of(held: RingContents, cause: str, clock: Instant) -> Iterator[Json]:
         "view_after": after if is_seen else 0,
         "view": encoder.encode(held.view) if is_seen else None,
     }
+
+
+def _undrawn() -> NoReturn:
+    """What a copy that is only written down never draws."""
+    raise NotImplementedError
 
 
 def _protocols_line(protocols: ProtocolSettings, encoder: Encoder) -> Json:

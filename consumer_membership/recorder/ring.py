@@ -204,10 +204,10 @@ class Recorder:
             self._weight += len(large) // PARTITIONS_OF_A_WEIGHT  # type: ignore[arg-type]  # of the table: all are sized
 
     def _begin_segment(self) -> None:
-        from consumer_membership.recorder.values import encoded_state  # noqa: PLC0415 - most members end before that
+        from consumer_membership.recorder.snapshot import taken  # noqa: PLC0415 - most members end before that
 
         try:
-            state = encoded_state(self.member, self.settings, self._protocols, self._seal)
+            state = taken(self.member, self.settings, self._protocols, self._chance)
         except Exception as error:  # noqa: BLE001 - the member goes on, whatever is the matter with its recording
             self.trouble = f"{type(error).__name__}: {error}"
             self._keep_nothing_more()

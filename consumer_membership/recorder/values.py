@@ -16,7 +16,6 @@ import importlib
 import json
 import re
 import sys
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
@@ -92,7 +91,7 @@ def _is_record(kind: type) -> bool:
 
 
 @cache
-def _constants() -> Mapping[int, str]:
+def constants() -> Mapping[int, str]:
     """The tables of the core's modules, which the state refers to and does not own."""
     found: dict[int, str] = {}
     for module_name, module in tuple(sys.modules.items()):
@@ -136,7 +135,7 @@ class Encoder:
         raise RecordingError(f"{value!r} cannot be recorded")
 
     def _proxy(self, value: object) -> Json:
-        name = _constants().get(id(value))
+        name = constants().get(id(value))
         if name is not None:
             return {"!": "constant", "=": name}
         return self._pairs("map", cast("Mapping[object, object]", value))
@@ -378,11 +377,10 @@ class _StateEncoder(Encoder):
         return {"#": number, **encode()}
 
 
-def encoded_state(member: GroupMember, settings: MemberSettings, protocols: ProtocolSettings, seal: bytes) -> bytes:
-    """The member's whole state, compressed: a replay can begin with it (`decoded_state`)."""
+def encoded_state(member: GroupMember, settings: MemberSettings, protocols: ProtocolSettings, seal: bytes) -> Json:
+    """The member's whole state: a replay can begin with it (`decoded_state`)."""
     externals = {id(one): name for name, one in externals_of(settings, protocols).items()}
-    told = _StateEncoder(seal, externals).encode(member)
-    return zlib.compress(json.dumps(told, separators=(",", ":")).encode(), 1)
+    return _StateEncoder(seal, externals).encode(member)
 
 
 def decoded_state(told: Json, externals: Mapping[str, object]) -> GroupMember:

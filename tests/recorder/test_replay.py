@@ -42,6 +42,7 @@ def test_every_recording_of_the_simulation_replays_identically(tmp_path: Path) -
                 if not is_identical(recorder, tmp_path / "a"):
                     different.append((name, seed, number))
     assert different == []
+    print(f"{count} recordings, {checkpoints} of them from a checkpoint: all of them replay identically")
     assert count >= LEAST_RECORDINGS
     assert checkpoints >= LEAST_CHECKPOINTS
 

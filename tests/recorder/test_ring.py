@@ -7,7 +7,7 @@ import pytest
 from consumer_membership.membership.effects import StateChanged
 from consumer_membership.membership.events import CommitRequested, Polled, TimePassed
 from consumer_membership.membership.member import GroupMember
-from consumer_membership.recorder import values
+from consumer_membership.recorder import snapshot
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.recorder.values import RecordingError
 from consumer_membership.types import GroupProtocol, OffsetAndMetadata, TopicPartition
@@ -66,7 +66,7 @@ def test_member_goes_on_where_its_state_cannot_be_kept(monkeypatch: pytest.Monke
     def fail(*_: object) -> bytes:
         raise RecordingError("a new kind of value")
 
-    monkeypatch.setattr(values, "encoded_state", fail)
+    monkeypatch.setattr(snapshot, "taken", fail)
     member = Recorded(segment_weight=50)
     member.join()
     for _ in range(200):
