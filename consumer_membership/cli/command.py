@@ -96,7 +96,8 @@ examples:
 _WATCH = """\
 A live screen of a group of any client: members, what moves, and for each
 partition lag, rate, time until it is at the end and how long it stands still.
-Keys: l p o s sort by lag, partition, owner, standstill; f filters; q ends.
+Keys: l p o s sort by lag, partition, owner, standstill; f filters; arrows, pages,
+j k space b g G scroll the partitions, after m the members; q ends.
 
 examples:
   consumer-membership watch -b localhost:9092 -g orders

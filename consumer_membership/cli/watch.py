@@ -25,26 +25,48 @@ from consumer_membership.types import TopicPartition
 
 _SORTS = {"l": "lag", "p": "partition", "o": "owner", "s": "standstill"}
 _FILTERS = ("all", "behind", "still", "moving")
-_KEYS = "sort: l lag, p partition, o owner, s standstill   f filter   q quit"
+_KEYS = "sort l lag p partition o owner s still  f filter  j k scroll  m members  q quit"
+#: What a terminal sends for keys that have no letter.
+_NAMED_KEYS = {"\x1b[B": "j", "\x1b[A": "k", "\x1b[6~": " ", "\x1b[5~": "b", "\x1b[H": "g", "\x1b[F": "G"}
 #: Lines of the screen that are not rows: heads, keys, margins.
 _HEADS = 9
 _MOST_MEMBERS = 8
+_PAGE, _FAR = 10, 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchView:
-    """How the partitions are sorted, and which are shown."""
+    """How the partitions are sorted, which are shown, and how far they and the members are scrolled.
+
+    `first` and `first_member` count what is above the screen; `scrolls_members` says which of both the keys move.
+    """
 
     sort: str = "lag"
     shown: str = "all"
+    first: int = 0
+    first_member: int = 0
+    scrolls_members: bool = False
 
-    def after(self, key: str) -> WatchView:
-        """The view once this key was pressed."""
+    def after(self, key: str, page: int = _PAGE) -> WatchView:
+        """The view once this key was pressed; a page has so many lines."""
         if key in _SORTS:
-            return replace(self, sort=_SORTS[key])
+            return replace(self, sort=_SORTS[key], first=0)
         if key == "f":
-            return replace(self, shown=_FILTERS[(_FILTERS.index(self.shown) + 1) % len(_FILTERS)])
-        return self
+            return replace(self, shown=_FILTERS[(_FILTERS.index(self.shown) + 1) % len(_FILTERS)], first=0)
+        if key == "m":
+            return replace(self, scrolls_members=not self.scrolls_members)
+        steps = {"j": 1, "k": -1, " ": page, "b": -page, "g": -_FAR, "G": _FAR}
+        if self.scrolls_members:
+            return replace(self, first_member=max(0, self.first_member + steps.get(key, 0)))
+        return replace(self, first=max(0, self.first + steps.get(key, 0)))
+
+    def within(self, rows: int, room: int, members: int) -> WatchView:
+        """No further than to the last line of what there is."""
+        return replace(
+            self,
+            first=min(self.first, max(0, rows - room)),
+            first_member=min(self.first_member, max(0, members - _MOST_MEMBERS)),
+        )
 
 
 def watch_group(asking: Asking, interval_s: float, out: TextIO, err: TextIO) -> int:
@@ -64,12 +86,28 @@ def watch_group(asking: Asking, interval_s: float, out: TextIO, err: TextIO) -> 
                     live.update(picture(report, rates, view, console.height), refresh=True)
                     if not select.select([sys.stdin], [], [], left_s)[0]:
                         break
-                    key = os.read(sys.stdin.fileno(), 1).decode("ascii", "replace")
-                    if key in ("q", ""):
-                        return [], DONE
-                    view = view.after(key)
+                    for key in keys_of(os.read(sys.stdin.fileno(), 256).decode("ascii", "replace")):
+                        if key in ("q", ""):
+                            return [], DONE
+                        view = view.after(key, room_of(report, console.height))
+                    view = view.within(
+                        len(chosen(report, rates, view)), room_of(report, console.height), len(report.group.members)
+                    )
 
     return answered("watch", ask, out, err)
+
+
+def keys_of(read: str) -> list[str]:
+    """The keys in what a terminal sent, those without a letter by the letter that does the same; "": its end."""
+    for sent, letter in _NAMED_KEYS.items():
+        read = read.replace(sent, letter)
+    return list(read) or [""]
+
+
+def room_of(report: GroupReport, height: int) -> int:
+    """How many partitions there is room for."""
+    members = len(report.group.members)
+    return max(1, height - _HEADS - min(members, _MOST_MEMBERS) - (members > _MOST_MEMBERS))
 
 
 @contextmanager
@@ -94,15 +132,16 @@ def picture(report: GroupReport, rates: Rates, view: WatchView, height: int) -> 
     pace = "" if rate is None else f", reads {rate.read:,.0f}/s of {rate.written:,.0f}/s"
     until = "" if rate is None or report.lag is None else f", drained in {duration(rate.drained_in_s(report.lag))}"
     epoch = "" if group.epoch is None else f", epoch {group.epoch}"
-    members = group.members[:_MOST_MEMBERS]
-    rows = chosen(report, rates, view)
-    room = max(1, height - _HEADS - len(members))
+    rows, room = chosen(report, rates, view), room_of(report, height)
+    view = view.within(len(rows), room, len(group.members))
+    last = min(len(rows), view.first + room)
+    where = f", {view.first + 1} to {last}" if len(rows) > room else ""
     return Group(
         Text(f"Group {group.group_id}: {group.protocol.value}, {group.state}{epoch}", style="bold", no_wrap=True),
         Text(f"lag {lag}{pace}{until}", no_wrap=True),
-        _members(report, len(group.members) - len(members)),
-        Text(f"{len(rows)} partitions, {view.shown}, by {view.sort}", style="dim"),
-        _partitions(rows[:room], rates),
+        _members(report, view),
+        Text(f"{len(rows)} partitions, {view.shown}, by {view.sort}{where}", style="dim"),
+        _partitions(rows[view.first : last], rates),
         Text(_KEYS, style="dim", no_wrap=True),
     )
 
@@ -132,17 +171,19 @@ def chosen(report: GroupReport, rates: Rates, view: WatchView) -> list[Partition
             return kept
 
 
-def _members(report: GroupReport, more: int) -> RenderableType:
+def _members(report: GroupReport, view: WatchView) -> RenderableType:
     table = Table("member", "epoch", "has", "gives up, or waits for", box=None, expand=True)
-    for member in report.group.members[:_MOST_MEMBERS]:
+    members, first = report.group.members, view.first_member
+    for member in members[first : first + _MOST_MEMBERS]:
         target = member.assignment if member.target is None else member.target
         moving = [*(f"-{named([one])}" for one in sorted(member.assignment - target))]
         moving += [f"+{named([one])}" for one in sorted(target - member.assignment)]
         epoch = "away" if member.is_away else "" if member.epoch is None else str(member.epoch)
         name = f"{member.instance_id or member.client_id} {member.member_id[:8]}"
         table.add_row(*(Text(one, no_wrap=True) for one in (name, epoch, named(member.assignment), " ".join(moving))))
-    if more > 0:
-        table.add_row(f"and {more} more")
+    if len(members) > _MOST_MEMBERS:
+        last = min(len(members), first + _MOST_MEMBERS)
+        table.add_row(Text(f"{first + 1} to {last} of {len(members)} members", no_wrap=True))
     return table
 
 

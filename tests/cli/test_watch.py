@@ -16,7 +16,7 @@ from rich.console import Console
 from consumer_membership.admin import GroupReport, PartitionProgress
 from consumer_membership.cli import main
 from consumer_membership.cli.overview import positions
-from consumer_membership.cli.watch import WatchView, chosen, picture
+from consumer_membership.cli.watch import WatchView, chosen, keys_of, picture, room_of
 from consumer_membership.devbroker import Broker
 from consumer_membership.observe.rates import Rates
 from consumer_membership.types import BrokerAddress
@@ -68,6 +68,63 @@ def test_picture_fits_80_columns_and_the_height() -> None:
     assert "q quit" in lines[-1]
 
 
+def many(members: int, count: int) -> GroupReport:
+    """So many members, and partitions with as much lag as their number."""
+    rows = tuple(
+        PartitionProgress(
+            topic="t",
+            partition=number,
+            committed=0,
+            end=number,
+            lag=number,
+            owner=f"m-{number % members}",
+            next_owner=None,
+        )
+        for number in range(count)
+    )
+    holders = (member(f"m-{index:03}", assigned=partitions(*range(index, count, members))) for index in range(members))
+    return GroupReport(group=group(*holders), coordinator=BrokerAddress(node_id=1, host="h", port=1), partitions=rows)
+
+
+def drawn(now: GroupReport, rates: Rates, view: WatchView) -> list[str]:
+    """The screen."""
+    out = StringIO()
+    Console(file=out, width=80, height=24).print(picture(now, rates, view, 24))
+    return out.getvalue().splitlines()
+
+
+def test_more_partitions_than_lines_are_scrolled_through() -> None:
+    """By line, by page and to the end, which is as far as it goes; another order begins at the top."""
+    rates, now = Rates(), many(3, 1_000)
+    rates.look(0.0, positions(now))
+    view = WatchView(sort="partition")
+    shown = {}
+    for key in ("", "j", " ", "b", "G", "k", "g"):
+        view = view.after(key, room_of(now, 24)).within(1_000, room_of(now, 24), 3)
+        lines = drawn(now, rates, view)
+        assert (len(lines) <= 24, max(map(len, lines)) <= 80) == (True, True)
+        shown[key] = next(line.split()[0] for line in lines if line.lstrip().startswith("t["))
+    assert shown == {"": "t[0]", "j": "t[1]", " ": "t[13]", "b": "t[1]", "G": "t[988]", "k": "t[987]", "g": "t[0]"}
+    assert view.after("G").after("l").first == 0
+    assert any("1000 partitions, all, by partition, 1 to 12" in line for line in drawn(now, rates, view))
+
+
+def test_more_members_than_lines_are_scrolled_through() -> None:
+    """After m, by the same keys."""
+    rates, now = Rates(), many(20, 40)
+    view = WatchView().after("m").after(" ", 10)
+    lines = drawn(now, rates, view)
+    assert any("11 to 18 of 20 members" in line for line in lines)
+    assert any("13 to 20 of 20 members" in line for line in drawn(now, rates, view.after("G")))
+    assert len(lines) <= 24
+
+
+def test_keys_without_a_letter_scroll_too() -> None:
+    """Arrows, pages, home and end, however many came at once; the end of the input is a key of its own."""
+    assert keys_of("\x1b[B\x1b[B\x1b[6~q") == ["j", "j", " ", "q"]
+    assert keys_of("") == [""]
+
+
 def test_without_a_terminal_it_says_what_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2, and nothing on stdout."""
     assert main(["watch", "-b", "h:1", "-g", "g"]) == 2
@@ -99,6 +156,8 @@ def test_screen_of_a_real_group(kafka: Broker) -> None:
         until("lag 6")
         until(topic)
         os.write(ours, b"f")
+        until("1 partitions, behind")
+        os.write(ours, b"ml\x1b[B\x1b[6~")
         until("1 partitions, behind")
         os.write(ours, b"q")
         until("\x1b[?1049l")
