@@ -28,6 +28,7 @@ from consumer_membership.clients.consumer import Consumer, Membership, session_o
 from consumer_membership.clients.exceptions import ClosedConsumerError
 from consumer_membership.health.verdict import Health
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.snapshot import Metrics
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -51,9 +52,9 @@ class AIOConsumer(TheirConsumer):
     """A member of a consumer group for asyncio; construct it inside a running loop, whose it then is.
 
     Its methods are `Consumer`'s, to be awaited. Beside confluent-kafka's: `async for message in consumer`, and
-    `membership()`, `generation()`, `owned_since()`, `health()`, `on_event()`, which wait for nothing, and `dump()`.
-    Callbacks may be coroutine functions, and run on the loop; rebalances take place inside `poll` and `consume`, as
-    there.
+    `membership()`, `generation()`, `owned_since()`, `health()`, `metrics()`, `on_event()`, which wait for nothing, and
+    `dump()`. Callbacks may be coroutine functions, and run on the loop; rebalances take place inside `poll` and
+    `consume`, as there.
 
     Args:
         consumer_conf: librdkafka's configuration keys, as `Consumer` takes them.
@@ -343,6 +344,10 @@ class AIOConsumer(TheirConsumer):
     def health(self) -> Health:
         """How the consumer is: one verdict with its cause, and how far each partition is. Never waits."""
         return self._consumer.health()
+
+    def metrics(self) -> Metrics:
+        """All that is counted of the consumer, as it is now. Never waits."""
+        return self._consumer.metrics()
 
     def on_event(self, callback: Callable[[LifecycleEvent], object]) -> EventRegistration:
         """Have this called on the loop with what happens to the consumer from now on; a coroutine function is right.

@@ -2,7 +2,7 @@
 
 Same configuration, methods, callbacks, return types and exceptions as confluent-kafka 2.16; where it differs on
 purpose, the method says so. Beside the drop-in's surface: `membership()`, `generation()`, `owned_since()`,
-`begin_commit()`, `health()`, `on_event()` and `dump()`.
+`begin_commit()`, `health()`, `metrics()`, `on_event()` and `dump()`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from consumer_membership.config.environment import naming_variables
 from consumer_membership.health.verdict import Health
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.runtime.application.fetcher import key_of
 from consumer_membership.runtime.application.session import Session
 from consumer_membership.runtime.line import ThreadFactory
@@ -426,6 +427,15 @@ class Consumer(LibrdkafkaConsumer):
         seconds: what is told of them is of the latest look.
         """
         return self._use().health()
+
+    @raises_as_confluent
+    def metrics(self) -> Metrics:
+        """All that is counted of the consumer, as it is now: what it did, how often, and how long that took.
+
+        Never waits, in any thread, and after close, too. The first call begins to look at the partitions, as `health`
+        does; everything else is counted from the beginning. `metrics.catalogue.java_metrics` has it under Java's names.
+        """
+        return self._use().metrics()
 
     @raises_as_confluent
     def on_event(self, callback: EventCallback) -> EventRegistration:

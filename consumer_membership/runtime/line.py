@@ -40,6 +40,7 @@ from consumer_membership.membership.events import Event
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.membership_ledger import MembershipLedger
 from consumer_membership.recorder.dumps import RecorderSettings
 from consumer_membership.runtime.log_lines import ConsumerLines
 from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, TopicPartition
@@ -171,9 +172,10 @@ class MemberThread(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSettings:
-    """What a member's thread is made from; `lines` gets what it logs, beside Python's loggers.
+    """What a member's thread is made from.
 
-    `pushes_metrics`: to brokers that want them.
+    `lines` gets what it logs, beside Python's loggers; `ledger` counts what it does. `pushes_metrics`: to brokers that
+    want them.
     """
 
     member: MemberSettings
@@ -183,6 +185,7 @@ class ThreadSettings:
     lines: ConsumerLines | None = None
     recorder: RecorderSettings = RecorderSettings()
     pushes_metrics: bool = False
+    ledger: MembershipLedger = field(default_factory=MembershipLedger)
 
 
 #: Is shown what the member ordered, and how it is then, on the membership thread: quick, and raises nothing.

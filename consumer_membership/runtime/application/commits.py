@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping
+from time import monotonic
 
 from confluent_kafka import OFFSET_INVALID
 
@@ -15,6 +16,7 @@ from consumer_membership.errors import CommitError
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import CommitRequested
+from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.application.orders import OrderQueue
@@ -103,8 +105,11 @@ class OffsetBook:
 class Commits:
     """The commits of one session: sends them, and has their answers for those who wait."""
 
-    def __init__(self, book: OffsetBook, orders: OrderQueue, line: Line, life: Lifetime) -> None:
+    def __init__(
+        self, book: OffsetBook, orders: OrderQueue, line: Line, life: Lifetime, ledger: ApplicationLedger
+    ) -> None:
         self.book = book
+        self.ledger = ledger
         self._orders = orders
         self._line = line
         self._life = life
@@ -141,12 +146,15 @@ class Commits:
         Raises:
             CommitError: the member did not say in time what became of it.
         """
+        began_at = monotonic()
         try:
             self._orders.wait(lambda: self._awaited[commit_id] is not None, self._timeout_s + GRACE_S)
             completed = self._awaited[commit_id]
         finally:
             del self._awaited[commit_id]
             self._outstanding.pop(commit_id, None)
+            now = monotonic()
+            self.ledger.commit_sync.add(now - began_at, now)
         if completed is None:
             raise CommitError("the commit was not answered in time; its outcome is not known", TIMED_OUT_CODE)
         return completed.errors

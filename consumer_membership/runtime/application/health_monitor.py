@@ -23,6 +23,7 @@ from consumer_membership.errors import MembershipError
 from consumer_membership.health.progress import AssignmentProgress, Look, ProgressLog
 from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, judged
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.line import Ends, Line
@@ -46,6 +47,7 @@ class HealthMonitor:
         life: Lifetime,
         view: Callable[[], MembershipView],
         is_subscribed: Callable[[], bool],
+        ledger: ApplicationLedger,
         *,
         stuck_after_s: float,
         max_poll_interval_s: float,
@@ -55,6 +57,7 @@ class HealthMonitor:
         self._life = life
         self._view = view
         self._is_subscribed = is_subscribed
+        self._ledger = ledger
         self._stuck_after_s = stuck_after_s
         self._max_poll_interval_s = max_poll_interval_s
         self._log = ProgressLog(stuck_after_s)
@@ -121,6 +124,7 @@ class HealthMonitor:
         """Look at the partitions; what stands still is asked for, what is stuck is recorded."""
         now = monotonic()
         polled_at = self._note_polls(now)
+        self._ledger.look(*self._line.progress(), now)
         with self._fetcher.lock:
             if self._life.is_closed:
                 return

@@ -275,7 +275,8 @@ class Partitions:
         self._life.check()
         limit_s = inf if timeout_s < 0 else timeout_s
         answer = self._line.ask_committed(frozenset(key_of(partition) for partition in partitions), limit_s)
-        deadline = monotonic() + limit_s + GRACE_S
+        began_at = monotonic()
+        deadline = began_at + limit_s + GRACE_S
         try:
             while monotonic() < deadline:
                 with suppress(TimeoutError):
@@ -285,6 +286,8 @@ class Partitions:
             self._life.check()
         finally:
             answer.cancel()
+            now = monotonic()
+            self._commits.ledger.committed.add(now - began_at, now)
         raise UnansweredError("Failed to get committed offsets: Local: Timed out (the membership thread has ended)")
 
 

@@ -26,6 +26,7 @@ from consumer_membership.membership.effects import (
     StepEffect,
 )
 from consumer_membership.membership.events import PositionsReported, Step, StepFinished
+from consumer_membership.metrics.application_ledger import CallbackKind
 from consumer_membership.runtime.application.commits import Commits
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.locks import CallLock
@@ -133,7 +134,7 @@ class Steps:
         self._count()
         self.leaving = partitions
         try:
-            self._call(self.listener.on_revoke, partitions)
+            self._call(CallbackKind.REVOKED, self.listener.on_revoke, partitions)
         except BaseException:
             if is_final:
                 # Nothing waits for this membership any more: what it held is given up all the same.
@@ -155,7 +156,7 @@ class Steps:
             self._count()
             self.leaving, self.is_losing = partitions, True
             try:
-                self._call(self.listener.on_loss, partitions)
+                self._call(CallbackKind.LOST, self.listener.on_loss, partitions)
             finally:
                 self.leaving, self.is_losing = None, False
                 self._unassign(partitions)
@@ -171,7 +172,7 @@ class Steps:
         starts = dict(step.offsets)
         self.arriving, self._is_handled = starts, False
         try:
-            self._call(self.listener.on_assign, arriving)
+            self._call(CallbackKind.ASSIGNED, self.listener.on_assign, arriving)
             if not self._is_handled:
                 self.settle_starts()
         except BaseException:
@@ -214,9 +215,17 @@ class Steps:
             self._fetcher.remove(partitions)
             self._book.forget(partitions)
 
-    def _call(self, callback: RebalanceCallback | None, partitions: frozenset[TopicPartition]) -> None:
-        if callback is not None:
+    def _call(
+        self, kind: CallbackKind, callback: RebalanceCallback | None, partitions: frozenset[TopicPartition]
+    ) -> None:
+        if callback is None:
+            return
+        began_at = monotonic()
+        try:
             callback(sorted(partitions))
+        finally:
+            now = monotonic()
+            self._commits.ledger.callbacks[kind].add(now - began_at, now)
 
 
 class Performer:

@@ -27,6 +27,8 @@ from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.application_ledger import ApplicationLedger
+from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.runtime.application.callbacks import CallbackStyle
 from consumer_membership.runtime.application.commits import GRACE_S, Commits, CommitSettings, OffsetBook
 from consumer_membership.runtime.application.fetcher import Fetcher, whole_ms
@@ -34,6 +36,7 @@ from consumer_membership.runtime.application.handle import HandleCallbacks, Hand
 from consumer_membership.runtime.application.health_monitor import HealthMonitor
 from consumer_membership.runtime.application.lifetime import THIS_PROCESS, Lifetime, Registry, place_of
 from consumer_membership.runtime.application.locks import CallLock, caller, is_running
+from consumer_membership.runtime.application.metrics_meter import MetricsMeter
 from consumer_membership.runtime.application.orders import CALM_SLICE_S, SLICE_S, OrderQueue
 from consumer_membership.runtime.application.partitions import Partitions
 from consumer_membership.runtime.application.performer import CommitCallback, Performer, RebalanceListener, Steps
@@ -98,19 +101,16 @@ class Session:
         self.buffer = PrefetchBuffer()
         self.line = Line(self.buffer.progress)
         # Before librdkafka's handle: what TLS cannot read is told here with the file, and there by OpenSSL's numbers.
-        thread = make_thread(
-            self.line,
-            ThreadSettings(
-                member=self._settings,
-                protocols=protocols,
-                connection=connection,
-                start=start,
-                lines=self._lines,
-                recorder=recorder,
-                pushes_metrics=config.enable_metrics_push,
-            ),
+        thread_settings = ThreadSettings(
+            member=self._settings,
+            protocols=protocols,
+            connection=connection,
+            start=start,
+            lines=self._lines,
+            recorder=recorder,
+            pushes_metrics=config.enable_metrics_push,
         )
-        self.line.connect(thread)
+        self.line.connect(make_thread(self.line, thread_settings))
         by_duration = start.reset if isinstance(start.reset, ByDuration) else None
         self._fetcher = Fetcher(self._handles.make, self.buffer, self._heard_at, by_duration)
         self._handle_lock = self._fetcher.lock
@@ -125,7 +125,8 @@ class Session:
             timeout_s=connection.socket_timeout_s,
         )
         self._book = OffsetBook(self._fetcher, commit_settings)
-        self.commits = Commits(self._book, self._orders, self.line, self.life)
+        self._ledger = ApplicationLedger()
+        self.commits = Commits(self._book, self._orders, self.line, self.life, self._ledger)
         self._steps = Steps(self._fetcher, self.commits, self.line)
         self._style = CallbackStyle(config.callback_settings(), self.line)
         self.partitions = Partitions(self._fetcher, self.commits, self._steps, self._style, self.line, self.life)
@@ -137,8 +138,19 @@ class Session:
             self.life,
             lambda: self.view,
             lambda: self.partitions.is_subscribed,
+            self._ledger,
             stuck_after_s=config.health_stuck_after_ms / 1000,
             max_poll_interval_s=self._settings.max_poll_interval_s,
+        )
+        self._meter = MetricsMeter(
+            self.line,
+            self.life,
+            self.buffer,
+            thread_settings.ledger,
+            self._ledger,
+            client_id=connection.client_id,
+            view=lambda: self.view,
+            health=self._health.health,
         )
         self._records_stalls = recorder.is_on and recorder.directory is not None
         #: The version of the view in which the member was last told that the application polls.
@@ -195,6 +207,11 @@ class Session:
         """How the consumer is: why nothing is consumed, if nothing is; never waits."""
         self.life.check_process()
         return self._health.health()
+
+    def metrics(self) -> Metrics:
+        """What is counted of the consumer; never waits."""
+        self.life.check_process()
+        return self._meter.metrics()
 
     @property
     def is_over(self) -> bool:
@@ -281,7 +298,9 @@ class Session:
         missed poll the records that wait may be another member's already, and the next call drops them.
         """
         self.life.check()
-        deadline = inf if timeout_s < 0 else monotonic() + timeout_s
+        began_at = monotonic()
+        deadline = inf if timeout_s < 0 else began_at + timeout_s
+        self._ledger.begin_poll(began_at, len(self.buffer.ready))
         try:
             while True:
                 batch = self._prepare(limit, deadline)
@@ -291,6 +310,7 @@ class Session:
                         continue  # another thread was quicker
                 return batch
         finally:
+            self._ledger.end_poll(began_at, monotonic(), len(self.buffer.ready))
             self._close_if_asked()
 
     def prepare(self, limit: int, deadline: float, is_wanted: Callable[[], bool]) -> None:
@@ -299,9 +319,12 @@ class Session:
         Ends before the time (`time.monotonic`) when nobody wants it any more; then wake the line up, so that it looks.
         """
         self.life.check()
+        began_at = monotonic()
+        self._ledger.begin_poll(began_at, len(self.buffer.ready))
         try:
             self._prepare(limit, deadline, is_wanted, hands_out=False)
         finally:
+            self._ledger.end_poll(began_at, monotonic(), len(self.buffer.ready))
             self._close_if_asked()
 
     def take(self, limit: int) -> list[Message]:
@@ -569,6 +592,7 @@ class Session:
         finally:
             self.life.close()
             self._health.stop()
+            self._meter.stop()
             self.line.stop(STOP_S)
             with self._handle_lock:
                 self.buffer.ready.clear()
@@ -612,6 +636,7 @@ class Session:
             self._health.stop()
             if self._events is not None:
                 self._events.end()
+            self._meter.stop()
             self.line.stop(0)
             if self._probes is not None:
                 self._probes.ring()

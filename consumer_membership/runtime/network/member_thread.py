@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from consumer_membership.config import ConnectionSettings
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.line import Line, MemberThread, ThreadSettings
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
+from consumer_membership.runtime.network.ledger_observer import LedgerObserver
 from consumer_membership.runtime.network.log_observer import LogObserver, Observer
 from consumer_membership.runtime.network.thread import NetworkThread
 
@@ -14,15 +14,16 @@ from consumer_membership.runtime.network.thread import NetworkThread
 def member_thread(line: Line, settings: ThreadSettings) -> MemberThread:
     """The real member at the end of this line, on a thread of its own that is not started yet."""
     security = ConnectionSecurity(settings.connection)
-    return NetworkThread(line, settings, observer=_observer(settings.connection, security), security=security)
+    return NetworkThread(line, settings, observer=_observer(settings, security), security=security)
 
 
-def _observer(connection: ConnectionSettings, security: ConnectionSecurity) -> Observer:
-    if not connection.crash_guardian:
-        return LogObserver()
+def _observer(settings: ThreadSettings, security: ConnectionSecurity) -> Observer:
+    observers = LogObserver(), LedgerObserver(settings.ledger)
+    if not settings.connection.crash_guardian:
+        return _Observers(*observers)
     from consumer_membership.runtime.network.guarding import guarded  # noqa: PLC0415 - few members are guarded
 
-    return _Observers(LogObserver(), guarded(connection, security))
+    return _Observers(*observers, guarded(settings.connection, security))
 
 
 class _Observers:

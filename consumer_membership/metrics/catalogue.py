@@ -1,0 +1,588 @@
+"""The table of all metrics: what each is called in Java's client, in Prometheus and in OpenTelemetry, and what it says.
+
+Everything that has to do with a name is made from here: the exporters, docs/metrics.md, what brokers are told
+(KIP-714).
+Prometheus counts in base units and leaves averages and rates to its queries; Java's client has them as metrics of their
+own, over the last 30 to 60 seconds, and in milliseconds. So one row has several of Java's names.
+
+Each series of a consumer has its group, its client id and its number in the process, and the labels of its row beside
+them. Where a row has a partition's labels its series ends when the partition is no more this consumer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from math import nan
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias, TypeVar, assert_never
+
+from consumer_membership.health.verdict import HealthVerdict
+from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.membership.states import MemberState
+from consumer_membership.metrics.distribution import Distribution
+from consumer_membership.metrics.snapshot import FetchedCounts, Metrics
+from consumer_membership.types import TopicPartition
+
+#: What a metric says: one number, or how long things took.
+Reading: TypeAlias = float | Distribution
+#: Each reading by the values of its labels; absent where it is not known.
+Readings: TypeAlias = Mapping[tuple[str, ...], Reading]
+
+
+class MetricKind(Enum):
+    """What a number does: it only grows, it goes up and down, or it is a histogram of durations."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Statistic(Enum):
+    """What Java's client tells of a thing under a name of its own."""
+
+    VALUE = "the value"
+    COUNT = "how many"
+    SUM = "their sum"
+    AVERAGE = "the average of the last 30 to 60 s"
+    GREATEST = "the longest of the last 30 to 60 s"
+    PER_SECOND = "how many in a second, over the last 30 to 60 s"
+    PER_HOUR = "how many in an hour, at that rate"
+
+
+class JavaName(NamedTuple):
+    """A metric of Java's client: `Consumer.metrics()` has it under its group, its name and its tags."""
+
+    group: str
+    name: str
+    tags: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def of_telemetry(self) -> str:
+        """What KIP-714 calls it: `org.apache.kafka.consumer.coordinator.rebalance.latency.avg`."""
+        return f"org.apache.kafka.{self.group.removesuffix('-metrics')}.{self.name}".replace("-", ".")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaMetric:
+    """How one of Java's metrics is made of a row: `per_unit` turns seconds into what Java counts in.
+
+    `where` picks one reading by its labels, which Java then has in the name; None: each, with the labels as tags.
+    """
+
+    group: str
+    name: str
+    statistic: Statistic = Statistic.VALUE
+    per_unit: float = 1.0
+    where: tuple[str, ...] | None = None
+
+    def value(self, reading: Reading) -> float:
+        """What Java's client would say."""
+        if not isinstance(reading, Distribution):
+            return reading * self.per_unit
+        match self.statistic:
+            case Statistic.VALUE | Statistic.COUNT:
+                return float(reading.count)
+            case Statistic.SUM:
+                return reading.sum_s * self.per_unit
+            case Statistic.AVERAGE:
+                return reading.recent.average_s * self.per_unit
+            case Statistic.GREATEST:
+                return reading.recent.greatest_s * self.per_unit
+            case Statistic.PER_SECOND:
+                return reading.recent.per_s
+            case Statistic.PER_HOUR:
+                return reading.recent.per_s * 3600
+            case _:
+                assert_never(self.statistic)
+
+
+class Convention(NamedTuple):
+    """The names in OpenTelemetry's conventions for messaging: the current one, the one of 1.24, and the operation."""
+
+    name: str
+    former: str
+    operation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One row of the table; `read` takes its readings out of a snapshot.
+
+    `unit` is UCUM's, as OpenTelemetry wants it. `convention` None: OpenTelemetry has no name for it but ours.
+    """
+
+    prometheus: str
+    opentelemetry: str
+    kind: MetricKind
+    unit: str
+    help: str
+    read: Callable[[Metrics], Readings]
+    labels: tuple[str, ...] = ()
+    java: tuple[JavaMetric, ...] = ()
+    convention: Convention | None = None
+
+    def java_names(self, readings: Readings) -> Iterator[tuple[JavaName, float]]:
+        """What Java's client calls these readings, with its values; not a number where there is none."""
+        for metric in self.java:
+            if metric.where is not None or not self.labels:
+                reading = readings.get(metric.where or ())
+                value = nan if reading is None else metric.value(reading)
+                yield JavaName(metric.group, metric.name), value
+                continue
+            for values, reading in readings.items():
+                tags = tuple(zip(self.labels, values, strict=True))
+                yield JavaName(metric.group, metric.name, tags), metric.value(reading)
+
+
+def java_metrics(metrics: Metrics) -> Mapping[JavaName, float]:
+    """All of Java's names that this client has, with their values, as `Consumer.metrics()` of Java's client."""
+    return MappingProxyType({name: value for row in CATALOGUE for name, value in row.java_names(row.read(metrics))})
+
+
+# ---- what is read ---------------------------------------------------------------------------------------------------
+
+_COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
+_COORDINATOR = "consumer-coordinator-metrics"
+_CONSUMER = "consumer-metrics"
+_FETCH = "consumer-fetch-manager-metrics"
+_MS, _NS = 1e3, 1e9
+_PARTITION = ("topic", "partition")
+
+
+def _one(read: Callable[[Metrics], Reading | None]) -> Callable[[Metrics], Readings]:
+    """A metric without labels."""
+
+    def readings(metrics: Metrics) -> Readings:
+        reading = read(metrics)
+        return {} if reading is None else {(): reading}
+
+    return readings
+
+
+_KeyT = TypeVar("_KeyT", bound=Enum)
+
+
+def _by(read: Callable[[Metrics], Mapping[_KeyT, Reading]]) -> Callable[[Metrics], Readings]:
+    """A metric with one label, whose values are those of an enum."""
+    return lambda metrics: {(str(key.value),): reading for key, reading in read(metrics).items()}
+
+
+def _by_name(read: Callable[[Metrics], Mapping[str, Reading]]) -> Callable[[Metrics], Readings]:
+    return lambda metrics: {(name,): reading for name, reading in read(metrics).items()}
+
+
+def _by_partition(read: Callable[[Metrics], Mapping[TopicPartition, Reading | None]]) -> Callable[[Metrics], Readings]:
+    def readings(metrics: Metrics) -> Readings:
+        return {
+            (topic, str(number)): reading for (topic, number), reading in read(metrics).items() if reading is not None
+        }
+
+    return readings
+
+
+def _states(metrics: Metrics) -> Readings:
+    return {(state.value.lower(),): float(state is metrics.view.state) for state in MemberState}
+
+
+def _verdicts(metrics: Metrics) -> Readings:
+    return {(verdict.value,): float(verdict is metrics.health.verdict) for verdict in HealthVerdict}
+
+
+def _who(metrics: Metrics) -> Readings:
+    view = metrics.view
+    return {(view.member_id, view.instance_id or "", view.protocol.value): 1.0}
+
+
+def _greatest_lag(metrics: Metrics) -> float | None:
+    return max((one.lag for one in metrics.health.partitions.values() if one.lag is not None), default=None)
+
+
+def _fetched(metrics: Metrics, read: Callable[[FetchedCounts], float]) -> Mapping[TopicPartition, float]:
+    return {partition: read(counts) for partition, counts in metrics.fetched.items()}
+
+
+def _latencies(name: str, where: tuple[str, ...] | None = None) -> tuple[JavaMetric, ...]:
+    """The two that Java's client has of how long something takes."""
+    return tuple(
+        JavaMetric(group=_COORDINATOR, name=f"{name}-{end}", statistic=statistic, per_unit=_MS, where=where)
+        for end, statistic in (("avg", Statistic.AVERAGE), ("max", Statistic.GREATEST))
+    )
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+_MEMBERSHIP = (
+    Metric(
+        prometheus="kafka_consumer_info",
+        opentelemetry="kafka.consumer.info",
+        kind=_GAUGE,
+        unit="1",
+        labels=("member_id", "instance_id", "protocol"),
+        help="Always 1: who the consumer is to its group.",
+        read=_who,
+    ),
+    Metric(
+        prometheus="kafka_consumer_state",
+        opentelemetry="kafka.consumer.state",
+        kind=_GAUGE,
+        unit="1",
+        labels=("state",),
+        help="1 for the state that the member is in, 0 for all others.",
+        read=_states,
+    ),
+    Metric(
+        prometheus="kafka_consumer_health",
+        opentelemetry="kafka.consumer.health",
+        kind=_GAUGE,
+        unit="1",
+        labels=("verdict",),
+        help="1 for the verdict of health(), 0 for all others.",
+        read=_verdicts,
+    ),
+    Metric(
+        prometheus="kafka_consumer_member_epoch",
+        opentelemetry="kafka.consumer.member.epoch",
+        kind=_GAUGE,
+        unit="1",
+        help="The member epoch, in a classic group the generation; 0 while it is no member.",
+        read=_one(lambda metrics: float(metrics.view.member_epoch)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_assigned_partitions",
+        opentelemetry="kafka.consumer.assigned_partitions",
+        kind=_GAUGE,
+        unit="{partition}",
+        help="How many partitions the member owns.",
+        read=_one(lambda metrics: float(len(metrics.view.owned))),
+        java=(JavaMetric(group=_COORDINATOR, name="assigned-partitions"),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_rebalances_total",
+        opentelemetry="kafka.consumer.rebalances",
+        kind=_COUNTER,
+        unit="{rebalance}",
+        labels=("cause",),
+        help="Rebalances of this member that began, and ends of its membership, by their cause.",
+        read=_by(lambda metrics: metrics.membership.rebalances),
+    ),
+    Metric(
+        prometheus="kafka_consumer_rebalances_failed_total",
+        opentelemetry="kafka.consumer.rebalances.failed",
+        kind=_COUNTER,
+        unit="{rebalance}",
+        help="Rebalances that ended with the membership: fenced, not polled in time, refused for good.",
+        read=_one(lambda metrics: float(metrics.membership.rebalances_failed)),
+        java=(JavaMetric(group=_COORDINATOR, name="failed-rebalance-total"),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_rebalance_duration_seconds",
+        opentelemetry="kafka.consumer.rebalance.duration",
+        kind=_HISTOGRAM,
+        unit="s",
+        help="From the beginning of a rebalance until the member has taken over its share.",
+        read=_one(lambda metrics: metrics.membership.rebalance),
+        java=(
+            *_latencies("rebalance-latency"),
+            JavaMetric(group=_COORDINATOR, name="rebalance-latency-total", statistic=Statistic.SUM, per_unit=_MS),
+            JavaMetric(group=_COORDINATOR, name="rebalance-total", statistic=Statistic.COUNT),
+            JavaMetric(group=_COORDINATOR, name="rebalance-rate-per-hour", statistic=Statistic.PER_HOUR),
+        ),
+    ),
+    Metric(
+        prometheus="kafka_consumer_last_rebalance_age_seconds",
+        opentelemetry="kafka.consumer.last_rebalance.age",
+        kind=_GAUGE,
+        unit="s",
+        help="How long ago the last rebalance ended.",
+        read=_one(lambda metrics: metrics.age_s(metrics.membership.rebalanced_at)),
+        java=(JavaMetric(group=_COORDINATOR, name="last-rebalance-seconds-ago"),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_partition_standstill_seconds",
+        opentelemetry="kafka.consumer.partition.standstill",
+        kind=_HISTOGRAM,
+        unit="s",
+        labels=("side",),
+        help="How long one partition stood still in this member for a rebalance: given up, taken, or kept.",
+        read=_by(lambda metrics: metrics.membership.standstill),
+    ),
+    Metric(
+        prometheus="kafka_consumer_callback_duration_seconds",
+        opentelemetry="kafka.consumer.callback.duration",
+        kind=_HISTOGRAM,
+        unit="s",
+        labels=("callback",),
+        help="How long the application's rebalance callbacks took.",
+        read=_by(lambda metrics: metrics.application.callbacks),
+        java=tuple(
+            metric
+            for kind in ("revoked", "assigned", "lost")
+            for metric in _latencies(f"partition-{kind}-latency", (kind,))
+        ),
+    ),
+    Metric(
+        prometheus="kafka_consumer_takeovers_total",
+        opentelemetry="kafka.consumer.takeovers",
+        kind=_COUNTER,
+        unit="{takeover}",
+        help="How often the member took its group.instance.id over from another one.",
+        read=_one(lambda metrics: float(metrics.membership.takeovers)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_fences_total",
+        opentelemetry="kafka.consumer.fences",
+        kind=_COUNTER,
+        unit="{fence}",
+        help="How often the coordinator did not count the member in any more.",
+        read=_one(lambda metrics: float(metrics.membership.fences)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_poll_timeouts_total",
+        opentelemetry="kafka.consumer.poll.timeouts",
+        kind=_COUNTER,
+        unit="{timeout}",
+        help="How often the application did not poll within max.poll.interval.ms.",
+        read=_one(lambda metrics: float(metrics.membership.poll_timeouts)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_heartbeat_duration_seconds",
+        opentelemetry="kafka.consumer.heartbeat.duration",
+        kind=_HISTOGRAM,
+        unit="s",
+        help="From sending a heartbeat to its answer.",
+        read=_one(lambda metrics: metrics.membership.heartbeat),
+        java=(
+            JavaMetric(group=_COORDINATOR, name="heartbeat-rate", statistic=Statistic.PER_SECOND),
+            JavaMetric(group=_COORDINATOR, name="heartbeat-total", statistic=Statistic.COUNT),
+            JavaMetric(
+                group=_COORDINATOR,
+                name="heartbeat-response-time-max",
+                statistic=Statistic.GREATEST,
+                per_unit=_MS,
+            ),
+        ),
+    ),
+    Metric(
+        prometheus="kafka_consumer_heartbeat_failures_total",
+        opentelemetry="kafka.consumer.heartbeat.failures",
+        kind=_COUNTER,
+        unit="{heartbeat}",
+        labels=("error",),
+        help="Heartbeats that were refused, by Kafka's error, or not answered (_NO_ANSWER).",
+        read=_by_name(lambda metrics: metrics.membership.heartbeat_failures),
+    ),
+    Metric(
+        prometheus="kafka_consumer_last_heartbeat_age_seconds",
+        opentelemetry="kafka.consumer.last_heartbeat.age",
+        kind=_GAUGE,
+        unit="s",
+        help="How long ago the last heartbeat was sent.",
+        read=_one(lambda metrics: metrics.age_s(metrics.membership.heartbeat_sent_at)),
+        java=(JavaMetric(group=_COORDINATOR, name="last-heartbeat-seconds-ago"),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_last_heartbeat_answer_age_seconds",
+        opentelemetry="kafka.consumer.last_heartbeat_answer.age",
+        kind=_GAUGE,
+        unit="s",
+        help="How long ago the coordinator last answered as to a member.",
+        read=_one(lambda metrics: metrics.age_s(metrics.view.last_heartbeat_at)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_commit_duration_seconds",
+        opentelemetry="kafka.consumer.commit.duration",
+        kind=_HISTOGRAM,
+        unit="s",
+        help="From sending offsets to the coordinator to its answer.",
+        read=_one(lambda metrics: metrics.membership.commit),
+        java=(
+            *_latencies("commit-latency"),
+            JavaMetric(group=_COORDINATOR, name="commit-rate", statistic=Statistic.PER_SECOND),
+            JavaMetric(group=_COORDINATOR, name="commit-total", statistic=Statistic.COUNT),
+        ),
+        convention=Convention("messaging.client.operation.duration", "", "commit"),
+    ),
+    Metric(
+        prometheus="kafka_consumer_commit_failures_total",
+        opentelemetry="kafka.consumer.commit.failures",
+        kind=_COUNTER,
+        unit="{commit}",
+        labels=("error",),
+        help="Commits that failed for good, by the error; one that has several is counted for each.",
+        read=_by_name(lambda metrics: metrics.membership.commit_failures),
+    ),
+)
+
+_APPLICATION = (
+    Metric(
+        prometheus="kafka_consumer_poll_interval_seconds",
+        opentelemetry="kafka.consumer.poll.interval",
+        kind=_HISTOGRAM,
+        unit="s",
+        help="From the beginning of a poll to that of the next one.",
+        read=_one(lambda metrics: metrics.application.poll_interval),
+        java=(
+            JavaMetric(group=_CONSUMER, name="time-between-poll-avg", statistic=Statistic.AVERAGE, per_unit=_MS),
+            JavaMetric(group=_CONSUMER, name="time-between-poll-max", statistic=Statistic.GREATEST, per_unit=_MS),
+        ),
+    ),
+    Metric(
+        prometheus="kafka_consumer_last_poll_age_seconds",
+        opentelemetry="kafka.consumer.last_poll.age",
+        kind=_GAUGE,
+        unit="s",
+        help="How long ago the application polled; 0 while it is in a poll.",
+        read=_one(lambda metrics: metrics.age_s(metrics.application.polled_at)),
+        java=(JavaMetric(group=_CONSUMER, name="last-poll-seconds-ago"),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_poll_duration_seconds",
+        opentelemetry="kafka.consumer.poll.duration",
+        kind=_HISTOGRAM,
+        unit="s",
+        help="How long polls took that did not find their record in the prefetch buffer.",
+        read=_one(lambda metrics: metrics.application.poll),
+        convention=Convention("messaging.client.operation.duration", "messaging.receive.duration", "poll"),
+    ),
+    Metric(
+        prometheus="kafka_consumer_polling_seconds_total",
+        opentelemetry="kafka.consumer.polling.time",
+        kind=_COUNTER,
+        unit="s",
+        help="How long the application was in polls: its rate is the part of the time that it had nothing to do.",
+        read=_one(lambda metrics: metrics.application.polling_s),
+    ),
+    Metric(
+        prometheus="kafka_consumer_poll_idle_ratio",
+        opentelemetry="kafka.consumer.poll.idle_ratio",
+        kind=_GAUGE,
+        unit="1",
+        help="Which part of the last 30 to 60 seconds the application was in polls.",
+        read=_one(lambda metrics: metrics.application.idle_ratio),
+        java=(JavaMetric(group=_CONSUMER, name="poll-idle-ratio-avg"),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_commit_sync_seconds_total",
+        opentelemetry="kafka.consumer.commit_sync.time",
+        kind=_COUNTER,
+        unit="s",
+        help="How long the application waited for synchronous commits.",
+        read=_one(lambda metrics: metrics.application.commit_sync_s),
+        java=(JavaMetric(group=_CONSUMER, name="commit-sync-time-ns-total", per_unit=_NS),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_committed_seconds_total",
+        opentelemetry="kafka.consumer.committed.time",
+        kind=_COUNTER,
+        unit="s",
+        help="How long the application waited for committed offsets.",
+        read=_one(lambda metrics: metrics.application.committed_s),
+        java=(JavaMetric(group=_CONSUMER, name="committed-time-ns-total", per_unit=_NS),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_records_total",
+        opentelemetry="kafka.consumer.records",
+        kind=_COUNTER,
+        unit="{record}",
+        help="Records that were handed to the application.",
+        read=_one(lambda metrics: float(metrics.application.records)),
+        java=(JavaMetric(group=_FETCH, name="records-consumed-total"),),
+        convention=Convention("messaging.client.consumed.messages", "messaging.receive.messages", "poll"),
+    ),
+    Metric(
+        prometheus="kafka_consumer_records_per_second",
+        opentelemetry="kafka.consumer.records.rate",
+        kind=_GAUGE,
+        unit="{record}/s",
+        help="The same in a second, over the last 30 to 60 seconds.",
+        read=_one(lambda metrics: metrics.application.records_per_s),
+        java=(JavaMetric(group=_FETCH, name="records-consumed-rate"),),
+    ),
+)
+
+_PARTITIONS = (
+    Metric(
+        prometheus="kafka_consumer_partition_position",
+        opentelemetry="kafka.consumer.partition.position",
+        kind=_GAUGE,
+        unit="{record}",
+        labels=_PARTITION,
+        help="The next offset to hand out.",
+        read=_by_partition(lambda metrics: {p: one.position for p, one in metrics.health.partitions.items()}),
+    ),
+    Metric(
+        prometheus="kafka_consumer_partition_end",
+        opentelemetry="kafka.consumer.partition.end",
+        kind=_GAUGE,
+        unit="{record}",
+        labels=_PARTITION,
+        help="Where the partition ends: its high watermark.",
+        read=_by_partition(lambda metrics: {p: one.end for p, one in metrics.health.partitions.items()}),
+    ),
+    Metric(
+        prometheus="kafka_consumer_partition_committed",
+        opentelemetry="kafka.consumer.partition.committed",
+        kind=_GAUGE,
+        unit="{record}",
+        labels=_PARTITION,
+        help="The committed offset, as far as the member has heard of it.",
+        read=_by_partition(lambda metrics: metrics.committed),
+    ),
+    Metric(
+        prometheus="kafka_consumer_partition_lag",
+        opentelemetry="kafka.consumer.partition.lag",
+        kind=_GAUGE,
+        unit="{record}",
+        labels=_PARTITION,
+        help="How many offsets the position is behind the end.",
+        read=_by_partition(lambda metrics: {p: one.lag for p, one in metrics.health.partitions.items()}),
+        java=(JavaMetric(group=_FETCH, name="records-lag"),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_lag_max",
+        opentelemetry="kafka.consumer.lag.max",
+        kind=_GAUGE,
+        unit="{record}",
+        help="The greatest lag of its partitions.",
+        read=_one(_greatest_lag),
+        java=(JavaMetric(group=_FETCH, name="records-lag-max"),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_partition_paused",
+        opentelemetry="kafka.consumer.partition.paused",
+        kind=_GAUGE,
+        unit="1",
+        labels=_PARTITION,
+        help="1 while the application has it paused.",
+        read=_by_partition(lambda metrics: {p: float(one.is_paused) for p, one in metrics.health.partitions.items()}),
+    ),
+    Metric(
+        prometheus="kafka_consumer_partition_fetched_records_total",
+        opentelemetry="kafka.consumer.partition.fetched_records",
+        kind=_COUNTER,
+        unit="{record}",
+        labels=_PARTITION,
+        help="Records that librdkafka has fetched; with statistics.interval.ms.",
+        read=_by_partition(lambda metrics: _fetched(metrics, lambda counts: float(counts.records))),
+    ),
+    Metric(
+        prometheus="kafka_consumer_partition_fetched_bytes_total",
+        opentelemetry="kafka.consumer.partition.fetched_bytes",
+        kind=_COUNTER,
+        unit="By",
+        labels=_PARTITION,
+        help="Bytes of those records; with statistics.interval.ms.",
+        read=_by_partition(lambda metrics: _fetched(metrics, lambda counts: float(counts.bytes))),
+    ),
+)
+
+#: All of them, in the order in which they are shown.
+CATALOGUE: tuple[Metric, ...] = (*_MEMBERSHIP, *_APPLICATION, *_PARTITIONS)
+#: What every series has beside the labels of its row.
+CONSUMER_LABELS = ("group", "client_id", "consumer")
+
+
+def consumer_labels(metrics: Metrics) -> tuple[str, str, str]:
+    """The values of these for one consumer."""
+    return metrics.view.group_id, metrics.client_id, str(metrics.number)

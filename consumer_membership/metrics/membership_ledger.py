@@ -1,0 +1,292 @@
+"""Counts what a member does, on its thread, event by event: rebalances, heartbeats, commits, fences, takeovers.
+
+It sees what an observer sees: an event, the effects that it led to, and the view afterwards.
+
+A rebalance begins where the member begins to reconcile, in a classic group where it begins to join, and is over when it
+has taken over its share: as Java's client counts them. How long a partition stood still in this member is counted for
+each partition that moved:
+
+| side | from | to |
+|---|---|---|
+| GIVEN_UP | it was to be handed out no more | the coordinator knows that it is free |
+| TAKEN | the coordinator gave it | on_assign is over, and it is fetched |
+| KEPT | it was to be handed out no more, or was lost | it is fetched again, by the same member |
+
+What was lost and did not come back is counted by whoever takes it. The sum over both members is how long a partition
+stood still in its group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import Enum
+from types import MappingProxyType
+
+from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
+from consumer_membership.membership.protocol import GroupEffect, GroupEvent
+from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.distribution import Distribution, Durations
+from consumer_membership.types import FENCED_INSTANCE_CODE, GroupProtocol, Instant, TopicPartition
+
+_S = MemberState
+
+
+class RebalanceCause(Enum):
+    """What made a member's assignment change, as far as the member can know."""
+
+    #: It joined, or joined again after it had left or lost everything.
+    JOINED = "joined"
+    REJOINED = "rejoined"
+    #: Its own subscription was changed.
+    SUBSCRIPTION = "subscription"
+    #: The coordinator gave it another share: members came or went, or topics changed.
+    ASSIGNMENT = "assignment"
+    #: It was fenced, did not poll in time, left, or was refused for good: everything was taken from it.
+    FENCED = "fenced"
+    NOT_POLLED = "not_polled"
+    LEFT = "left"
+    FATAL = "fatal"
+
+
+class Standstill(Enum):
+    """Which part of a partition's standstill a member saw; the module's table says from when to when."""
+
+    GIVEN_UP = "given_up"
+    TAKEN = "taken"
+    KEPT = "kept"
+
+
+_ENDS: Mapping[MemberState, RebalanceCause] = MappingProxyType(
+    {
+        _S.FENCED: RebalanceCause.FENCED,
+        _S.STALE: RebalanceCause.NOT_POLLED,
+        _S.UNSUBSCRIBING: RebalanceCause.LEFT,
+        _S.FATAL: RebalanceCause.FATAL,
+    }
+)
+#: What a heartbeat, or a commit, that nobody answered failed by.
+NO_ANSWER = "_NO_ANSWER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipCounts:
+    """What a member did until one moment; times are of the monotonic clock."""
+
+    rebalances: Mapping[RebalanceCause, int]
+    rebalance: Distribution
+    rebalances_failed: int
+    rebalanced_at: Instant | None
+    standstill: Mapping[Standstill, Distribution]
+    heartbeat: Distribution
+    heartbeat_failures: Mapping[str, int]
+    heartbeat_sent_at: Instant | None
+    commit: Distribution
+    commit_failures: Mapping[str, int]
+    takeovers: int
+    fences: int
+    poll_timeouts: int
+
+
+class MembershipLedger:
+    """The counts of one member: `note` is for its thread, `counts` for any."""
+
+    def __init__(self) -> None:
+        #: Those that are listened to (`Durations.listen`).
+        self.rebalance = Durations()
+        self.heartbeat = Durations()
+        self.commit = Durations()
+        self.standstill = {side: Durations() for side in Standstill}
+        self._rebalances = dict.fromkeys(RebalanceCause, 0)
+        self._failed = 0
+        self._rebalanced_at: Instant | None = None
+        self._heartbeat_failures: dict[str, int] = {}
+        self._heartbeat_sent_at: Instant | None = None
+        self._commit_failures: dict[str, int] = {}
+        self._takeovers = self._fences = self._poll_timeouts = 0
+        self._began_at: Instant | None = None
+        #: Why the next rebalance will have come, where that is known before.
+        self._cause = RebalanceCause.ASSIGNMENT
+        self._request: tuple[int, Instant] | None = None
+        self._commits: dict[int, Instant] = {}
+        self._owned: Collection[TopicPartition] = ()
+        #: Since when each of these is not handed out, and which of them another member may own already.
+        self._stands: dict[TopicPartition, Instant] = {}
+        self._lost: set[TopicPartition] = set()
+        self._arriving: tuple[int, frozenset[TopicPartition]] = (-1, frozenset())
+
+    def counts(self, now: Instant) -> MembershipCounts:
+        """What the member did until now."""
+        return MembershipCounts(
+            rebalances=MappingProxyType(self._rebalances.copy()),
+            rebalance=self.rebalance.seen(now),
+            rebalances_failed=self._failed,
+            rebalanced_at=self._rebalanced_at,
+            standstill=MappingProxyType({side: durations.seen(now) for side, durations in self.standstill.items()}),
+            heartbeat=self.heartbeat.seen(now),
+            heartbeat_failures=MappingProxyType(self._heartbeat_failures.copy()),
+            heartbeat_sent_at=self._heartbeat_sent_at,
+            commit=self.commit.seen(now),
+            commit_failures=MappingProxyType(self._commit_failures.copy()),
+            takeovers=self._takeovers,
+            fences=self._fences,
+            poll_timeouts=self._poll_timeouts,
+        )
+
+    # ---- on the member's thread ----
+
+    def note(self, event: GroupEvent, effects: tuple[GroupEffect, ...], view: MembershipView, now: Instant) -> None:
+        """Count what this event and its effects are."""
+        self._note_event(event, now)
+        for effect in effects:
+            self._note_effect(effect, view, now)
+        self._owned = view.owned.keys()
+
+    def _note_event(self, event: GroupEvent, now: Instant) -> None:
+        match event:
+            case ev.HeartbeatAnswered() | ex.ClassicHeartbeatAnswered():
+                self._end_heartbeat(event.request_id, now)
+            case ex.ClassicHeartbeatRejected(verdict=ex.ClassicVerdict.REJOIN_NOW):
+                # The group rebalances: no failure of the member's.
+                self._end_heartbeat(event.request_id, now)
+            case ev.HeartbeatRejected() | ex.ClassicHeartbeatRejected():
+                self._end_heartbeat(event.request_id, now, event.error.name)
+            case ev.HeartbeatFailed() | ex.ExchangeFailed():
+                self._end_heartbeat(event.request_id, now, NO_ANSWER)
+            case ev.Subscribed():
+                if self._cause is RebalanceCause.ASSIGNMENT:
+                    self._cause = RebalanceCause.SUBSCRIPTION
+            case ev.StepFinished(step=ev.Step.ASSIGN, failed=False):
+                self._end_arrival(event.attempt, now)
+            case _:
+                self._note_commit_answer(event, now)
+
+    def _note_commit_answer(self, event: GroupEvent, now: Instant) -> None:
+        match event:
+            case ev.CommitAnswered():
+                self._end_commit(event.commit_id, now)
+            case ex.ClassicCommitAnswered():
+                self._end_commit(event.answer.commit_id, now)
+            case ev.CommitFailed():
+                self._commits.pop(event.commit_id, None)
+            case _:
+                pass
+
+    def _note_effect(self, effect: GroupEffect, view: MembershipView, now: Instant) -> None:
+        match effect:
+            case ef.SendHeartbeat() | ex.SendClassicHeartbeat():
+                self._request, self._heartbeat_sent_at = (effect.request_id, now), now
+            case ef.CommitOffsets():
+                self._commits[effect.commit_id] = now
+            case ef.CommitCompleted():
+                self._end_commits(effect)
+            case ef.StateChanged():
+                self._note_state(effect.old, effect.new, view, now)
+            case ef.InstanceReleased():
+                self._takeovers += 1
+            case ef.RaiseToApplication(problem=ef.Problem.FATAL) if effect.error.code == FENCED_INSTANCE_CODE:
+                self._fences += 1
+            case _:
+                self._note_step(effect, now)
+
+    def _note_step(self, effect: GroupEffect, now: Instant) -> None:
+        match effect:
+            case ef.PausePartitions() | ef.RevokePartitions():
+                self._stand(self._owned if effect.partitions is None else effect.partitions, now)
+            case ef.LosePartitions():
+                self._stand(self._owned, now)
+                self._lost.update(self._owned)
+            case ef.AssignPartitions():
+                self._arriving = (effect.attempt, frozenset(effect.offsets))
+            case ef.LeaveCompleted():
+                self._settle(frozenset(), now)
+            case _:
+                pass
+
+    # ---- heartbeats and commits ----
+
+    def _end_heartbeat(self, request_id: int, now: Instant, failure: str | None = None) -> None:
+        if self._request is None or self._request[0] != request_id:
+            return
+        if failure is not None:
+            _count(self._heartbeat_failures, failure)
+        if failure != NO_ANSWER:
+            self.heartbeat.add(now - self._request[1], now)
+        self._request = None
+
+    def _end_commit(self, commit_id: int, now: Instant) -> None:
+        sent_at = self._commits.pop(commit_id, None)
+        if sent_at is not None:
+            self.commit.add(now - sent_at, now)
+
+    def _end_commits(self, completed: ef.CommitCompleted) -> None:
+        """A commit is over, whatever it took: each error that it ended with counts once."""
+        self._commits.pop(completed.commit_id, None)
+        for name in {error.name for error in completed.errors.values() if error is not None}:
+            _count(self._commit_failures, name)
+
+    # ---- rebalances ----
+
+    def _note_state(self, old: MemberState, new: MemberState, view: MembershipView, now: Instant) -> None:
+        if new in _ENDS:
+            self._interrupt(new)
+        elif new is _S.JOINING and old in (_S.UNSUBSCRIBED, _S.FENCED, _S.STALE, _S.FATAL):
+            self._cause = RebalanceCause.JOINED if old is _S.UNSUBSCRIBED else RebalanceCause.REJOINED
+        if new is _S.RECONCILE or (new is _S.JOINING and view.protocol is GroupProtocol.CLASSIC):
+            self._begin(now)
+        elif new in (_S.ACK, _S.STABLE):
+            self._end(now)
+        if new is _S.STABLE:
+            self._settle(view.owned.keys(), now)
+
+    def _begin(self, now: Instant) -> None:
+        if self._began_at is None:
+            self._began_at = now
+            self._rebalances[self._cause] += 1
+            self._cause = RebalanceCause.ASSIGNMENT
+
+    def _end(self, now: Instant) -> None:
+        if self._began_at is not None:
+            self.rebalance.add(now - self._began_at, now)
+            self._began_at, self._rebalanced_at = None, now
+
+    def _interrupt(self, new: MemberState) -> None:
+        self._rebalances[_ENDS[new]] += 1
+        if self._began_at is not None and new is not _S.UNSUBSCRIBING:
+            self._failed += 1
+        self._began_at = None
+        self._fences += new is _S.FENCED
+        self._poll_timeouts += new is _S.STALE
+
+    # ---- partitions that stand ----
+
+    def _stand(self, partitions: Collection[TopicPartition], now: Instant) -> None:
+        for partition in partitions:
+            self._stands.setdefault(partition, now)
+
+    def _end_arrival(self, attempt: int, now: Instant) -> None:
+        if self._arriving[0] != attempt:
+            return
+        came_at = now if self._began_at is None else self._began_at
+        for partition in self._arriving[1]:
+            stood_at = self._stands.pop(partition, None)
+            side = Standstill.TAKEN if stood_at is None else Standstill.KEPT
+            self.standstill[side].add(now - (came_at if stood_at is None else stood_at), now)
+        self._arriving = (-1, frozenset())
+
+    def _settle(self, owned: Collection[TopicPartition], now: Instant) -> None:
+        """The coordinator knows what the member has: what stood either goes on, or is free for others."""
+        for partition, stood_at in self._stands.items():
+            if partition in owned:
+                self.standstill[Standstill.KEPT].add(now - stood_at, now)
+            elif partition not in self._lost:
+                self.standstill[Standstill.GIVEN_UP].add(now - stood_at, now)
+        self._stands.clear()
+        self._lost.clear()
+
+
+def _count(counts: dict[str, int], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1

@@ -1,0 +1,92 @@
+"""One consumer's metrics: what is counted on both sides of the line, with its health, whenever somebody asks.
+
+A snapshot is made in the thread that asks and waits for nobody. The partitions are looked at by `health_monitor`; the
+first snapshot begins that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from types import MappingProxyType
+
+from consumer_membership.health.verdict import Health
+from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.application_ledger import ApplicationLedger, CallbackKind
+from consumer_membership.metrics.distribution import Durations
+from consumer_membership.metrics.membership_ledger import MembershipLedger, Standstill
+from consumer_membership.metrics.snapshot import Metrics
+from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, MetricsSources
+from consumer_membership.runtime.application.lifetime import Lifetime
+from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
+from consumer_membership.runtime.line import Line
+
+
+class MetricsMeter:
+    """The metrics of one session. `view` and `health` are asked of it, in any thread."""
+
+    def __init__(
+        self,
+        line: Line,
+        life: Lifetime,
+        buffer: PrefetchBuffer,
+        membership: MembershipLedger,
+        application: ApplicationLedger,
+        *,
+        client_id: str,
+        view: Callable[[], MembershipView],
+        health: Callable[[], Health],
+        sources: MetricsSources = THIS_PROCESS_SOURCES,
+    ) -> None:
+        self._line = line
+        self._life = life
+        self._buffer = buffer
+        self._membership = membership
+        self._application = application
+        self._client_id = client_id
+        self._view = view
+        self._health = health
+        self._sources = sources
+        self._number = sources.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the consumer is not closed, and of this process."""
+        return self._life.is_ours and not self._life.is_closed
+
+    def metrics(self) -> Metrics:
+        """What is counted, as it is now; never waits."""
+        now, health = monotonic(), self._health()
+        heard = self._line.figures().committed
+        committed = {p: one.offset.offset for p in health.partitions if (one := heard.get(p)) and one.offset}
+        return Metrics(
+            at=now,
+            number=self._number,
+            client_id=self._client_id,
+            view=self._view(),
+            health=health,
+            membership=self._membership.counts(now),
+            application=self._application.counts(now, self._buffer.progress()[1]),
+            committed=MappingProxyType(committed),
+        )
+
+    def durations(self, name: str, labels: tuple[str, ...]) -> Durations:
+        """What counts the durations of a metric of the catalogue, to listen to."""
+        membership, application = self._membership, self._application
+        match name:
+            case "kafka_consumer_partition_standstill_seconds":
+                return membership.standstill[Standstill(*labels)]
+            case "kafka_consumer_callback_duration_seconds":
+                return application.callbacks[CallbackKind(*labels)]
+            case _:
+                return {
+                    "kafka_consumer_rebalance_duration_seconds": membership.rebalance,
+                    "kafka_consumer_heartbeat_duration_seconds": membership.heartbeat,
+                    "kafka_consumer_commit_duration_seconds": membership.commit,
+                    "kafka_consumer_poll_interval_seconds": application.poll_interval,
+                    "kafka_consumer_poll_duration_seconds": application.poll,
+                }[name]
+
+    def stop(self) -> None:
+        """The consumer is closed: its series end."""
+        self._sources.remove(self._number)

@@ -1,0 +1,56 @@
+"""Snapshots for tests: of a consumer that did nothing, but for what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from consumer_membership.health.progress import AssignmentProgress, PartitionHealth
+from consumer_membership.health.verdict import Circumstances, judged
+from consumer_membership.membership.states import MemberState
+from consumer_membership.metrics.application_ledger import ApplicationLedger
+from consumer_membership.metrics.membership_ledger import MembershipLedger
+from consumer_membership.metrics.snapshot import Metrics
+from consumer_membership.types import TopicPartition
+from tests.support.views import view_of
+
+NOW = 1000.0
+
+
+def snapshot(
+    *,
+    number: int = 1,
+    group: str = "g",
+    state: MemberState = MemberState.STABLE,
+    owned: Mapping[TopicPartition, int] | None = None,
+    partitions: Mapping[TopicPartition, PartitionHealth] | None = None,
+    membership: MembershipLedger | None = None,
+    application: ApplicationLedger | None = None,
+    **changes: object,
+) -> Metrics:
+    """What there is of it at NOW."""
+    view = replace(view_of(state, group_id=group, epoch=3), owned=owned or {})
+    circumstances = Circumstances(
+        view=view,
+        progress=AssignmentProgress(at=NOW, partitions=partitions or {}),
+        is_subscribed=True,
+        is_closed=False,
+        polled_at=NOW,
+        max_poll_interval_s=300.0,
+    )
+    made = Metrics(
+        at=NOW,
+        number=number,
+        client_id="c",
+        view=view,
+        health=judged(NOW, circumstances),
+        membership=(membership or MembershipLedger()).counts(NOW),
+        application=(application or ApplicationLedger()).counts(NOW, 0),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]  # a test's own words
+
+
+def partition(position: int, end: int, **changes: object) -> PartitionHealth:
+    """A partition whose application is there."""
+    made = PartitionHealth(position=position, end=end, lag=end - position, progressed_at=NOW)
+    return replace(made, **changes)  # type: ignore[arg-type]  # a test's own words

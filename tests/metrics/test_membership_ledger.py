@@ -1,0 +1,202 @@
+"""What is counted of a member: its state machine is the real one, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.protocol import GroupEvent
+from consumer_membership.metrics.membership_ledger import (
+    NO_ANSWER,
+    MembershipCounts,
+    MembershipLedger,
+    RebalanceCause,
+    Standstill,
+)
+from consumer_membership.types import BrokerError, Holder, TopicPartition
+from tests.membership.builders import A0, A1, A2, FENCED_EPOCH, Scene
+from tests.membership.classic.scene import ClassicScene
+
+C = RebalanceCause
+S = Standstill
+T0, T1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+class Counted(Scene):
+    """A member whose ledger sees what its observers do."""
+
+    def __init__(self, **settings: object) -> None:
+        self.ledger = MembershipLedger()
+        super().__init__(**settings)
+
+    def feed(self, event: ev.Event) -> Scene:
+        super().feed(event)
+        self.ledger.note(event, self.last, self.view, self.now)
+        return self
+
+    @property
+    def counts(self) -> MembershipCounts:
+        return self.ledger.counts(self.now)
+
+    @property
+    def causes(self) -> dict[RebalanceCause, int]:
+        """Those that came, and how often."""
+        return {cause: count for cause, count in self.counts.rebalances.items() if count}
+
+    def stood(self, side: Standstill) -> tuple[int, float]:
+        """How many partitions stood, and how long in all."""
+        found = self.counts.standstill[side]
+        return found.count, found.sum_s
+
+    def join(self) -> Counted:
+        """Be let in with A0 and A1; on_assign takes two seconds."""
+        self.subscribe("orders").poll().found().target(1, A0, A1).resolve(A0.topic_id).offsets()
+        self.now += 2.0
+        self.finish().answer()
+        return self
+
+    def give_up(self) -> Counted:
+        """A1 goes and A2 comes: the poll takes a second, on_revoke two, on_assign three, the coordinator four."""
+        self.target(2, A0, A2)
+        self.now += 1.0
+        self.finish()
+        self.now += 2.0
+        self.finish().offsets()
+        self.now += 3.0
+        self.finish()
+        self.now += 4.0
+        self.answer()
+        return self
+
+
+class CountedClassic(ClassicScene):
+    """The same of a classic member."""
+
+    def __init__(self) -> None:
+        self.ledger = MembershipLedger()
+        super().__init__()
+
+    def feed(self, event: GroupEvent) -> CountedClassic:
+        super().feed(event)
+        self.ledger.note(event, self.last, self.member.view(), self.now)
+        return self
+
+    @property
+    def counts(self) -> MembershipCounts:
+        return self.ledger.counts(self.now)
+
+
+def test_join_is_a_rebalance_from_the_assignment_to_its_end() -> None:
+    """As Java counts it: from RECONCILING until everything is taken over."""
+    scene = Counted().join()
+    counts = scene.counts
+    assert (scene.causes, counts.rebalance.count, counts.rebalance.sum_s) == ({C.JOINED: 1}, 1, 2.0)
+    assert (counts.rebalanced_at, counts.rebalances_failed) == (scene.now, 0)
+    assert scene.stood(S.TAKEN) == (2, 4.0)
+
+
+def test_partition_stands_until_the_coordinator_knows_that_it_is_free() -> None:
+    """What moves stands, what stays does not; the newcomer stands from the coordinator's word on."""
+    scene = Counted().join().give_up()
+    assert scene.causes == {C.JOINED: 1, C.ASSIGNMENT: 1}
+    assert (scene.stood(S.GIVEN_UP), scene.stood(S.TAKEN), scene.stood(S.KEPT)) == ((1, 10.0), (3, 10.0), (0, 0.0))
+
+
+def test_own_subscription_is_a_cause() -> None:
+    """The next change after it is its doing, as far as the member can know."""
+    scene = Counted().join()
+    scene.subscribe("orders", "payments").target(2, A0).finish().finish().answer()
+    assert scene.causes == {C.JOINED: 1, C.SUBSCRIPTION: 1}
+
+
+def test_fence_fails_the_rebalance_and_what_comes_back_was_kept() -> None:
+    """A partition that the same member fetches again stood from its loss on."""
+    scene = Counted().join()
+    scene.target(2, A0).fence()
+    scene.finish()
+    scene.now += 5.0
+    scene.settle().target(3, A0, A1).offsets()
+    scene.finish().answer()
+    counts = scene.counts
+    assert scene.causes == {C.JOINED: 1, C.ASSIGNMENT: 1, C.FENCED: 1, C.REJOINED: 1}
+    assert (counts.rebalances_failed, counts.fences, counts.rebalance.count) == (1, 1, 2)
+    assert scene.stood(S.KEPT)[0] == 2
+    assert scene.stood(S.GIVEN_UP) == (0, 0.0)
+
+
+def test_missed_poll_and_leave_are_causes_of_their_own() -> None:
+    """Both take everything from the member."""
+    scene = Counted(max_poll_interval_s=60.0).join()
+    scene.after(61.0).finish()
+    assert (scene.causes[C.NOT_POLLED], scene.counts.poll_timeouts) == (1, 1)
+    left = Counted().join()
+    left.leave().settle()
+    assert (left.causes[C.LEFT], left.counts.rebalances_failed) == (1, 0)
+    assert left.stood(S.GIVEN_UP)[0] == 2
+
+
+def test_round_trip_of_heartbeats() -> None:
+    """From sending one to its answer; what nobody answered is a failure and no round trip."""
+    scene = Counted().join()
+    before = scene.counts.heartbeat
+    scene.in_touch()
+    assert scene.counts.heartbeat_sent_at == scene.now
+    scene.now += 0.25
+    scene.answer()
+    after = scene.counts.heartbeat
+    assert (after.count - before.count, after.sum_s - before.sum_s) == (1, 0.25)
+    scene.in_touch().drop().found()
+    assert scene.counts.heartbeat.count == after.count
+    scene.fence()
+    assert scene.counts.heartbeat_failures == {NO_ANSWER: 1, FENCED_EPOCH.name: 1}
+
+
+def test_commits_are_timed_and_their_errors_counted() -> None:
+    """Each answer is timed, and one commit counts each of its errors once."""
+    scene = Counted().join()
+    scene.commit(7, A0, A1)
+    scene.now += 0.5
+    scene.committed()
+    assert (scene.counts.commit.count, scene.counts.commit.sum_s, scene.counts.commit_failures) == (1, 0.5, {})
+    refused = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED")
+    scene.commit(8, A0, A1, commit_id=2).committed(error=refused)
+    assert (scene.counts.commit.count, scene.counts.commit_failures) == (2, {refused.name: 1})
+
+
+def test_takeover_and_fence_of_an_instance_id_are_counted() -> None:
+    """The one that takes over counts a takeover, the one that it is taken from a fence."""
+    scene = Counted().join()
+    released = ef.InstanceReleased(instance_id="i", holder=Holder(member_id="m"))
+    scene.ledger.note(ev.TimePassed(), (released,), scene.view, scene.now)
+    scene.in_touch().reject(ev.Verdict.FATAL, BrokerError(code=82, name="FENCED_INSTANCE_ID"))
+    assert (scene.counts.takeovers, scene.counts.fences, scene.causes[C.FATAL]) == (1, 1, 1)
+
+
+def test_classic_member_rebalances_from_its_join_on() -> None:
+    """As Java's classic consumer counts it; that the group gathers anew is no failed heartbeat.
+
+    Where a cooperative member gives something up it joins twice, and each is a rebalance.
+    """
+    scene = CountedClassic().subscribe("a").poll().found()
+    scene.now += 3.0
+    scene.gather(1).share(T0, T1).settle()
+    counts = scene.counts
+    assert (counts.rebalances[C.JOINED], counts.rebalance.count, counts.rebalance.sum_s) == (1, 1, 3.0)
+    scene.rebalance()
+    began_at = scene.now
+    scene.now += 2.0
+    scene.gather(2).share(T0).settle()
+    scene.gather(3).share(T0).settle()
+    counts = scene.counts
+    assert (counts.rebalances[C.ASSIGNMENT], counts.rebalance.count, counts.rebalanced_at) == (2, 3, began_at + 2.0)
+    assert (counts.heartbeat.count, counts.heartbeat_failures, counts.rebalances_failed) == (1, {}, 0)
+    given_up = counts.standstill[S.GIVEN_UP]
+    assert (given_up.count, counts.standstill[S.TAKEN].count) == (1, 2)
+
+
+@pytest.mark.parametrize("now", [0.0, 1e6])
+def test_member_that_did_nothing_has_counted_nothing(now: float) -> None:
+    """And nothing ever was."""
+    counts = MembershipLedger().counts(now)
+    assert (set(counts.rebalances.values()), counts.rebalance.count, counts.rebalanced_at) == ({0}, 0, None)
