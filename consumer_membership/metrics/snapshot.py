@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from consumer_membership.health.verdict import Health
+from consumer_membership.health.verdict import Health, HealthVerdict
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.application_ledger import ApplicationCounts
@@ -46,6 +46,11 @@ class Metrics:
     application: ApplicationCounts
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
     fetched: Mapping[TopicPartition, FetchedCounts] = field(default_factory=dict)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the consumer was closed by then; its number may be another one's."""
+        return self.health.verdict is HealthVerdict.CLOSED
 
     def age_s(self, moment: Instant | None) -> float | None:
         """How long ago that was, in seconds; None: it never was."""

@@ -1,0 +1,182 @@
+"""Metrics for OpenTelemetry, by its API (the extra `metrics`): `instrument(consumer)`.
+
+Numbers are observed from a snapshot when the SDK collects; durations are recorded when they are counted. What is no
+more assigned, and what is closed or collected, is observed no more.
+
+The conventions for messaging are in development, and OpenTelemetry asks to leave the choice to the operator:
+`OTEL_SEMCONV_STABILITY_OPT_IN` may have `messaging` (the current names), `messaging/dup` (those of 1.24, too), and
+without either the names of 1.24 are used. What is this package's own is `kafka.consumer.*`, whatever is chosen.
+`messaging.process.duration` is not there: the application handles its records itself, and nobody here sees it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+from weakref import WeakKeyDictionary, ref
+
+from consumer_membership.metrics.catalogue import (
+    CATALOGUE,
+    CONSUMER_LABELS,
+    Metric,
+    MetricKind,
+    consumer_labels,
+)
+from consumer_membership.metrics.distribution import BOUNDS_S, Distribution, DurationListener
+from consumer_membership.metrics.snapshot import Metrics
+from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, MetricsSource, MetricsSources
+from consumer_membership.version import __version__
+
+try:
+    from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter_provider
+except ImportError as missing:  # pragma: no cover - of an installation without the extra
+    raise ImportError(
+        "consumer_membership.metrics.opentelemetry needs opentelemetry-api: pip install 'consumer-membership[metrics]'"
+    ) from missing
+
+_LOG = logging.getLogger("consumer_membership.metrics")
+
+OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
+#: The conventions' words for what every series has, and for a partition.
+_ATTRIBUTES: Mapping[str, str] = {
+    "group": "messaging.consumer.group.name",
+    "client_id": "messaging.client.id",
+    "consumer": "kafka.consumer.number",
+    "topic": "messaging.destination.name",
+    "partition": "messaging.destination.partition.id",
+    "error": "error.type",
+}
+#: What the conventions want for messaging.client.operation.duration.
+_CONVENTION_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+#: The values of each label that histograms have.
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "side": ("given_up", "taken", "kept"),
+    "callback": ("assigned", "revoked", "lost"),
+}
+
+
+class HasMetrics(Protocol):
+    """A consumer: `Consumer`, `AIOConsumer`."""
+
+    def metrics(self) -> Metrics:
+        """What is counted of it."""
+
+
+def instrument(
+    consumer: HasMetrics, meter_provider: MeterProvider | None = None, *, sources: MetricsSources = THIS_PROCESS_SOURCES
+) -> None:
+    """Have this consumer's metrics exported, by the global provider if none is given; a second time is nothing.
+
+    Numbers are those of its life; histograms begin now. It is held weakly.
+    """
+    source = sources.at(consumer.metrics().number)
+    if source is None:
+        return  # it is closed
+    provider = meter_provider or get_meter_provider()
+    instruments = _INSTRUMENTS.get(provider)
+    if instruments is None:
+        instruments = _INSTRUMENTS[provider] = _Instruments(provider.get_meter("consumer_membership", __version__))
+    instruments.add(source)
+
+
+class _Instruments:
+    """The instruments of one provider, for all consumers: the SDK takes callbacks with the first of a name only."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._sources: list[ref[MetricsSource]] = []
+        #: What records the durations of a row under one of its names.
+        self._histograms: list[tuple[Metric, str, Histogram]] = []
+        for row in CATALOGUE:
+            for name in (row.opentelemetry, *_conventions(row)):
+                if row.kind is MetricKind.HISTOGRAM:
+                    bounds = _CONVENTION_BOUNDS_S if name.startswith("messaging.") else BOUNDS_S
+                    histogram = meter.create_histogram(
+                        name, unit="s", description=row.help, explicit_bucket_boundaries_advisory=bounds
+                    )
+                    self._histograms.append((row, name, histogram))
+                else:
+                    self._observe(meter, row, name)
+
+    def add(self, source: MetricsSource) -> None:
+        """Observe this consumer, too, and record its durations."""
+        self._sources = [one for one in self._sources if one() is not None]
+        if any(one() is source for one in self._sources):
+            return
+        self._sources.append(ref(source))
+        common = _common(source.metrics())
+        for row, name, histogram in self._histograms:
+            for values in [(value,) for value in _VALUES[row.labels[0]]] if row.labels else [()]:
+                attributes = {**common, **_operation(row, name), **_attributes(row, values)}
+                source.durations(row.prometheus, values).listen(_recorder(histogram.record, attributes))
+
+    def _observe(self, meter: Meter, row: Metric, name: str) -> None:
+        """A number, taken from snapshots whenever the SDK collects."""
+        more = _operation(row, name)
+
+        def observations(_: CallbackOptions) -> Iterator[Observation]:
+            for metrics in self._snapshots():
+                common = {**_common(metrics), **more}
+                for values, reading in row.read(metrics).items():
+                    if not isinstance(reading, Distribution):
+                        yield Observation(reading, {**common, **_attributes(row, values)})
+
+        is_counter = row.kind is MetricKind.COUNTER
+        create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+        unit = "{message}" if name.startswith("messaging.") else row.unit
+        create(name, callbacks=[observations], unit=unit, description=row.help)
+
+    def _snapshots(self) -> Iterator[Metrics]:
+        for source_of in self._sources:
+            source = source_of()
+            if source is not None and source.is_open:
+                yield source.metrics()
+
+
+_INSTRUMENTS: WeakKeyDictionary[MeterProvider, _Instruments] = WeakKeyDictionary()
+
+
+def _common(metrics: Metrics) -> dict[str, str]:
+    values = dict(zip(CONSUMER_LABELS, consumer_labels(metrics), strict=True))
+    return {"messaging.system": "kafka", **{_ATTRIBUTES[label]: value for label, value in values.items()}}
+
+
+def _conventions(row: Metric) -> tuple[str, ...]:
+    """The names by the conventions that the operator chose."""
+    if row.convention is None:
+        return ()
+    chosen = {word.strip() for word in os.environ.get(OPT_IN, "").split(",")}
+    if "messaging/dup" in chosen:
+        names: tuple[str, ...] = (row.convention.name, row.convention.former)
+    elif "messaging" in chosen:
+        names = (row.convention.name,)
+    else:
+        names = (row.convention.former,)
+    return tuple(name for name in names if name)
+
+
+def _operation(row: Metric, name: str) -> dict[str, str]:
+    """The attributes by which the conventions tell what was done."""
+    if row.convention is None or name != row.convention.name:
+        return {}
+    kind = "receive" if row.convention.operation == "poll" else "settle"
+    return {"messaging.operation.name": row.convention.operation, "messaging.operation.type": kind}
+
+
+def _attributes(row: Metric, values: tuple[str, ...]) -> dict[str, str]:
+    return {
+        _ATTRIBUTES.get(label, f"kafka.consumer.{label}"): value
+        for label, value in zip(row.labels, values, strict=True)
+        if value
+    }
+
+
+def _recorder(record: Callable[..., None], attributes: Mapping[str, str]) -> DurationListener:
+    def recorded(seconds: float) -> None:
+        try:
+            record(seconds, attributes)
+        except Exception:  # noqa: BLE001 - of a provider that others wrote; a member must not end with it
+            _LOG.debug("A duration could not be recorded", exc_info=True)
+
+    return recorded

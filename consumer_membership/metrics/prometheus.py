@@ -1,0 +1,113 @@
+"""Metrics for Prometheus, by `prometheus-client` (the extra `metrics`): a collector, and a text for an endpoint.
+
+A scrape takes a snapshot of each consumer, and nothing is kept between two of them: what is no more assigned, and what
+is closed or collected, has no series any more. Prometheus' own rule then holds: a series that is gone is stale at once.
+
+In prometheus-client's multiprocess mode values come from files of its own metric objects, and no collector is asked:
+these metrics are not in it. Each process needs an endpoint of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Protocol
+from weakref import ref
+
+from consumer_membership.errors import MembershipError
+from consumer_membership.metrics.catalogue import (
+    CATALOGUE,
+    CONSUMER_LABELS,
+    Metric,
+    MetricKind,
+    Reading,
+    consumer_labels,
+)
+from consumer_membership.metrics.distribution import BOUNDS_S, Distribution
+from consumer_membership.metrics.snapshot import Metrics
+from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, MetricsSources
+
+try:
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.core import Metric as Family
+    from prometheus_client.registry import Collector
+except ImportError as missing:  # pragma: no cover - of an installation without the extra
+    raise ImportError(
+        "consumer_membership.metrics.prometheus needs prometheus-client: pip install 'consumer-membership[metrics]'"
+    ) from missing
+
+
+class HasMetrics(Protocol):
+    """A consumer: `Consumer`, `AIOConsumer`."""
+
+    def metrics(self) -> Metrics:
+        """What is counted of it."""
+
+
+class ConsumerCollector(Collector):
+    """The metrics of these consumers, or of all of this process where none is named, for a registry.
+
+    Consumers are held weakly, and one that is closed is passed over.
+    """
+
+    def __init__(self, *consumers: HasMetrics, sources: MetricsSources = THIS_PROCESS_SOURCES) -> None:
+        self._consumers = tuple(ref(consumer) for consumer in consumers)
+        self._sources = sources
+
+    def describe(self) -> Iterable[Family]:
+        """The names, without asking any consumer: so a registry sees a second collector of the same."""
+        return [_family(row) for row in CATALOGUE]
+
+    def collect(self) -> Iterator[Family]:
+        """All series as they are now."""
+        snapshots = list(self._snapshots())
+        for row in CATALOGUE:
+            family = _family(row)
+            for metrics in snapshots:
+                for values, reading in row.read(metrics).items():
+                    _add(family, [*consumer_labels(metrics), *values], reading)
+            yield family
+
+    def _snapshots(self) -> Iterator[Metrics]:
+        if not self._consumers:
+            for source in self._sources.all():
+                yield source.metrics()
+            return
+        for consumer_of in self._consumers:
+            consumer = consumer_of()
+            if consumer is None:
+                continue
+            try:
+                metrics = consumer.metrics()
+            except (MembershipError, RuntimeError):  # in a child of a fork, or never made
+                continue
+            if self._sources.at(metrics.number) is not None and not metrics.is_closed:
+                yield metrics
+
+
+def exposition(sources: MetricsSources = THIS_PROCESS_SOURCES) -> tuple[bytes, str]:
+    """All consumers of this process, in Prometheus' text format, and the Content-Type to send it with."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ConsumerCollector(sources=sources))
+    return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+def _family(row: Metric) -> Family:
+    labels = [*CONSUMER_LABELS, *row.labels]
+    match row.kind:
+        case MetricKind.COUNTER:
+            return CounterMetricFamily(row.prometheus.removesuffix("_total"), row.help, labels=labels)
+        case MetricKind.GAUGE:
+            return GaugeMetricFamily(row.prometheus, row.help, labels=labels)
+        case MetricKind.HISTOGRAM:
+            return HistogramMetricFamily(row.prometheus, row.help, labels=labels)
+
+
+def _add(family: Family, labels: list[str], reading: Reading) -> None:
+    if isinstance(reading, Distribution) and isinstance(family, HistogramMetricFamily):
+        bounds = (*(repr(bound) for bound in BOUNDS_S), "+Inf")
+        buckets = list(zip(bounds, map(float, accumulate(reading.buckets)), strict=True))
+        family.add_metric(labels, buckets, reading.sum_s)
+    elif isinstance(family, CounterMetricFamily | GaugeMetricFamily) and not isinstance(reading, Distribution):
+        family.add_metric(labels, reading)
