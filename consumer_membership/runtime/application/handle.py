@@ -24,6 +24,7 @@ from consumer_membership.light_dataclasses import dataclass
 
 #: librdkafka's words for a key that it does not know, whatever that is.
 _UNKNOWN_KEY = r'(?s)No such configuration property: "(.*)"'
+_STATISTICS_KEY = "statistics.interval.ms"
 #: How librdkafka names a key: as a property, else in quotes, or at the beginning of what OpenSSL says of it.
 _NAMED_KEYS = (
     r'(?i)configuration property ["`]([^"`]+)["`]',
@@ -77,12 +78,18 @@ class Reports:
 class Handles:
     """Makes one consumer's handle, and makes it anew: with what was set since.
 
-    `config` gives what it is made from; `rewrite` puts the member into the statistics.
+    `config` gives what it is made from; `rewrite` puts the member into the statistics, and `on_statistics` hears of
+    them as librdkafka wrote them, whoever else does.
     """
 
     def __init__(
-        self, config: Callable[[], Mapping[str, object]], callbacks: HandleCallbacks, rewrite: Callable[[str], str]
+        self,
+        config: Callable[[], Mapping[str, object]],
+        callbacks: HandleCallbacks,
+        rewrite: Callable[[str], str],
+        on_statistics: Callable[[str], None],
     ) -> None:
+        self._on_statistics = on_statistics
         self.reports = Reports()
         self._config = config
         self._callbacks = callbacks
@@ -98,7 +105,9 @@ class Handles:
         """
         config = {**self._config(), **self._credentials}
         try:
-            return LibrdkafkaConsumer({**config, **self._noting_callbacks()})
+            return LibrdkafkaConsumer(
+                {**config, **self._noting_callbacks(has_statistics=str(config.get(_STATISTICS_KEY, 0)) != "0")}
+            )
         except KafkaException as refused:
             error = refused.args[0]
             words = error.str() if isinstance(error, KafkaError) else str(error)
@@ -106,20 +115,25 @@ class Handles:
                 raise AuthenticationError(_without_token(words, config.get("oauth_cb"))) from refused
             raise _refusal(words.strip(), config) from refused
 
-    def _noting_callbacks(self) -> dict[str, object]:
+    def _noting_callbacks(self, *, has_statistics: bool) -> dict[str, object]:
         """The callbacks that the handle gets: they note what the user's are to be told after the fetch."""
         note, given = self.reports.note, self._callbacks
-        error_cb, stats_cb, throttle_cb = given.error_cb, given.stats_cb, given.throttle_cb
+        error_cb, throttle_cb = given.error_cb, given.throttle_cb
         noting: dict[str, object] = {}
         if error_cb is not None:
             noting["error_cb"] = lambda error: note(lambda: error_cb(error))
-        if stats_cb is not None:
-            noting["stats_cb"] = lambda text: note(lambda: stats_cb(self._rewrite(text)))
+        if given.stats_cb is not None or has_statistics:
+            noting["stats_cb"] = lambda text: note(lambda: self._tell_statistics(text))
         if throttle_cb is not None:
             noting["throttle_cb"] = lambda event: note(lambda: throttle_cb(event))
         if given.logger is not None:
             noting["logger"] = given.logger
         return noting
+
+    def _tell_statistics(self, text: str) -> None:
+        self._on_statistics(text)
+        if self._callbacks.stats_cb is not None:
+            self._callbacks.stats_cb(self._rewrite(text))
 
     def set_credentials(self, handle: LibrdkafkaConsumer, username: str, password: str) -> None:
         """Have this handle's connections to come say this, and those of each later handle."""

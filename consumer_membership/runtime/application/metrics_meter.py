@@ -6,7 +6,7 @@ first snapshot begins that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from types import MappingProxyType
 
@@ -15,11 +15,13 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.application_ledger import ApplicationLedger, CallbackKind
 from consumer_membership.metrics.distribution import Durations
 from consumer_membership.metrics.membership_ledger import MembershipLedger, Standstill
-from consumer_membership.metrics.snapshot import Metrics
+from consumer_membership.metrics.snapshot import FetchedCounts, Metrics
 from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, MetricsSources
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
+from consumer_membership.runtime.application.statistics import fetched
 from consumer_membership.runtime.line import Line
+from consumer_membership.types import TopicPartition
 
 
 class MetricsMeter:
@@ -47,6 +49,8 @@ class MetricsMeter:
         self._view = view
         self._health = health
         self._sources = sources
+        #: By librdkafka's latest statistics; replaced as a whole.
+        self._fetched: Mapping[TopicPartition, FetchedCounts] = {}
         self._number = sources.add(self)
 
     @property
@@ -68,7 +72,12 @@ class MetricsMeter:
             membership=self._membership.counts(now),
             application=self._application.counts(now, self._buffer.progress()[1]),
             committed=MappingProxyType(committed),
+            fetched=MappingProxyType({p: counts for p in health.partitions if (counts := self._fetched.get(p))}),
         )
+
+    def note_statistics(self, text: str) -> None:
+        """Take in what librdkafka says in its statistics."""
+        self._fetched = fetched(text)
 
     def durations(self, name: str, labels: tuple[str, ...]) -> Durations:
         """What counts the durations of a metric of the catalogue, to listen to."""

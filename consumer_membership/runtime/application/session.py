@@ -95,7 +95,7 @@ class Session:
         self._may_be_classic = GroupProtocol.CLASSIC in protocols.protocols
         self._has_servers = bool(connection.bootstrap_servers)
         self._read_committed = start.read_committed
-        self._handles = Handles(config.fetcher_config, callbacks, self._rewrite)
+        self._handles = Handles(config.fetcher_config, callbacks, self._rewrite, self._note_statistics)
         self._lines = lines_of(config.log_settings(), callbacks.logger, self._handles.reports.note)
         self._log = RoomLog("consumer_membership.session", "SESSION", self._lines)
         self.buffer = PrefetchBuffer()
@@ -645,6 +645,9 @@ class Session:
         return rewritten(
             statistics, self.line.view, self.line.figures(), self._progress(), read_committed=self._read_committed
         )
+
+    def _note_statistics(self, statistics: str) -> None:
+        self._meter.note_statistics(statistics)
 
     def _progress(self) -> Progress:
         with self._handle_lock:

@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_INVALID
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.metrics.snapshot import FetchedCounts
 from consumer_membership.runtime.application.prefetch_buffer import Waiting
 from consumer_membership.runtime.line import BrokerTraffic, MemberFigures
 from consumer_membership.types import OffsetAndMetadata, Offsets, TopicPartition
@@ -92,6 +93,20 @@ def rewritten(
     for traffic in figures.traffic:
         _add_traffic(document, traffic)
     return json.dumps(document)
+
+
+def fetched(statistics: str) -> Mapping[TopicPartition, FetchedCounts]:
+    """What librdkafka has fetched of each partition; -1 there is what belongs to no partition."""
+    import json  # noqa: PLC0415 - only who asks for statistics needs it
+
+    return {
+        TopicPartition(topic, partition["partition"]): FetchedCounts(
+            records=partition["rxmsgs"], bytes=partition["rxbytes"]
+        )
+        for topic, described in json.loads(statistics).get("topics", {}).items()
+        for partition in described["partitions"].values()
+        if partition["partition"] >= 0
+    }
 
 
 def _group(document: _Object, view: MembershipView, figures: MemberFigures, progress: Progress) -> _Object:

@@ -1,0 +1,110 @@
+"""`metrics()` on a real broker: what two members of a group count while they share a topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from consumer_membership.metrics.membership_ledger import RebalanceCause, Standstill
+from consumer_membership.metrics.prometheus import exposition
+from consumer_membership.metrics.snapshot import Metrics
+from consumer_membership.runtime.application import health_monitor
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 60.0
+RECORDS = 200
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often."""
+    monkeypatch.setattr(health_monitor, "LOOK_S", 0.1)
+
+
+@pytest.fixture
+def make(kafka: Broker) -> Iterator[Callable[[], Consumer]]:
+    """Makes members of one new group."""
+    group = unique("group")
+    made: list[Consumer] = []
+
+    def consumer() -> Consumer:
+        settings: dict[str, object] = {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 200,
+            "statistics.interval.ms": 200,
+        }
+        made.append(Consumer(settings))
+        return made[-1]
+
+    yield consumer
+    for one in made:
+        one.close()
+
+
+def polled_until(is_so: Callable[[], bool], *consumers: Consumer) -> None:
+    """Poll all of them until it is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, [consumer.metrics() for consumer in consumers]
+        for consumer in consumers:
+            consumer.poll(0.02)
+
+
+def test_two_members_count_what_they_do(kafka: Broker, make: Callable[[], Consumer]) -> None:
+    """Records, polls, commits, heartbeats; and when the second one comes, what stood still in each of them."""
+    topic = create_topic(kafka.bootstrap_servers, unique("metrics"), 4)
+    produce(kafka.bootstrap_servers, topic, RECORDS)
+    first = make()
+    calls: list[int] = []
+    first.subscribe([topic], on_assign=lambda _, given: calls.append(len(given)))
+    polled_until(lambda: first.metrics().application.records == RECORDS, first)
+    first.commit(asynchronous=False)
+    first.committed(first.assignment(), 10.0)
+    polled_until(lambda: is_whole(first.metrics()), first)
+    counts = first.metrics().membership
+    assert (counts.rebalances[RebalanceCause.JOINED], counts.commit.count > 0, counts.heartbeat.count > 1) == (
+        1,
+        True,
+        True,
+    )
+    application = first.metrics().application
+    assert application.commit_sync_s > 0
+    assert application.committed_s > 0
+    assert application.poll_interval.count >= RECORDS
+
+    second = make()
+    second.subscribe([topic])
+    polled_until(
+        lambda: all(len(one.membership().owned) == 2 and one.membership().is_settled for one in (first, second)),
+        first,
+        second,
+    )
+    polled_until(lambda: first.metrics().membership.standstill[Standstill.GIVEN_UP].count == 2, first, second)
+    assert first.metrics().membership.rebalances[RebalanceCause.ASSIGNMENT] >= 1
+    assert second.metrics().membership.standstill[Standstill.TAKEN].count == 2
+    text = exposition()[0].decode()
+    assert {f'consumer="{one.metrics().number}"' in text for one in (first, second)} == {True}
+    second.close()
+    assert (
+        f'consumer="{second.metrics().number}",group="{second.metrics().view.group_id}"' not in exposition()[0].decode()
+    )
+
+
+def is_whole(metrics: Metrics) -> bool:
+    """Whether everything is known of its partitions: lag, committed offsets, what was fetched."""
+    partitions = metrics.health.partitions
+    return (
+        len(partitions) == 4
+        and all(one.lag == 0 for one in partitions.values())
+        and sum(metrics.committed.values()) == RECORDS
+        and sum(counts.records for counts in metrics.fetched.values()) == RECORDS
+        and sum(counts.bytes for counts in metrics.fetched.values()) > 0
+    )

@@ -1,0 +1,48 @@
+"""The table of names in `docs/metrics.md`, from the catalogue: `python -m tests.support.metrics_table`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import consumer_membership
+from consumer_membership.metrics.catalogue import CATALOGUE, Metric
+
+DOCUMENT = Path(consumer_membership.__file__).parent / "docs" / "metrics.md"
+BEGIN, END = "<!-- metrics: begin -->", "<!-- metrics: end -->"
+
+
+def rows() -> Iterator[str]:
+    """The table."""
+    yield "| Prometheus | OpenTelemetry | Java's client | what it says |"
+    yield "|---|---|---|---|"
+    for row in CATALOGUE:
+        yield f"| {_prometheus(row)} | {_opentelemetry(row)} | {_java(row)} | {row.help} |"
+
+
+def renewed(text: str) -> str:
+    """The document with the table as it is now."""
+    before, _, rest = text.partition(f"{BEGIN}\n")
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n" + "".join(f"{row}\n" for row in rows()) + f"{END}{after}"
+
+
+def _prometheus(row: Metric) -> str:
+    labels = ", ".join(row.labels)
+    return f"`{row.prometheus}`" + (f" by {labels}" if labels else "") + f", {row.kind.value}"
+
+
+def _opentelemetry(row: Metric) -> str:
+    names = [row.opentelemetry, *((row.convention.name, row.convention.former) if row.convention else ())]
+    return ", ".join(f"`{name}`" for name in names if name)
+
+
+def _java(row: Metric) -> str:
+    groups: dict[str, list[str]] = {}
+    for metric in row.java:
+        groups.setdefault(metric.group, []).append(f"`{metric.name}`")
+    return "; ".join(f"{group}: {', '.join(names)}" for group, names in groups.items())
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(renewed(DOCUMENT.read_text()))
