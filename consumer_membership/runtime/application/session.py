@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 
     from consumer_membership.runtime.application.lifecycle_events import EventQueue, LifecycleEvents
     from consumer_membership.runtime.probes.thread import ProbeThread
+    from consumer_membership.wire.otlp import Point
 
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
 STOP_S = 2.0
@@ -152,6 +153,7 @@ class Session:
             view=lambda: self.view,
             health=self._health.health,
         )
+        self.line.measure = self._measure
         self._records_stalls = recorder.is_on and recorder.directory is not None
         #: The version of the view in which the member was last told that the application polls.
         self._announced_at: int | None = None
@@ -243,6 +245,12 @@ class Session:
         if self.life.is_closed:  # by another thread, just now
             made.queue.close()
         return made
+
+    def _measure(self) -> tuple[Point, ...]:
+        """What brokers are told of the consumer, where they want metrics; never waits."""
+        from consumer_membership.runtime.application.telemetry_points import points_of  # noqa: PLC0415 - few brokers ask
+
+        return points_of(self.line.view, self.line.figures(), self._health.health(), self.buffer.progress()[1])
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a file with what is recorded of the member; the path of it."""

@@ -1,0 +1,120 @@
+"""What a broker that receives metrics gets of a member (KIP-714): the truth, once, as long as it is wanted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from consumer_membership import Consumer
+from tests.support.brokers import RunBrokers
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.telemetry import Receiver, receiver
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 120.0
+PREFIX = "org.apache.kafka.consumer."
+RECORDS = 100
+TOTALS = (
+    "coordinator.commit.total",
+    "coordinator.heartbeat.total",
+    "fetch.manager.records.consumed.total",
+)
+
+
+@pytest.fixture(scope="module")
+def metrics(broker_pool: RunBrokers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    """A broker that wants all of a consumer's metrics five times a second."""
+    with receiver(broker_pool.own, tmp_path_factory.mktemp("telemetry")) as made:
+        made.subscribe("consumers", PREFIX, 200)
+        yield made
+
+
+@pytest.fixture
+def topic(metrics: Receiver) -> str:
+    """With two partitions and records in them."""
+    made = create_topic(metrics.broker.bootstrap_servers, unique("telemetry"), 2)
+    produce(metrics.broker.bootstrap_servers, made, RECORDS)
+    return made
+
+
+def member(metrics: Receiver, client_id: str, topic: str, **config: object) -> Consumer:
+    """A consumer that has begun to join."""
+    settings: dict[str, object] = {
+        "bootstrap.servers": metrics.broker.bootstrap_servers,
+        "group.id": unique("group"),
+        "client.id": client_id,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(settings | {key.replace("_", "."): value for key, value in config.items()})
+    consumer.subscribe([topic])
+    return consumer
+
+
+def poll_until(consumer: Consumer, is_so: Callable[[], bool]) -> None:
+    """Poll until it is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        consumer.poll(0.02)
+
+
+def test_member_pushes_the_truth(metrics: Receiver, topic: str) -> None:
+    """As one client instance, with group and member: partitions, heartbeats, commits, records; and at its end."""
+    client_id = unique("client")
+    with member(metrics, client_id, topic, group_instance_id="i", client_rack="r") as consumer:
+        read = 0
+        while read < RECORDS:
+            read += consumer.poll(PATIENCE_S) is not None
+        consumer.commit(asynchronous=False)
+        name = (f"{PREFIX}coordinator.commit.total",)
+        poll_until(consumer, lambda: any(one.values.get(name, 0.0) >= 1 for one in metrics.pushes(client_id)))
+        poll_until(consumer, lambda: len(metrics.pushes(client_id)) >= 5)
+        view = consumer.membership()
+    *others, last = metrics.pushes(client_id)
+    assert (last.is_last, {one.is_last for one in others}) == (True, {False})
+    assert len({one.instance_id for one in (*others, last)}) == 1
+    pushed = others[-1]
+    assert pushed.scope == "consumer-membership"
+    assert pushed.resource == {
+        "group_id": view.group_id,
+        "group_member_id": view.member_id,
+        "group_instance_id": "i",
+        "client_rack": "r",
+    }
+    gauges = {name[0].removeprefix(PREFIX): value for name, value in pushed.values.items()}
+    assert gauges["coordinator.assigned.partitions"] == 2.0
+    # The broker wants sums as differences: all of them together are what there was.
+    sums = {name: sum(one.values.get((f"{PREFIX}{name}",), 0.0) for one in (*others, last)) for name in TOTALS}
+    assert sums["coordinator.commit.total"] == 1.0
+    assert sums["fetch.manager.records.consumed.total"] == RECORDS
+    assert sums["coordinator.heartbeat.total"] >= 2.0
+    assert {f"{PREFIX}{name}" for name in TOTALS} <= pushed.totals
+
+
+def test_nothing_is_pushed_where_the_user_says_so(metrics: Receiver, topic: str) -> None:
+    """Not by librdkafka's handle, either."""
+    silent, other = unique("silent"), unique("other")
+    with (
+        member(metrics, silent, topic, enable_metrics_push=False) as quiet,
+        member(metrics, other, topic) as consumer,
+    ):
+        poll_until(quiet, lambda: len(quiet.assignment()) == 2)
+        poll_until(consumer, lambda: len(metrics.pushes(other)) >= 5)
+    assert metrics.pushes(silent) == []
+
+
+def test_changed_subscription_is_followed(metrics: Receiver, topic: str) -> None:
+    """The broker refuses what is pushed under the old one; then only what is wanted comes, as the same client."""
+    client_id, name = unique("client"), f"{PREFIX}coordinator.assigned"
+    with member(metrics, client_id, topic) as consumer:
+        poll_until(consumer, lambda: len(metrics.pushes(client_id)) >= 2)
+        metrics.subscribe("consumers", name, 200)
+        try:
+            poll_until(consumer, lambda: set(metrics.pushes(client_id)[-1].values) == {(f"{name}.partitions",)})
+        finally:
+            metrics.subscribe("consumers", PREFIX, 200)
+    assert len({one.instance_id for one in metrics.pushes(client_id)}) == 1
