@@ -241,6 +241,8 @@ OURS: list[tuple[str, tuple[object, ...], type[Exception], str]] = [
     ("begin_commit", ("x",), TypeError, "requires list of TopicPartition"),
     ("begin_commit", (T,), TypeError, "requires list of TopicPartition"),
     ("dump", (5,), TypeError, "not int"),
+    ("on_event", (None,), TypeError, "on_event expects a callable"),
+    ("on_event", ("x",), TypeError, "on_event expects a callable"),
     ("owned_since", ("t",), TypeError, "expected cimpl.TopicPartition"),
     ("owned_since", (None,), TypeError, "expected cimpl.TopicPartition"),
     ("poll", (float("nan"),), InvalidArgumentError, "timeout=nan: it is no number; give seconds"),
