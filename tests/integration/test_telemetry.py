@@ -19,7 +19,8 @@ PREFIX = "org.apache.kafka.consumer."
 RECORDS = 100
 TOTALS = (
     "coordinator.commit.total",
-    "coordinator.heartbeat.total",
+    "coordinator.rebalance.total",
+    "coordinator.rebalance.latency.total",
     "fetch.manager.records.consumed.total",
 )
 
@@ -63,7 +64,7 @@ def poll_until(consumer: Consumer, is_so: Callable[[], bool]) -> None:
 
 
 def test_member_pushes_the_truth(metrics: Receiver, topic: str) -> None:
-    """As one client instance, with group and member: partitions, heartbeats, commits, records; and at its end."""
+    """As one client instance, with group and member: partitions, rebalances, heartbeats, commits; and at its end."""
     client_id = unique("client")
     with member(metrics, client_id, topic, group_instance_id="i", client_rack="r") as consumer:
         read = 0
@@ -87,11 +88,16 @@ def test_member_pushes_the_truth(metrics: Receiver, topic: str) -> None:
     }
     gauges = {name[0].removeprefix(PREFIX): value for name, value in pushed.values.items()}
     assert gauges["coordinator.assigned.partitions"] == 2.0
+    assert gauges["coordinator.rebalance.latency.max"] > 0.0
+    assert gauges["coordinator.heartbeat.rate"] > 0.0
+    assert gauges["coordinator.commit.latency.avg"] > 0.0
+    assert 0.0 <= gauges["poll.idle.ratio.avg"] <= 1.0
     # The broker wants sums as differences: all of them together are what there was.
     sums = {name: sum(one.values.get((f"{PREFIX}{name}",), 0.0) for one in (*others, last)) for name in TOTALS}
     assert sums["coordinator.commit.total"] == 1.0
     assert sums["fetch.manager.records.consumed.total"] == RECORDS
-    assert sums["coordinator.heartbeat.total"] >= 2.0
+    assert sums["coordinator.rebalance.total"] >= 1.0
+    assert sums["coordinator.rebalance.latency.total"] > 0.0
     assert {f"{PREFIX}{name}" for name in TOTALS} <= pushed.totals
 
 

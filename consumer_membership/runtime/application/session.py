@@ -250,7 +250,7 @@ class Session:
         """What brokers are told of the consumer, where they want metrics; never waits."""
         from consumer_membership.runtime.application.telemetry_points import points_of  # noqa: PLC0415 - few brokers ask
 
-        return points_of(self.line.view, self.line.figures(), self._health.health(), self.buffer.progress()[1])
+        return points_of(self._meter.metrics())
 
     def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
         """Write a file with what is recorded of the member; the path of it."""

@@ -1,63 +1,88 @@
-"""What brokers are told of a consumer: Java's names, and nothing that is not known."""
+"""What brokers are told of a consumer: the catalogue's values under KIP-714's names, and nothing that is not known."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from consumer_membership.health.progress import PartitionHealth
-from consumer_membership.health.verdict import Health, HealthVerdict
-from consumer_membership.membership.states import MemberState
+from consumer_membership.metrics.application_ledger import ApplicationLedger
+from consumer_membership.metrics.catalogue import java_metrics
+from consumer_membership.metrics.membership_ledger import MembershipLedger
 from consumer_membership.runtime.application.telemetry_points import points_of
-from consumer_membership.runtime.line import BrokerTraffic, MemberFigures
 from consumer_membership.types import TopicPartition
-from consumer_membership.wire.traffic import TrafficSnapshot
-from tests.support.views import view_of
+from consumer_membership.wire.otlp import Point
+from tests.metrics.builders import NOW, partition, snapshot
+from tests.support.documents import DOCS, tables
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PREFIX = "org.apache.kafka.consumer."
-NOTHING = Health(
-    verdict=HealthVerdict.IDLE,
-    since=None,
-    why="a test",
-    until=None,
-    would_restart_help=False,
-    partitions={},
-    looked_at=None,
+#: Those of KIP-714's required ones that this client knows the truth of.
+REQUIRED = (
+    "coordinator.assigned.partitions",
+    "coordinator.commit.latency.avg",
+    "coordinator.commit.latency.max",
+    "coordinator.rebalance.latency.avg",
+    "coordinator.rebalance.latency.max",
+    "coordinator.rebalance.latency.total",
+    "poll.idle.ratio.avg",
 )
 
 
-def traffic(*, is_of_group: bool, **requests: int) -> BrokerTraffic:
-    """Of one broker."""
-    counts = TrafficSnapshot(
-        requests=requests, answers=0, bytes_sent=0, bytes_received=0, connects=1, disconnects=0, timeouts=0
-    )
-    return BrokerTraffic(is_of_group=is_of_group, host="h", port=1, counts=counts)
+def by_name(points: tuple[Point, ...]) -> dict[str, list[Point]]:
+    """Behind the prefix that all have."""
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        assert point.name.startswith(PREFIX)
+        found.setdefault(point.name.removeprefix(PREFIX), []).append(point)
+    return found
 
 
-def test_what_is_known_is_told() -> None:
-    """Of either protocol, and over all coordinators that there were."""
-    view = replace(view_of(MemberState.STABLE), owned={P0: 1, P1: 1})
-    figures = MemberFigures(
-        traffic=(
-            traffic(is_of_group=True, ConsumerGroupHeartbeat=3, OffsetCommit=2),
-            traffic(is_of_group=True, Heartbeat=4),
-            traffic(is_of_group=False, Metadata=9),
-        )
+def test_what_happened_is_told_under_kafkas_names() -> None:
+    """In Java's units, with topic and partition where it is about one; totals are what only grows."""
+    membership, application = MembershipLedger(), ApplicationLedger()
+    membership.rebalance.add(0.25, NOW)
+    membership.commit.add(0.05, NOW)
+    application.begin_poll(NOW - 40, 0)
+    application.end_poll(NOW - 40, NOW - 10, 0)
+    application.begin_poll(NOW - 10, 0)
+    metrics = snapshot(
+        owned={P0: 1, P1: 1},
+        partitions={P0: partition(5, 12), P1: partition(7, 7)},
+        membership=membership,
+        application=application,
     )
-    known = PartitionHealth(position=5, end=12, lag=7, progressed_at=None)
-    health = replace(NOTHING, partitions={P0: known, P1: replace(known, end=None, lag=None)})
-    found = points_of(view, figures, health, 100)
-    assert {(point.name.removeprefix(PREFIX), point.is_total, point.value, point.attributes) for point in found} == {
-        ("coordinator.assigned.partitions", False, 2.0, ()),
-        ("coordinator.heartbeat.total", True, 7.0, ()),
-        ("coordinator.commit.total", True, 2.0, ()),
-        ("fetch.manager.records.consumed.total", True, 100.0, ()),
-        ("fetch.manager.records.lag.max", False, 7.0, ()),
-        ("fetch.manager.records.lag", False, 7.0, (("topic", "orders"), ("partition", "0"))),
+    found = by_name(points_of(metrics))
+    assert set(REQUIRED) <= found.keys()
+    assert found["coordinator.assigned.partitions"] == [
+        Point(name=f"{PREFIX}coordinator.assigned.partitions", value=2.0)
+    ]
+    assert found["coordinator.commit.latency.avg"][0].value == 50.0
+    (total,) = found["coordinator.rebalance.latency.total"]
+    assert (total.value, total.is_total) == (250.0, True)
+    assert {(point.attributes, point.value) for point in found["fetch.manager.records.lag"]} == {
+        ((("topic", "orders"), ("partition", "0")), 7.0),
+        ((("topic", "orders"), ("partition", "1")), 0.0),
     }
+    totals = {name for name, points in found.items() if points[0].is_total}
+    assert totals == {name for name in found if name.endswith(".total")}
 
 
-def test_what_is_not_known_is_left_out() -> None:
-    """A zero would be one."""
-    found = points_of(view_of(MemberState.UNSUBSCRIBED), MemberFigures(), NOTHING, 0)
-    assert not [point for point in found if "lag" in point.name]
+def test_what_there_has_been_none_of_is_left_out() -> None:
+    """It is not a number, and a zero would be one."""
+    metrics = snapshot()
+    found = by_name(points_of(metrics))
+    assert "coordinator.commit.latency.avg" not in found
+    assert found["coordinator.commit.total"][0].value == 0.0
+    left_out = {java.of_telemetry.removeprefix(PREFIX) for java in java_metrics(metrics)} - found.keys()
+    assert {"coordinator.rebalance.latency.max", "coordinator.heartbeat.response.time.max"} <= left_out
+
+
+def test_document_names_all_of_them() -> None:
+    """What is pushed stands in docs/health.md; `and .max` is said of the name before it."""
+    lines = next(lines for lines in tables((DOCS / "health.md").read_text()) if lines[0] == "| of | names |")
+    told = set()
+    for line in lines[2:]:
+        names, last = line.strip("| ").partition(" | ")[2], ""
+        for word in names.replace("(by topic and partition)", "").replace(",", " ").replace(" and ", " ").split():
+            last = f"{last.rpartition('.')[0]}{word}" if word.startswith(".") else word
+            told.add(last)
+    assert told == {java.of_telemetry.removeprefix(PREFIX) for java in java_metrics(snapshot())} | {
+        "fetch.manager.records.lag"
+    }
