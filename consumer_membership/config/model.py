@@ -154,7 +154,7 @@ class ConsumerConfig:
     """
 
     enable_metrics_push: bool = _key(values.boolean, True)
-    """push the consumer's [metrics](health.md#metrics-that-brokers-ask-for) to brokers that want them (KIP-714), from
+    """push the consumer's [metrics](metrics.md#metrics-that-brokers-ask-for) to brokers that want them (KIP-714), from
     the membership's connections; librdkafka, whose handle is a member of no group, pushes none
     """
 
