@@ -162,12 +162,11 @@ def test_open_transaction_restarts_nothing(namespace: Callable[..., Namespace]) 
         writer.produce(here.topic, b"never committed", partition=0)
         assert writer.flush(PATIENCE_S) == 0
 
-        def is_told() -> bool:
+        def write() -> None:
             here.produce()
-            return "a transaction that is open since offset" in pod.of(READINESS)[-1].body
-
-        while not is_told():
             pod.wait_probes(READINESS, 1)
+
+        pod.work_until(lambda: "a transaction that is open since offset" in pod.of(READINESS)[-1].body, write)
         pod.wait_probes(LIVENESS, 6)
         assert not pod.is_ready
         writer.abort_transaction(PATIENCE_S)
@@ -183,8 +182,7 @@ def test_place_that_a_second_holder_took_is_not_taken_back(namespace: Callable[.
         config = {"bootstrap.servers": here.servers, "group.id": here.group, "group.instance.id": "orders-0"}
         with Consumer(config) as holder:
             holder.subscribe([here.topic])
-            while "fatal" not in pod.of(READINESS)[-1].body:
-                holder.poll(0.1)
+            pod.work_until(lambda: "fatal" in pod.of(READINESS)[-1].body, lambda: holder.poll(0.1))
             for one in pod.wait_probes(LIVENESS, 6):
                 holder.poll(0)
                 assert "fatal" in one.body
@@ -254,15 +252,13 @@ def test_classic_rebalance_that_waits_takes_nobody_out(namespace: Callable[..., 
     with here.pod(0, group_protocol="classic") as pod, Consumer(config) as slow:
         pod.wait(lambda: pod.is_ready)
         slow.subscribe([here.topic])
-        while not slow.assignment():
-            slow.poll(0.1)
+        pod.work_until(lambda: bool(slow.assignment()), lambda: slow.poll(0.1))
         with here.pod(1, group_protocol="classic") as third:
             pod.wait(lambda: "rebalancing" in pod.of(READINESS)[-1].body)
             assert {one.status for one in pod.wait_probes(READINESS, 6)} == {200}
             assert pod.consumer()["state"] == "JOINING"
             assert not third.is_ready
-            while not third.is_ready:
-                slow.poll(0.1)
+            third.work_until(lambda: third.is_ready, lambda: slow.poll(0.1))
             assert_stayed_ready(pod)
             assert_live(pod)
             assert_live(third)

@@ -99,6 +99,13 @@ class Kubelet:
         with self._changed:
             assert self._changed.wait_for(is_so, PATIENCE_S), (self.restarts, self.probed[-8:])
 
+    def work_until(self, is_so: Callable[[], bool], work: Callable[[], object]) -> None:
+        """Do this again and again until probes have shown it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_so():
+            assert time.monotonic() < deadline, (self.restarts, self.probed[-8:])
+            work()
+
     def wait_probes(self, probe: str, count: int) -> list[Probed]:
         """So many more of this probe."""
         begun = len(self.probed)
