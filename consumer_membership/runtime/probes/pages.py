@@ -5,7 +5,7 @@
 | /livez | 200; 503 where a restart of the process would help | text or JSON, by `Accept`; `?verbose`: partitions |
 | /readyz | 200; 503 where a consumer has not its part of its group's work | likewise |
 | /health | 200 | JSON: all consumers with their partitions |
-| /metrics | 200 | what `offer_metrics` was given, for Prometheus; 404 where that is nothing |
+| /metrics | 200; 404 where none are kept | what `exposition` gives, for Prometheus |
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from consumer_membership.health.report import ProcessReport, Question
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.runtime.probes.requests import JSON, ProbeAnswer, ProbeRequest, refusal
 
-#: Gives the metrics of this process as Prometheus takes them, and their content type.
-Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
+#: Gives the metrics of this process as Prometheus takes them, and their content type; None: none are kept.
+Exposition: TypeAlias = Callable[[], tuple[bytes, str] | None]
 
 _LOG = logging.getLogger("consumer_membership.session")
 
@@ -30,13 +30,18 @@ NO_METRICS = "no metrics are kept by this release"
 SHARED_S = 1.0
 
 
+def exposition() -> tuple[bytes, str] | None:
+    """The metrics of all consumers of this process: the one place where whoever keeps them is asked."""
+    return None
+
+
 class Pages:
     """The pages of one address. `report` says how its consumers are; `clock` when a page is too old."""
 
     def __init__(
         self,
         report: Callable[[], ProcessReport],
-        metrics: Callable[[], Exposition | None],
+        metrics: Exposition = exposition,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._report = report
@@ -77,10 +82,10 @@ class Pages:
         return ProbeAnswer(status=200, body=self._report().details().encode(), kind=JSON)
 
     def _exposition(self) -> ProbeAnswer:
-        source = self._metrics()
-        if source is None:
+        found = self._metrics()
+        if found is None:
             return refusal(404, NO_METRICS)
-        body, kind = source()
+        body, kind = found
         return ProbeAnswer(status=200, body=body, kind=kind)
 
     def _shared_page(self, of: object, make: Callable[[], ProbeAnswer]) -> ProbeAnswer:

@@ -24,7 +24,7 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.probes.connections import Reception, listening
 from consumer_membership.runtime.probes.health_file import BEAT_S, HealthFile
-from consumer_membership.runtime.probes.pages import Exposition, Pages
+from consumer_membership.runtime.probes.pages import Exposition, Pages, exposition
 
 _LOG = logging.getLogger("consumer_membership.session")
 
@@ -111,11 +111,11 @@ class _Touched:
 class ProbeThread:
     """All that this process tells probes."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Exposition = exposition) -> None:
+        self._metrics = metrics
         self._changed = threading.Condition()
         self._listeners: dict[str, _Listener] = {}
         self._touched: dict[str, _Touched] = {}
-        self._metrics: Exposition | None = None
         #: The thread's own, but for its bell; None: no thread runs.
         self._reception: Reception | None = None
 
@@ -158,10 +158,6 @@ class ProbeThread:
         reception = self._reception
         if reception is not None:
             reception.ring()
-
-    def offer_metrics(self, source: Exposition | None) -> None:
-        """Answer `/metrics` with this from now on."""
-        self._metrics = source
 
     def served(self) -> Mapping[str, ListenAddress]:
         """What is listened at, by each address as it is configured: port 0 became another one."""
@@ -224,7 +220,7 @@ class ProbeThread:
                     listener.socket.close()
                 elif not listener.is_open:
                     listener.is_open = True
-                    reception.open(listener.socket, Pages(listener.roll.report, lambda: self._metrics).answer)
+                    reception.open(listener.socket, Pages(listener.roll.report, self._metrics).answer)
             for place, touched in list(self._touched.items()):
                 if not touched.roll.drop_ended():
                     del self._touched[place]

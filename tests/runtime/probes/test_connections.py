@@ -114,8 +114,7 @@ def test_thousand_silent_connections_hold_nobody_up(at: ListenAddress) -> None:
 def test_who_takes_no_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of megabytes waits for its reader as long as a request may take, and others are answered meanwhile."""
     monkeypatch.setattr(connections, "PATIENCE_S", 0.5)
-    probes, consumer = ProbeThread(), Told()
-    probes.offer_metrics(lambda: (30_000_000 * b"x", "text/plain"))
+    probes, consumer = ProbeThread(lambda: (30_000_000 * b"x", "text/plain")), Told()
     probes.attend(HTTP, consumer)
     at = place(probes)
     with caller(at, b"GET /metrics HTTP/1.1\r\n\r\n") as opened:

@@ -28,7 +28,7 @@ def report(verdict: HealthVerdict, *, helps: bool = False) -> ProcessReport:
 def page(path: str, found: ProcessReport, *, takes_json: bool = False, is_verbose: bool = False) -> ProbeAnswer:
     """What is answered of this."""
     request = ProbeRequest(path=path, takes_json=takes_json, is_verbose=is_verbose)
-    return Pages(lambda: found, lambda: None).answer(request)
+    return Pages(lambda: found).answer(request)
 
 
 @pytest.mark.parametrize(
@@ -67,17 +67,17 @@ def test_path_that_there_is_not_is_told_what_there_is() -> None:
     assert page("/", report(V.IDLE)).body == b"there are /livez, /readyz, /health, /metrics\n"
 
 
-def test_metrics_are_whoever_offers_them() -> None:
-    """Until somebody does it is said what is missing."""
+def test_metrics_are_those_that_are_kept() -> None:
+    """Where none are it is said."""
     assert page("/metrics", report(V.IDLE)) == ProbeAnswer(status=404, body=f"{NO_METRICS}\n".encode())
-    pages = Pages(lambda: report(V.IDLE), lambda: lambda: (b"up 1\n", "text/plain; version=0.0.4"))
+    pages = Pages(lambda: report(V.IDLE), lambda: (b"up 1\n", "text/plain; version=0.0.4"))
     answer = pages.answer(ProbeRequest(path="/metrics"))
     assert (answer.status, answer.body, answer.kind) == (200, b"up 1\n", "text/plain; version=0.0.4")
 
 
 def test_head_has_no_body() -> None:
     """But the length of it."""
-    pages = Pages(lambda: report(V.IDLE), lambda: None)
+    pages = Pages(lambda: report(V.IDLE))
     answer = pages.answer(ProbeRequest(path="/livez", is_head=True))
     assert (answer.has_body, len(answer.body)) == (False, 36)
 
@@ -86,7 +86,7 @@ def test_long_pages_are_made_once_a_second() -> None:
     """Whoever asks for them, and however often; the verdict alone is always the latest."""
     now = 0.0
     made: Iterator[HealthVerdict] = iter([V.IDLE, V.STUCK, V.FATAL, V.PAUSED, V.JOINING])
-    pages = Pages(lambda: report(next(made)), lambda: None, lambda: now)
+    pages = Pages(lambda: report(next(made)), clock=lambda: now)
 
     def words(path: str, *, is_verbose: bool = False) -> str:
         return pages.answer(ProbeRequest(path=path, is_verbose=is_verbose)).body.decode()
@@ -103,7 +103,7 @@ def test_long_pages_are_made_once_a_second() -> None:
 
 def test_page_that_cannot_be_made_is_an_error_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     """The log says why, and the next one is answered."""
-    pages = Pages(lambda: report(V.IDLE), lambda: lambda: (b"", str(1 // 0)))
+    pages = Pages(lambda: report(V.IDLE), lambda: (b"", str(1 // 0)))
     assert pages.answer(ProbeRequest(path="/metrics")).status == 500
     assert "ZeroDivisionError" in caplog.text
     assert pages.answer(ProbeRequest(path="/livez")).status == 200
