@@ -75,7 +75,7 @@ def test_what_there_has_been_none_of_is_left_out() -> None:
 
 
 def test_document_names_all_of_them() -> None:
-    """What is pushed stands in docs/health.md; `and .max` is said of the name before it."""
+    """What is pushed stands in docs/metrics.md; `and .max` is said of the name before it."""
     lines = next(lines for lines in tables((DOCS / "metrics.md").read_text()) if lines[0] == "| of | names |")
     told = set()
     for line in lines[2:]:
