@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from consumer_membership.health.report import ConsumerReport, ProcessReport
 from consumer_membership.health.verdict import HealthVerdict
 from consumer_membership.membership.states import MemberState
-from consumer_membership.runtime.probes.pages import NO_METRICS, SHARED_S, Pages
+from consumer_membership.runtime.probes.pages import NO_METRICS, SHARED_S, Pages, exposition
 from consumer_membership.runtime.probes.requests import JSON, TEXT, ProbeAnswer, ProbeRequest
 from tests.runtime.probes.watched import health_of
 from tests.support.views import view_of
@@ -67,9 +68,20 @@ def test_path_that_there_is_not_is_told_what_there_is() -> None:
     assert page("/", report(V.IDLE)).body == b"there are /livez, /readyz, /health, /metrics\n"
 
 
-def test_metrics_are_those_that_are_kept() -> None:
-    """Where none are it is said."""
-    assert page("/metrics", report(V.IDLE)) == ProbeAnswer(status=404, body=f"{NO_METRICS}\n".encode())
+def test_exposition_is_that_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is not there in every installation."""
+    found = exposition()
+    assert found is not None
+    assert found[1].startswith("text/plain; version=")
+    monkeypatch.setitem(sys.modules, "consumer_membership.metrics.prometheus", None)
+    monkeypatch.delattr("consumer_membership.metrics.prometheus")
+    assert exposition() is None
+
+
+def test_metrics_are_answered_or_what_is_missing() -> None:
+    """With the command that installs it."""
+    pages = Pages(lambda: report(V.IDLE), lambda: None)
+    assert pages.answer(ProbeRequest(path="/metrics")) == ProbeAnswer(status=404, body=f"{NO_METRICS}\n".encode())
     pages = Pages(lambda: report(V.IDLE), lambda: (b"up 1\n", "text/plain; version=0.0.4"))
     answer = pages.answer(ProbeRequest(path="/metrics"))
     assert (answer.status, answer.body, answer.kind) == (200, b"up 1\n", "text/plain; version=0.0.4")

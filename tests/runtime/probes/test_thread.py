@@ -236,6 +236,9 @@ def test_consumer_is_served_from_its_making_to_its_end(tmp_path: Path, caplog: p
         while "joining" not in (readiness := ask(at, "/readyz"))[1]:
             consumer.poll(0.01)
         assert readiness[0] == 503
+        status, metrics, answer = ask(at, "/metrics")
+        assert (status, answer.headers["content-type"].partition(";")[0]) == (200, "text/plain")
+        assert 'client_id="pod-7"' in metrics
         (told,) = json.loads(ask(at, "/health")[1])["consumers"]
         assert (told["state"], told["would_restart_help"]) == ("JOINING", False)
         assert json.loads(path.read_text())["live"] is True
