@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -153,8 +154,16 @@ class Kubelet:
         if process is None or process.poll() is not None:
             return
         first = psutil.Process(process.pid)
-        for one in [first, *first.children(recursive=True)]:
-            one.kill()
+        found: list[psutil.Process] = []
+        # Who stands still makes no child that would be left.
+        while new := [one for one in (first, *first.children(recursive=True)) if one not in found]:
+            found += new
+            for one in new:
+                with suppress(psutil.NoSuchProcess):
+                    one.suspend()
+        for one in found:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
         process.wait(PATIENCE_S)
 
     def _restart(self, cause: str, grace_s: float) -> None:
@@ -168,7 +177,8 @@ class Kubelet:
         with self._changed:
             self.restarts.append(cause)
             self.is_ready = False
-            self._start()
+            if not self._stopped.is_set():
+                self._start()
             self._changed.notify_all()
 
     # ---- the probes ----
