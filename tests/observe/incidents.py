@@ -167,7 +167,12 @@ class Incident:
 INCIDENTS: list[Incident] = []
 
 
-def incident(cause: Cause, *variants: tuple[str, dict[str, Any]], is_limited: bool = False) -> Callable[[Any], Any]:
+def incident(
+    cause: Cause,
+    *variants: tuple[str, dict[str, Any]],
+    is_limited: bool = False,
+    registry: list[Incident] = INCIDENTS,
+) -> Callable[[Any], Any]:
     """Register one, in each of its variants."""
 
     def register(function: Any) -> Any:
@@ -179,7 +184,7 @@ def incident(cause: Cause, *variants: tuple[str, dict[str, Any]], is_limited: bo
                     yield function(stage, group, stack, **options)
 
             title = "-".join(filter(None, (function.__name__, name)))
-            INCIDENTS.append(Incident(name=title, cause=cause, make=make, is_limited=is_limited))
+            registry.append(Incident(name=title, cause=cause, make=make, is_limited=is_limited))
         return function
 
     return register

@@ -1,0 +1,78 @@
+"""Incidents that take nodes from a broker: the doctor names what is away, and names it first."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+
+from consumer_membership.observe.doctor import diagnosed
+from consumer_membership.observe.findings import Cause, GroupFinding
+from consumer_membership.observe.observation import observe
+from consumer_membership.runtime.group_log import TOPIC, partition_of
+from tests.observe.incidents import PATIENCE_S, RAW, Application, Stage
+from tests.support.brokers import RunBrokers
+from tests.support.kafka import unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+#: One partition of the coordinators' topic for each of a few groups, and none of them on two nodes.
+_PROPERTIES = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "6",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+def patiently() -> Retrying:
+    """Until it is so."""
+    return Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE_S))
+
+
+def leaders(servers: str, topic: str) -> dict[int, int]:
+    """Who leads each partition; -1: nobody."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    told = admin.list_topics(topic, timeout=20).topics[topic]
+    return {number: one.leader for number, one in told.partitions.items()}
+
+
+def on_nodes(servers: str, *nodes: int) -> str:
+    """A topic with a partition on each of these nodes alone."""
+    name = unique("topic")
+    admin = AdminClient({"bootstrap.servers": servers})
+    topic = NewTopic(name, num_partitions=len(nodes), replica_assignment=[[node] for node in nodes])
+    admin.create_topics([topic], operation_timeout=20)[name].result()
+    patiently()(lambda: leaders(servers, name) == dict(enumerate(nodes)))
+    return name
+
+
+def found(stage: Stage, group: str) -> tuple[GroupFinding, ...]:
+    """What the doctor finds."""
+    return diagnosed(observe(stage.admin, group, 3.0))
+
+
+def coordinated_by(servers: str, node: int) -> str:
+    """A group's name whose coordinator is this node."""
+    leads = leaders(servers, TOPIC)
+    return next(
+        name for name in (unique("group") for _ in range(1_000)) if leads[partition_of(name, len(leads))] == node
+    )
+
+
+def test_partition_and_coordinator_on_a_node_that_is_away(broker_pool: RunBrokers) -> None:
+    """One replica each, on a node that is stopped: the partition of one group, the coordinator of another one."""
+    with broker_pool.own(nodes=3, properties=_PROPERTIES) as broker:
+        servers = broker.bootstrap_servers
+        stage = Stage(servers)
+        away, *others = broker.node_ids[::-1]
+        stage.commit(unique("first"), (on_nodes(servers, others[0]), 0, 0))
+        read, unreachable = coordinated_by(servers, others[0]), coordinated_by(servers, away)
+        topic = on_nodes(servers, others[0], away)
+        stage.commit(unreachable, (topic, 0, 0))
+        with Application(RAW, servers, read, topic) as member:
+            member.has(2)
+            broker.stop_node(away)
+            patiently()(lambda: -1 in leaders(servers, topic).values())
+            first = found(stage, read)[0]
+            assert (first.cause, first.subject) == (Cause.PARTITION_OFFLINE, f"{topic}[1]")
+            assert found(stage, unreachable)[0].cause is Cause.COORDINATOR_UNAVAILABLE
