@@ -65,6 +65,9 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/spark/source/test_stream.py::test_broker_without_*": OLDER_BROKER,
         # Fifty groups of three kinds of members, three minutes; the gate has the rules on values (test_doctor.py).
         "tests/observe/test_incidents.py::*": AT_LENGTH,
+        "tests/observe/test_nodes_away.py::*": AT_LENGTH,
+        "tests/cli/test_timeline.py::test_past_that_compaction_took_is_counted": AT_LENGTH,
+        "tests/cli/test_timeline.py::test_past_of_javas_members": AT_LENGTH,
         # A browser, and pages of a thousand partitions; the gate has what is written into a page.
         "tests/observe/test_timeline.py::test_page_in_a_browser*": AT_LENGTH,
         # Twenty processes; the gate has four.
