@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from consumer_membership.admin import GroupDescription, GroupSurvey, MemberDescription
-from consumer_membership.observe.recorded import MemberAccount, OwnedRun, between
+from consumer_membership.observe.recorded import MemberAccount, OwnedRun, Standstill, between
 from consumer_membership.observe.words import partitions_named
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
@@ -71,6 +71,7 @@ class Timeline:
         self._before: GroupDescription | None = None
         self._states: list[tuple[int, str]] = []
         self._accounts: list[MemberAccount] = []
+        self._stood: dict[TopicPartition, list[Standstill]] = {}
         self.events: list[TimelineEvent] = []
         #: What is missing, in words.
         self.notes: list[str] = []
@@ -78,6 +79,8 @@ class Timeline:
     def add_account(self, account: MemberAccount) -> None:
         """Merge what a member recorded: it knows better than a sample what that member had, while it was recorded."""
         self._accounts.append(account)
+        for one in account.standstills:
+            self._stood.setdefault(one.partition, []).append(one)
         self.events += (TimelineEvent(at=one.at, text=one.text, is_exact=True) for one in account.facts)
         if account.note:
             self.notes.append(account.note)
@@ -201,12 +204,7 @@ class Timeline:
 
     def _still(self, track: _Track, partition: TopicPartition, runs: Iterable[OwnedRun]) -> list[int]:
         """From when to when nothing was consumed: by what was committed, or to a millisecond by what was recorded."""
-        told = [
-            (self._ms(one.begin), self._ms(one.end))
-            for account in self._accounts
-            for one in account.standstills
-            if one.partition == partition
-        ]
+        told = [(self._ms(one.begin), self._ms(one.end)) for one in self._stood.get(partition, ())]
         told += [(self._ms(one.end), self._ms(following.begin)) for one, following in between(runs)]
         spans = [*((begin, end) for begin, end in track.still), *_joined(told)]
         return [number for span in sorted(spans) for number in span]
