@@ -43,6 +43,9 @@ from consumer_membership.config.strategies import DEFAULT
 from consumer_membership.config.tls_and_sasl import HONOURED_BY_TLS
 from consumer_membership.devbroker.ways import VARIABLE
 from consumer_membership.membership.classic.assignors.checked import assign_checked
+from consumer_membership.metrics import opentelemetry, prometheus
+from consumer_membership.metrics.catalogue import CATALOGUE, CONSUMER_LABELS
+from consumer_membership.metrics.membership_ledger import NO_ANSWER, RebalanceCause, Standstill
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
 from consumer_membership.spark.source.java_properties import TRANSLATED
 from consumer_membership.spark.source.options import NAMES as OPTIONS
@@ -102,6 +105,8 @@ OF_OTHERS = {
 }
 #: Operations of Kafka's ACLs, which stand in capitals as error codes do.
 OPERATIONS = {"ALTER_CONFIGS"}
+#: Environment variables of those that metrics are for, and the failure that no broker names.
+OF_METRICS = {"PROMETHEUS_MULTIPROC_DIR", opentelemetry.OPT_IN, NO_ANSWER}
 #: Names of Java's, of librdkafka's statistics, of confluent-kafka's and of Spark's.
 FOREIGN_NAMES = {"GroupCoordinator", "foreachPartition", "mapInArrow"}
 
@@ -174,7 +179,7 @@ def test_headings_stand_alone(path: Path) -> None:
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
     shown = all_blocks("python")
-    assert len(shown) == 14
+    assert len(shown) == 17
     used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
     of = {
         "consumer": dir(Consumer),
@@ -463,7 +468,9 @@ def test_keys_exist() -> None:
 
 
 def _is_foreign(words: str) -> bool:
-    return words.startswith(("spark.", "context.", "consumer.")) or words.endswith(".py")
+    return words.startswith(("spark.", "context.", "consumer.", "kafka.consumer.", "messaging.")) or words.endswith(
+        ".py"
+    )
 
 
 def test_environment_variables_exist() -> None:
@@ -488,7 +495,7 @@ def test_pods_are_configured_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_classes_and_exceptions_exist() -> None:
     """By their bare names."""
-    rooms = (consumer_membership, aio, errors, spark, admin, confluent_kafka, builtins)
+    rooms = (consumer_membership, aio, errors, spark, admin, prometheus, confluent_kafka, builtins)
     found = {words.partition("(")[0].partition(".")[0] for _, words in named(r"[A-Z][a-z]+\w*(\.rows)?(\(.*\))?")}
     assert {"ConfigurationError", "GroupAdmin", "KafkaSink", "Assigned"} <= found
     assert {name for name in found if not any(hasattr(room, name) for room in rooms)} <= FOREIGN_NAMES
@@ -517,6 +524,9 @@ def test_methods_fields_and_parameters_exist() -> None:
         *("format", "read_uncommitted"),
         *(verdict.value for verdict in HealthVerdict),
         *(kind.value for kind in LifecycleKind),
+        *(value.value for value in (*RebalanceCause, *Standstill)),
+        *(row.prometheus for row in CATALOGUE),
+        *(*CONSUMER_LABELS, *dir(prometheus), *inspect.signature(opentelemetry.instrument).parameters),
         *KEYS,
         *librdkafka_keys.keys(),
         *(
@@ -543,7 +553,7 @@ def test_methods_fields_and_parameters_exist() -> None:
 
 def test_codes_are_kafkas_or_librdkafkas() -> None:
     """Everything in capitals with an underscore, also outside backticks."""
-    known = {code.name.upper() for code in ErrorCode} | set(dir(confluent_kafka.KafkaError)) | OPERATIONS
+    known = {code.name.upper() for code in ErrorCode} | set(dir(confluent_kafka.KafkaError)) | OPERATIONS | OF_METRICS
     found = set()
     for path in OF_USERS:
         text = re.sub(r"(?:CONSUMER_MEMBERSHIP|KAFKA)_\w*", "", prose(read(path)))
@@ -556,7 +566,8 @@ def test_files_exist() -> None:
     """Paths below the project's root, or below the package's."""
     found = [words for _, words in named(r"\.?[\w-]+(/[\w.-]+)+|[\w-]+\.(py|md|yml)")]
     assert found
-    elsewhere = {"apache/kafka", name_of(benchmarks._RESULTS)}  # an image, and what a run makes
+    # An image, what a run makes, and a choice of OpenTelemetry's conventions.
+    elsewhere = {"apache/kafka", name_of(benchmarks._RESULTS), "messaging/dup"}
     assert {name for name in found if not (ROOT / name).exists() and not (PACKAGE / name).exists()} <= elsewhere
 
 

@@ -54,6 +54,7 @@ TESTED_BY: Mapping[str, str] = MappingProxyType(
         "observe/rules_of_access.py": "observe/test_doctor.py",
         "observe/rules_of_members.py": "observe/test_doctor.py",
         "runtime/application/lifetime.py": "clients/test_close.py",
+        "runtime/application/metrics_meter.py": "integration/test_metrics.py",
         "runtime/guardian/asking.py": "runtime/guardian/test_leaving.py",
         "runtime/network/cluster_client.py": "admin/test_survey.py",
         "spark/checkpoint.py": "cli/test_checkpoint.py",

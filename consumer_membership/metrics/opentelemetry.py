@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
 from weakref import WeakKeyDictionary, ref
 
 from consumer_membership.metrics.catalogue import (
@@ -26,7 +25,7 @@ from consumer_membership.metrics.catalogue import (
 )
 from consumer_membership.metrics.distribution import BOUNDS_S, Distribution, DurationListener
 from consumer_membership.metrics.snapshot import Metrics
-from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, MetricsSource, MetricsSources
+from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, HasMetrics, MetricsSource, MetricsSources
 from consumer_membership.version import __version__
 
 try:
@@ -55,13 +54,6 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "side": ("given_up", "taken", "kept"),
     "callback": ("assigned", "revoked", "lost"),
 }
-
-
-class HasMetrics(Protocol):
-    """A consumer: `Consumer`, `AIOConsumer`."""
-
-    def metrics(self) -> Metrics:
-        """What is counted of it."""
 
 
 def instrument(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import Protocol
 from weakref import ref
 
 from consumer_membership.errors import MembershipError
@@ -25,7 +24,7 @@ from consumer_membership.metrics.catalogue import (
 )
 from consumer_membership.metrics.distribution import BOUNDS_S, Distribution
 from consumer_membership.metrics.snapshot import Metrics
-from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, MetricsSources
+from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, HasMetrics, MetricsSources
 
 try:
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -36,13 +35,6 @@ except ImportError as missing:  # pragma: no cover - of an installation without 
     raise ImportError(
         "consumer_membership.metrics.prometheus needs prometheus-client: pip install 'consumer-membership[metrics]'"
     ) from missing
-
-
-class HasMetrics(Protocol):
-    """A consumer: `Consumer`, `AIOConsumer`."""
-
-    def metrics(self) -> Metrics:
-        """What is counted of it."""
 
 
 class ConsumerCollector(Collector):

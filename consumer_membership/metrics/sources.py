@@ -14,6 +14,13 @@ from consumer_membership.metrics.distribution import Durations
 from consumer_membership.metrics.snapshot import Metrics
 
 
+class HasMetrics(Protocol):
+    """A consumer: `Consumer`, `AIOConsumer`."""
+
+    def metrics(self) -> Metrics:
+        """What is counted of it."""
+
+
 class MetricsSource(Protocol):
     """A consumer, to who asks for its metrics; each method may be called from any thread."""
 
