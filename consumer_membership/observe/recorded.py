@@ -38,7 +38,7 @@ class OwnedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standstill:
+class RecordedStandstill:
     """A partition of which its member handed nothing out, from an order until it was carried out."""
 
     partition: TopicPartition
@@ -64,7 +64,7 @@ class MemberAccount:
     begin: float
     end: float
     runs: tuple[OwnedRun, ...]
-    standstills: tuple[Standstill, ...]
+    standstills: tuple[RecordedStandstill, ...]
     facts: tuple[RecordedFact, ...]
     note: str = ""
 
@@ -93,7 +93,7 @@ class _Account:
         self._wanted: dict[TopicPartition, float] = {}
         self._cause = self._member_id = ""
         self._runs: list[OwnedRun] = []
-        self._standstills: list[Standstill] = []
+        self._standstills: list[RecordedStandstill] = []
         self._facts: list[RecordedFact] = []
         self._member_ids: set[str] = set()
 
@@ -178,7 +178,7 @@ class _Account:
         longest = 0.0
         for partition, begin in since:
             if at > begin:
-                self._standstills.append(Standstill(partition=partition, begin=begin, end=at))
+                self._standstills.append(RecordedStandstill(partition=partition, begin=begin, end=at))
                 longest = max(longest, at - begin)
         return longest
 

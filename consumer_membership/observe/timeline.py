@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from consumer_membership.admin import GroupDescription, GroupSurvey, MemberDescription
-from consumer_membership.observe.recorded import MemberAccount, OwnedRun, Standstill, between
+from consumer_membership.observe.recorded import MemberAccount, OwnedRun, RecordedStandstill, between
 from consumer_membership.observe.words import partitions_named
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
@@ -71,7 +71,7 @@ class Timeline:
         self._before: GroupDescription | None = None
         self._states: list[tuple[int, str]] = []
         self._accounts: list[MemberAccount] = []
-        self._stood: dict[TopicPartition, list[Standstill]] = {}
+        self._stood: dict[TopicPartition, list[RecordedStandstill]] = {}
         self.events: list[TimelineEvent] = []
         #: What is missing, in words.
         self.notes: list[str] = []

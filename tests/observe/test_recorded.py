@@ -16,7 +16,7 @@ from consumer_membership.membership.events import (
     TopicIdsResolved,
 )
 from consumer_membership.membership.member import GroupMember
-from consumer_membership.observe.recorded import MemberAccount, Standstill, account_of
+from consumer_membership.observe.recorded import MemberAccount, RecordedStandstill, account_of
 from consumer_membership.recorder.recording import Recording
 from consumer_membership.types import TopicIdPartition, TopicPartition
 from tests.recorder.members import Recorded
@@ -51,7 +51,7 @@ def test_partition_is_owned_from_the_moment_that_it_is_handed_over(member: Recor
     taken = recording.moment(member.now)
     assert (run.partition, run.begin, run.end) == (ONE, pytest.approx(taken), pytest.approx(taken))
     (stood,) = account.standstills
-    assert stood == Standstill(partition=ONE, begin=pytest.approx(taken - 2.0), end=pytest.approx(taken))
+    assert stood == RecordedStandstill(partition=ONE, begin=pytest.approx(taken - 2.0), end=pytest.approx(taken))
     assert account.facts[-1].text == (
         f"process {recording.process} (member-1) has orders[0] in epoch 1, told of them 2.000 s before: "
         "the coordinator changed the assignment"

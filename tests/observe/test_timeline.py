@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from consumer_membership.observe.recorded import MemberAccount, OwnedRun, RecordedFact, Standstill
+from consumer_membership.observe.recorded import MemberAccount, OwnedRun, RecordedFact, RecordedStandstill
 from consumer_membership.observe.timeline import Timeline, cause_of
 from consumer_membership.types import TopicPartition
 from tests.admin.builders import group, member, partitions
@@ -78,7 +78,7 @@ def test_recording_takes_the_place_of_what_was_sampled() -> None:
         OwnedRun(partition=two, member_id="m", begin=101.0, end=103.25),
     ]
     fact = RecordedFact(at=103.25, text="m gave up t[1]")
-    stood = (Standstill(partition=two, begin=103.0, end=103.25),)
+    stood = (RecordedStandstill(partition=two, begin=103.0, end=103.25),)
     timeline.add_account(account(runs=tuple(had), standstills=stood, facts=(fact,), note="a note"))
     data = timeline.data()
     assert data["partitions"] == [
@@ -99,8 +99,8 @@ def test_time_between_two_recorded_owners_is_a_standstill() -> None:
         OwnedRun(partition=moved, member_id="o", begin=104.5, end=108.0),
     )
     stood = (
-        Standstill(partition=moved, begin=103.9, end=104.0),
-        Standstill(partition=moved, begin=104.4, end=104.5),
+        RecordedStandstill(partition=moved, begin=103.9, end=104.0),
+        RecordedStandstill(partition=moved, begin=104.4, end=104.5),
     )
     timeline.add_account(account(member_ids=frozenset({"m", "o"}), runs=runs, standstills=stood))
     (told,) = [one for one in timeline.data()["partitions"] if one[0] == "t[7]"]  # type: ignore[attr-defined]
