@@ -82,6 +82,8 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/frameworks/test_frameworks.py::*faststream*[[]manual]": AT_LENGTH,
         "tests/frameworks/test_frameworks.py::test_streamz_*": AT_LENGTH,
         "tests/frameworks/test_frameworks.py::test_bytewax_*": AT_LENGTH,
+        # A real Prometheus: the gate compares the names and labels of the queries with the catalogue.
+        "tests/integration/test_dashboard.py::*": AT_LENGTH,
         # Executors in JVMs of their own: the gate has those of local-cluster.
         "tests/spark/test_clusters.py::*standalone*": AT_LENGTH,
         # Two attempts of a task at the same time: the gate has those of test_sleepers.py and test_runs.py.

@@ -1,0 +1,84 @@
+"""The dashboard's queries, asked of a real Prometheus that scrapes a process with two members: no panel is empty."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
+from tests.metrics.test_dashboard import queries
+from tests.support.kafka import create_topic, produce, unique
+from tests.support.prometheus import Prometheus, prometheus
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 90.0
+#: What Grafana puts in the place of its variables.
+VARIABLES = {"$__rate_interval": "1m", "$__range": "5m", "$group": ".*"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """Two members of one group, of which the first one has joined, and where their metrics are served."""
+
+    address: str
+    topic: str
+    members: tuple[Consumer, Consumer]
+
+
+@pytest.fixture
+def process(kafka: Broker) -> Iterator[Process]:
+    """This process, until both are closed."""
+    (port,) = draw_ports(1)
+    address = f"{LOOPBACK}:{port}"
+    topic, group = create_topic(kafka.bootstrap_servers, unique("dashboard"), 4), unique("group")
+    settings: dict[str, object] = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 500,
+        "statistics.interval.ms": 500,
+        "health.http.address": address,
+    }
+    first, second = (Consumer({**settings, "client.id": f"member-{number}"}) for number in range(2))
+    try:
+        for member in (first, second):
+            member.subscribe([topic], on_assign=lambda *_: None, on_revoke=lambda *_: None)
+        yield Process(address=address, topic=topic, members=(first, second))
+    finally:
+        first.close()
+        second.close()
+
+
+def empty(server: Prometheus) -> list[str]:
+    """The panels whose queries have no number yet, with the queries."""
+    found = []
+    for title, query in queries():
+        asked = query
+        for name, value in VARIABLES.items():
+            asked = asked.replace(name, value)
+        if all(number == "NaN" for number in server.numbers(asked)):
+            found.append(f"{title}: {asked}")
+    return found
+
+
+def test_no_panel_is_empty(kafka: Broker, process: Process) -> None:
+    """While records flow, after the second member has come: each query is read by Prometheus, and has a number."""
+    first, second = process.members
+    deadline = time.monotonic() + PATIENCE_S
+    with prometheus(process.address) as server:
+        polled = [first]
+        while missing := empty(server):
+            assert time.monotonic() < deadline, "\n".join(missing)
+            produce(kafka.bootstrap_servers, process.topic, 50)
+            for _ in range(20):
+                for member in polled:
+                    member.poll(0.02)
+            # What happened before the first scrape is no increase.
+            if server.numbers("sum(kafka_consumer_assigned_partitions) == 4"):
+                polled = [first, second]
