@@ -168,6 +168,8 @@ class MemberLoop:
         self._coordinator_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._lease_timer: asyncio.TimerHandle | None = None
+        #: The latest lease of which its end was told.
+        self._ended_lease: float | None = None
         self._sample_timer: asyncio.TimerHandle | None = None
         self._calm_s = max(SAMPLE_S, min(CALM_SHARE * settings.member.max_poll_interval_s, LONGEST_CALM_S))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -324,7 +326,7 @@ class MemberLoop:
         self._perform(effects)
         self._record_end(effects)
         self._set_clock()
-        self._watch_lease(self._loop.time())
+        self._watch_lease()
 
     def _record_end(self, effects: tuple[GroupEffect, ...]) -> None:
         """Have a recording written of a membership that ended for good, or for now since nobody polled."""
@@ -393,10 +395,13 @@ class MemberLoop:
         if deadline is not None:
             self._timer = self._loop.call_at(deadline, self._time_passed)
 
-    def _watch_lease(self, now: float) -> None:
-        """Have a timer at the end of the lease; where it has grown meanwhile, the timer finds that out itself."""
+    def _watch_lease(self) -> None:
+        """Have a timer at the end of the lease; where it has grown meanwhile, the timer finds that out itself.
+
+        One that is over when its answer comes, because this process stood still, has its timer, too.
+        """
         until = self._line.view.lease_until
-        if self._lease_timer is None and until is not None and until > now:
+        if self._lease_timer is None and until is not None and until != self._ended_lease:
             self._lease_timer = self._loop.call_at(until, self._end_lease)
 
     def _end_lease(self) -> None:
@@ -408,14 +413,16 @@ class MemberLoop:
         """
         self._lease_timer = None
         now, until = self._loop.time(), self._line.view.lease_until
-        self._watch_lease(now)
-        if until is not None and until <= now:
-            self._line.wake_up.set()
-            _LOG.warning(
-                "No heartbeat was answered within the session (%.1f s ago it was over): what is buffered is held back "
-                "until the coordinator says whether it is still this member's",
-                now - until,
-            )
+        if until is None or until > now:
+            self._watch_lease()
+            return
+        self._ended_lease = until
+        self._line.wake_up.set()
+        _LOG.warning(
+            "No heartbeat was answered within the session (%.1f s ago it was over): what is buffered is held back "
+            "until the coordinator says whether it is still this member's",
+            now - until,
+        )
 
     # ---- requests ----
 

@@ -664,16 +664,25 @@ def test_leave_without_an_answer_ends_in_time(script: CoordinatorScript, join: C
     assert one.state is MemberState.UNSUBSCRIBED
 
 
+def test_lease_that_is_over_when_its_answer_comes_is_told(
+    join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a process that stood still while its first heartbeat was answered."""
+    monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.0)
+    one = join(auto_commit=False)
+    until(lambda: "No heartbeat was answered within the session" in caplog.text, one)
+
+
 def test_application_is_called_when_the_session_may_be_over(
     script: CoordinatorScript, join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No heartbeat is answered any more: the hot path goes the long way from then on, and finds no mail there."""
     monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
     one = join(auto_commit=False)
-    until(lambda: one.owns(6) and one.line.view.lease_until is not None, one)
+    # The last poll, which clears the wake-up, is before the end of this lease, or of a later one.
+    until(lambda: one.owns(6) and (one.line.view.lease_until or 0.0) > time.monotonic(), one)
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
-    one.line.take_orders()
-    until(lambda: one.line.wake_up.is_set)
+    until(lambda: one.line.wake_up.is_set and (one.line.view.lease_until or 0.0) < time.monotonic())
     assert one.line.take_orders() == ()
     assert (one.line.view.lease_until or 0.0) < time.monotonic()
     script.faults.clear()
