@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Concatenate, ParamSpec, Self, TypeVar, cast
 
 import pyspark
@@ -222,10 +223,24 @@ class SessionProcess:
 
 
 @contextmanager
+def port_of_own_servers() -> Iterator[None]:
+    """Have the port on which pyspark starts a server of its own, and finds it: there is one for all of a machine."""
+    with (Path(gettempdir()) / "consumer-membership-tests-connect.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _starts_a_server(master: str) -> bool:
+    return master.startswith(CONNECT) and not master.startswith(f"{CONNECT}sc://")
+
+
+@contextmanager
 def a_session(master: str, settings: Mapping[str, str] | None = None) -> Iterator[SessionProcess]:
     """A session on a cluster, with the settings that all tests share and these."""
-    with closing(SessionProcess(master, settings or {})) as process:
-        yield process
+    with ExitStack() as stack:
+        if _starts_a_server(master):
+            stack.enter_context(port_of_own_servers())
+        yield stack.enter_context(closing(SessionProcess(master, settings or {})))
 
 
 def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
@@ -240,7 +255,8 @@ def session_of(master: str, settings: Mapping[str, str]) -> SparkSession:
         os.environ["PYTHONPATH"] = os.pathsep.join([*path, libraries])
         builder = SparkSession.builder.remote(master.removeprefix(CONNECT))
         # A server takes none of a driver's; one that is started here does.
-        shared = {} if master.startswith(f"{CONNECT}sc://") else _OF_A_DRIVER
+        own = {**_OF_A_DRIVER, "spark.connect.grpc.binding.address": "127.0.0.1"}
+        shared = own if _starts_a_server(master) else {}
     else:
         builder = SparkSession.builder.master(master)
         shared = _OF_A_DRIVER

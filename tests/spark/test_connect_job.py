@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from consumer_membership.devbroker import Broker
     from consumer_membership.spark import SinkContext
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
+#: Where another test has pyspark's own server, one waits for its end.
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module", params=["own", "apart"])

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from consumer_membership.devbroker import Broker
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
+#: Where another test has pyspark's own server, one waits for its end.
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECORDS = 10
 
