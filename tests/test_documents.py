@@ -43,7 +43,7 @@ from consumer_membership.config.strategies import DEFAULT
 from consumer_membership.config.tls_and_sasl import HONOURED_BY_TLS
 from consumer_membership.devbroker.ways import VARIABLE
 from consumer_membership.membership.classic.assignors.checked import assign_checked
-from consumer_membership.metrics import opentelemetry, prometheus
+from consumer_membership.metrics import exposition, opentelemetry, prometheus
 from consumer_membership.metrics.catalogue import CATALOGUE, CONSUMER_LABELS
 from consumer_membership.metrics.membership_ledger import NO_ANSWER, RebalanceCause, Standstill
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
@@ -179,7 +179,7 @@ def test_headings_stand_alone(path: Path) -> None:
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
     shown = all_blocks("python")
-    assert len(shown) == 17
+    assert len(shown) == 18
     used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
     of = {
         "consumer": dir(Consumer),
@@ -526,7 +526,7 @@ def test_methods_fields_and_parameters_exist() -> None:
         *(kind.value for kind in LifecycleKind),
         *(value.value for value in (*RebalanceCause, *Standstill)),
         *(row.prometheus for row in CATALOGUE),
-        *(*CONSUMER_LABELS, *dir(prometheus), *inspect.signature(opentelemetry.instrument).parameters),
+        *(*CONSUMER_LABELS, *dir(exposition), *inspect.signature(opentelemetry.instrument).parameters),
         *KEYS,
         *librdkafka_keys.keys(),
         *(

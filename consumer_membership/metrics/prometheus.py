@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, by `prometheus-client` (the extra `metrics`): a collector, and a text for an endpoint.
+"""A collector for prometheus-client's registry (the extra `metrics`): `exposition` has the same text without it.
 
 A scrape takes a snapshot of each consumer, and nothing is kept between two of them: what is no more assigned, and what
 is closed or collected, has no series any more. Prometheus' own rule then holds: a series that is gone is stale at once.
@@ -27,7 +27,6 @@ from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.metrics.sources import THIS_PROCESS_SOURCES, HasMetrics, MetricsSources
 
 try:
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.core import Metric as Family
     from prometheus_client.registry import Collector
@@ -76,13 +75,6 @@ class ConsumerCollector(Collector):
                 continue
             if self._sources.at(metrics.number) is not None and not metrics.is_closed:
                 yield metrics
-
-
-def exposition(sources: MetricsSources = THIS_PROCESS_SOURCES) -> tuple[bytes, str]:
-    """All consumers of this process, in Prometheus' text format, and the Content-Type to send it with."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(ConsumerCollector(sources=sources))
-    return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
 def _family(row: Metric) -> Family:

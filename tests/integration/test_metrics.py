@@ -9,8 +9,8 @@ import pytest
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
+from consumer_membership.metrics.exposition import exposition
 from consumer_membership.metrics.membership_ledger import RebalanceCause, Standstill
-from consumer_membership.metrics.prometheus import exposition
 from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.runtime.application import health_monitor
 from tests.support.kafka import create_topic, produce, unique
@@ -93,9 +93,7 @@ def test_two_members_count_what_they_do(kafka: Broker, make: Callable[[], Consum
     text = exposition()[0].decode()
     assert {f'consumer="{one.metrics().number}"' in text for one in (first, second)} == {True}
     second.close()
-    assert (
-        f'consumer="{second.metrics().number}",group="{second.metrics().view.group_id}"' not in exposition()[0].decode()
-    )
+    assert f'consumer="{second.metrics().number}"' not in exposition()[0].decode()
 
 
 def is_whole(metrics: Metrics) -> bool:

@@ -5,7 +5,7 @@
 | /livez | 200; 503 where a restart of the process would help | text or JSON, by `Accept`; `?verbose`: partitions |
 | /readyz | 200; 503 where a consumer has not its part of its group's work | likewise |
 | /health | 200 | JSON: all consumers with their partitions |
-| /metrics | 200; 404 without prometheus-client | all consumers of the process, for Prometheus |
+| /metrics | 200 | all consumers of the process, for Prometheus |
 """
 
 from __future__ import annotations
@@ -19,25 +19,21 @@ from consumer_membership.health.report import ProcessReport, Question
 from consumer_membership.light_dataclasses import replace
 from consumer_membership.runtime.probes.requests import JSON, ProbeAnswer, ProbeRequest, refusal
 
-#: Gives the metrics of this process as Prometheus takes them, and their content type; None: something is missing.
-Exposition: TypeAlias = Callable[[], tuple[bytes, str] | None]
+#: Gives the metrics of this process as Prometheus takes them, and their content type.
+Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
 
 _LOG = logging.getLogger("consumer_membership.session")
 
 PATHS = "/livez, /readyz, /health, /metrics"
-NO_METRICS = "prometheus-client is missing: pip install 'consumer-membership[metrics]'"
 #: A page of thousands of partitions is made so often at most, whoever asks; those who read it slowly share its bytes.
 SHARED_S = 1.0
 
 
-def exposition() -> tuple[bytes, str] | None:
-    """The metrics of all consumers of this process, of the extra `metrics`."""
-    try:
-        from consumer_membership.metrics import prometheus  # noqa: PLC0415 - of an extra, and imported by who is scraped
-    except ImportError as missing:
-        _LOG.debug("/metrics cannot be answered: %s", missing)
-        return None
-    return prometheus.exposition()
+def exposition() -> tuple[bytes, str]:
+    """The metrics of all consumers of this process."""
+    from consumer_membership.metrics import exposition as text  # noqa: PLC0415 - the table of names, for who is scraped
+
+    return text.exposition()
 
 
 class Pages:
@@ -87,10 +83,7 @@ class Pages:
         return ProbeAnswer(status=200, body=self._report().details().encode(), kind=JSON)
 
     def _exposition(self) -> ProbeAnswer:
-        found = self._metrics()
-        if found is None:
-            return refusal(404, NO_METRICS)
-        body, kind = found
+        body, kind = self._metrics()
         return ProbeAnswer(status=200, body=body, kind=kind)
 
     def _shared_page(self, of: object, make: Callable[[], ProbeAnswer]) -> ProbeAnswer:

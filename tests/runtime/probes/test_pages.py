@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ import pytest
 from consumer_membership.health.report import ConsumerReport, ProcessReport
 from consumer_membership.health.verdict import HealthVerdict
 from consumer_membership.membership.states import MemberState
-from consumer_membership.runtime.probes.pages import NO_METRICS, SHARED_S, Pages, exposition
+from consumer_membership.runtime.probes.pages import SHARED_S, Pages, exposition
 from consumer_membership.runtime.probes.requests import JSON, TEXT, ProbeAnswer, ProbeRequest
 from tests.runtime.probes.watched import health_of
 from tests.support.views import view_of
@@ -68,20 +69,18 @@ def test_path_that_there_is_not_is_told_what_there_is() -> None:
     assert page("/", report(V.IDLE)).body == b"there are /livez, /readyz, /health, /metrics\n"
 
 
-def test_exposition_is_that_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is not there in every installation."""
-    found = exposition()
-    assert found is not None
-    assert found[1].startswith("text/plain; version=")
-    monkeypatch.setitem(sys.modules, "consumer_membership.metrics.prometheus", None)
-    monkeypatch.delattr("consumer_membership.metrics.prometheus")
-    assert exposition() is None
+def test_metrics_need_no_extra() -> None:
+    """An installation may be without it, and a process that is scraped does not carry prometheus-client's weight."""
+    words = "import sys; from consumer_membership.runtime.probes import pages; pages.exposition(); print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    imported = ran.stdout.split()
+    assert "consumer_membership.metrics.exposition" in imported
+    assert not {"prometheus_client", "http.server", "email", "wsgiref"}.intersection(imported)
 
 
-def test_metrics_are_answered_or_what_is_missing() -> None:
-    """With the command that installs it."""
-    pages = Pages(lambda: report(V.IDLE), lambda: None)
-    assert pages.answer(ProbeRequest(path="/metrics")) == ProbeAnswer(status=404, body=f"{NO_METRICS}\n".encode())
+def test_metrics_are_answered_with_their_kind() -> None:
+    """Which Prometheus asks for."""
+    assert exposition()[1] == "text/plain; version=0.0.4; charset=utf-8"
     pages = Pages(lambda: report(V.IDLE), lambda: (b"up 1\n", "text/plain; version=0.0.4"))
     answer = pages.answer(ProbeRequest(path="/metrics"))
     assert (answer.status, answer.body, answer.kind) == (200, b"up 1\n", "text/plain; version=0.0.4")
