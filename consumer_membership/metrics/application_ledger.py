@@ -75,9 +75,11 @@ class ApplicationLedger:
         """A poll begins that is counted, `waiting` records are in the buffer; to be followed by `end_poll`."""
         former = self._began_at
         if former is not None:
-            # Each record that left the buffer meanwhile was a poll of its own.
-            times = max(self._left - waiting, 0) + 1
-            self.poll_interval.add((now - former) / times, now, times)
+            taken = self._left - waiting
+            if taken > 0:  # each of these records was a poll of its own
+                self.poll_interval.add((now - former) / (taken + 1), now, taken + 1)
+            else:
+                self.poll_interval.add(now - former, now)
         self._began_at = now
         self._inside += 1
 

@@ -74,7 +74,8 @@ class Durations:
     def __init__(self) -> None:
         self._buckets = [0] * (len(BOUNDS_S) + 1)
         self._sum_s = 0.0
-        #: When a sample began, how many it has, their sum, the longest; the older sample and the one that grows.
+        #: When a sample began, how many there were before it, their sum, and its longest; the older one and that which
+        #: grows. What a sample has is the difference: so a poll that fetches counts each of its times once.
         self._growing = [float("-inf"), 0, 0.0, 0.0]
         self._samples: tuple[list[float], ...] = ()
         self._listeners: tuple[DurationListener, ...] = ()
@@ -85,13 +86,11 @@ class Durations:
 
     def add(self, seconds: float, now: Instant, times: int = 1) -> None:
         """Count one that ends now, or so many of this length."""
-        self._buckets[bisect_left(BOUNDS_S, seconds)] += times
-        self._sum_s += seconds * times
         sample = self._growing
         if now - sample[0] >= SAMPLE_S:
             sample = self._begin_sample(now)
-        sample[1] += times
-        sample[2] += seconds * times
+        self._buckets[bisect_left(BOUNDS_S, seconds)] += times
+        self._sum_s += seconds * times
         if seconds > sample[3]:  # noqa: PLR1730 - half the price of a call of `max`, in each poll that fetches
             sample[3] = seconds
         for listener in self._listeners:
@@ -110,17 +109,18 @@ class Durations:
 
     def recent(self, now: Instant) -> Recent:
         """The latest ones alone."""
-        young = [one for sample in self._samples if now - (one := tuple(sample))[0] < SAMPLE_S * SAMPLES]
+        young = [sample for sample in self._samples if now - sample[0] < SAMPLE_S * SAMPLES]
         if not young:
             return Recent()
+        began_at, count, sum_s, _ = young[0]
         return Recent(
-            count=int(sum(count for _, count, _, _ in young)),
-            sum_s=sum(sum_s for _, _, sum_s, _ in young),
-            longest_s=max(longest_s for _, _, _, longest_s in young),
-            over_s=max(SAMPLE_S * (SAMPLES - 1), now - young[0][0]),
+            count=sum(self._buckets) - int(count),
+            sum_s=self._sum_s - sum_s,
+            longest_s=max(longest_s for *_, longest_s in young),
+            over_s=max(SAMPLE_S * (SAMPLES - 1), now - began_at),
         )
 
     def _begin_sample(self, now: Instant) -> list[float]:
-        self._growing = [now, 0, 0.0, 0.0]
+        self._growing = [now, sum(self._buckets), self._sum_s, 0.0]
         self._samples = (*self._samples[-1:], self._growing)
         return self._growing
