@@ -30,7 +30,7 @@ from tests.benchmarks.figures import (
     idle,
     imports,
     memory,
-    recorder,
+    observability,
     scale_out,
     secured_start,
     spark,
@@ -55,7 +55,7 @@ FIGURES: Mapping[str, Callable[[Bench], Figure]] = {
     for module in (
         *(imports, codec, start_figure, throughput, memory, idle, scale_out, standstill, handoffs),
         *(crash, bounce, crash_rounds, guardian, assignors, classic, classic_crash, secured_start),
-        *(aio, recorder, spark, spark_source, spark_recovery, spark_growth, spark_scale),
+        *(aio, observability, spark, spark_source, spark_recovery, spark_growth, spark_scale),
     )
 }
 ONLY_BY_NAME = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from tests.benchmarks.figures import (
     crash,
     crash_rounds,
     guardian,
+    observability,
     scale_out,
     spark,
     spark_growth,
@@ -27,15 +29,15 @@ from tests.benchmarks.figures import (
     standstill,
     throughput,
 )
-from tests.benchmarks.samples import ecdf
+from tests.benchmarks.samples import Series, ecdf
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from matplotlib.axes import Axes
 
     from tests.benchmarks.bench import Figure
-    from tests.benchmarks.samples import Series
 
 _OURS, _RAW, _OTHER, _BOUND = "#1b6ca8", "#d1782b", "#7a7a7a", "#b03030"
 _CONTESTS = throughput.CONTESTS
@@ -63,6 +65,7 @@ def draw(figure: Figure, folder: Path) -> Path | None:
         assignors.NAME: _assignors,
         classic.NAME: _classic,
         classic_crash.NAME: lambda crashed: _away(crashed, classic_crash.FACTOR),
+        observability.NAME: _observability,
         spark.NAME: _spark,
         spark_recovery.NAME: _spark_recovery,
         spark_growth.NAME: _spark_growth,
@@ -290,6 +293,50 @@ def _assignors(figure: Figure) -> None:
     panels[-1].legend(loc="lower right")
     plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
     plt.tight_layout()
+
+
+def _observability(figure: Figure) -> None:
+    """What everything on is to all of it off: each pair as a point, with the bounds."""
+    pairs = {
+        on.label.removesuffix(", on"): observability.Pair(on=on, off=off)
+        for on, off in itertools.pairwise(figure.series)
+        if on.label.endswith(", on")
+    }
+    rates = {method: observability.paired_ratios(*pairs.pop(method).both) for method in observability.METHODS}
+    share = pairs.pop(observability.SHARE)
+    weights = {
+        what: [on - off for on, off in zip(pair.on.values, pair.off.values, strict=True)]
+        for what, pair in pairs.items()
+    }
+    drawn = (
+        ("records a second, on / off (bar: median)", rates, observability.LEAST_RATIO),
+        (
+            "share of a core, on - off, % (bar: median)",
+            {"idle": observability.paired_differences(share)},
+            observability.MOST_CPU_PERCENT,
+        ),
+        ("memory, on - off, MiB (bar: median)", weights, observability.MOST_MIB),
+    )
+    heights = [len(values) + 1.4 for _, values, _ in drawn]
+    _, panels = plt.subplots(3, 1, figsize=(9.5, 0.5 * sum(heights)), gridspec_kw={"height_ratios": heights})
+    for axes, (words, values, limit) in zip(panels, drawn, strict=True):
+        rows = _rows(values)
+        _rows_of_points(axes, rows, [f"(n={len(row.samples)})" for row in rows])
+        axes.axvline(limit, color=_BOUND, ls="--", lw=1)
+        axes.set_xlabel(words)
+    plt.suptitle(figure.title, x=0.01, ha="left", fontsize=12)
+    plt.tight_layout()
+
+
+def _rows(values: Mapping[str, list[float]]) -> list[Series]:
+    """A series for each name that has values."""
+    rows = []
+    for name, numbers in values.items():
+        row = Series(label=name, unit="", is_ours=True)
+        for number in numbers:
+            row.add(number)
+        rows += [row] if numbers else []
+    return rows
 
 
 def _spark(figure: Figure) -> None:

@@ -146,13 +146,15 @@ def ratio_at_least(
 ) -> Check:
     """Whether the median of paired ratios is not below its limit, or nobody can tell."""
     strict = at_least(bound, statistics.median(ratios) if ratios else None, limit, unit, rests_on)
-    interval = median_interval(ratios)
-    if interval is None:
-        return strict
-    words = f"{strict.measured}; 95 % interval {interval[0]:.2f} to {interval[1]:.2f}"
-    ours_failed = any(series.failures for series in rests_on if series.is_ours)
-    is_undecided = strict.verdict is Verdict.FAIL and interval[1] >= limit and not ours_failed
-    return replace(strict, measured=words, verdict=Verdict.UNDECIDED if is_undecided else strict.verdict)
+    return _judged_by(median_interval(ratios), strict, rests_on, lambda _, most: most >= limit)
+
+
+def differences_at_most(
+    bound: str, differences: Sequence[float], limit: float, unit: str, rests_on: Sequence[Series]
+) -> Check:
+    """Whether the median of paired differences is not above its limit, or nobody can tell."""
+    strict = at_most(bound, statistics.median(differences) if differences else None, limit, unit, rests_on)
+    return _judged_by(median_interval(differences), strict, rests_on, lambda least, _: least <= limit)
 
 
 def medians_at_most(bound: str, ours: Series, raw: Series, limit: float) -> Check:
@@ -163,10 +165,21 @@ def medians_at_most(bound: str, ours: Series, raw: Series, limit: float) -> Chec
     measured = quotient(median_of(ours), median_of(raw))
     strict = at_most(bound, measured, limit, "x raw", [ours, raw])
     interval = quotient_interval(ours.values, raw.values)
+    return _judged_by(interval, strict, [ours, raw], lambda least, _: least <= limit)
+
+
+def _judged_by(
+    interval: tuple[float, float] | None,
+    strict: Check,
+    rests_on: Sequence[Series],
+    may_hold: Callable[[float, float], bool],
+) -> Check:
+    """What the interval makes of a strict verdict: chance excuses a miss, and no measurement of ours that failed."""
     if interval is None:
         return strict
-    words = f"{strict.measured}; 95 % interval {interval[0]:.2f} to {interval[1]:.2f}"
-    is_undecided = strict.verdict is Verdict.FAIL and interval[0] <= limit and not ours.failures
+    words = f"{strict.measured}; 95 % interval {interval[0]:.3f} to {interval[1]:.3f}"
+    ours_failed = any(series.failures for series in rests_on if series.is_ours)
+    is_undecided = strict.verdict is Verdict.FAIL and may_hold(*interval) and not ours_failed
     return replace(strict, measured=words, verdict=Verdict.UNDECIDED if is_undecided else strict.verdict)
 
 

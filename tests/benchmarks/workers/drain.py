@@ -30,6 +30,7 @@ class Job:
         expected: How many records there are.
         batch: 0 consumes by `poll()`, another number by `consume(number)`.
         partitions: How many partitions there are.
+        is_observed: Whether a callback is told what happens (`on_event`, which ours alone has).
     """
 
     module: str
@@ -38,6 +39,7 @@ class Job:
     expected: int
     batch: int
     partitions: int
+    is_observed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,8 @@ def main() -> None:
     """Drain the topic and say how long it took and whether everything came."""
     job = job_of(Job)
     consumer = consumer_class(job.module)(job.config)
+    if job.is_observed:
+        consumer.on_event(list[object]().append)
     consumer.subscribe([job.topic])
     drained = by_consume(consumer, job.expected, job.batch) if job.batch else by_poll(consumer, job.expected)
     stands = {place.partition: place.offset for place in consumer.position(consumer.assignment())}

@@ -33,6 +33,7 @@ class Job:
         topic: What it subscribes to.
         poll_s: How long one `poll` may wait.
         batch: 0 consumes by `poll()`, another number by `consume(number)`.
+        is_observed: Whether a callback is told what happens (`on_event`, which ours alone has).
     """
 
     module: str
@@ -40,6 +41,7 @@ class Job:
     topic: str
     poll_s: float = 0.1
     batch: int = 0
+    is_observed: bool = False
 
 
 class Member:
@@ -51,6 +53,8 @@ class Member:
         self.errors: list[str] = []
         began = time.monotonic()
         self._consumer = make(job.config)
+        if job.is_observed:
+            self._consumer.on_event(list[object]().append)
         subscribing = time.monotonic()
         self._consumer.subscribe(
             [job.topic],

@@ -1,0 +1,105 @@
+"""The arithmetic of the figure `observability`, and who asks in it. No measurement is made here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from consumer_membership.config.model import ConsumerConfig
+from tests.benchmarks.builders import bench, series
+from tests.benchmarks.figures.observability import Pair, Sides, paired_differences
+from tests.benchmarks.processes import WorkerFailedError
+from tests.benchmarks.samples import Verdict, differences_at_most
+from tests.benchmarks.scraper import Scraper, listening_port
+
+_SERVER = """
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response({status} if self.path == "/metrics" else 503)
+        self.end_headers()
+HTTPServer(("127.0.0.1", 0), Handler).serve_forever()
+"""
+
+
+@contextmanager
+def serving(status: int) -> Iterator[int]:
+    """A process that is not ready, and answers `/metrics` with this; its id."""
+    with subprocess.Popen([sys.executable, "-c", _SERVER.format(status=status)], stderr=subprocess.DEVNULL) as server:
+        try:
+            yield server.pid
+        finally:
+            server.kill()
+
+
+def test_differences_pair_windows() -> None:
+    """A window that one side missed is left out."""
+    pair = Pair.of("share", "%")
+    for window, value in ((1.0, 0.5), (2.0, 0.25), (4.0, 9.0)):
+        pair.on.add(value, window=window)
+    for window, value in ((2.0, 0.5), (1.0, 0.25), (3.0, 9.0)):
+        pair.off.add(value, window=window)
+    assert paired_differences(pair) == [0.25, -0.25]
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([0.05] * 12, Verdict.PASS),
+        ([0.1] * 12, Verdict.PASS),
+        ([0.2] * 12, Verdict.FAIL),
+        ([0.0] * 5 + [0.2] * 7, Verdict.UNDECIDED),
+        ([0.0] * 7 + [0.2] * 5, Verdict.PASS),
+        ([0.2], Verdict.FAIL),
+        ([], Verdict.FAIL),
+    ],
+)
+def test_difference_that_chance_may_explain_is_undecided(differences: list[float], verdict: Verdict) -> None:
+    """As for ratios, from the other side."""
+    assert differences_at_most("a bound", differences, 0.1, "%", [series(1.0)]).verdict is verdict
+
+
+def test_own_failure_leaves_no_difference_undecided() -> None:
+    """Chance does not explain a member that did not work."""
+    check = differences_at_most("a bound", [0.0] * 5 + [0.2] * 7, 0.1, "%", [series(1.0, failures=1)])
+    assert check.verdict is Verdict.FAIL
+
+
+def test_sides_have_everything_and_nothing() -> None:
+    """Of what can be switched; no two consumers have a file of their health in common, and they fetch alike."""
+    run = bench(rounds=None)
+    sides = Sides.of(run, "/folder")
+    first, second, off = (ConsumerConfig.from_mapping(run.config(side)) for side in (sides.on(), sides.on(), sides.off))
+    assert (off.recorder_enable, off.enable_metrics_push) == (False, False)
+    assert (off.recorder_directory, off.health_http_address, off.health_file) == (None, None, None)
+    assert (first.recorder_enable, first.enable_metrics_push, first.recorder_directory) == (True, True, "/folder")
+    assert first.health_http_address is not None
+    assert first.health_file != second.health_file
+    assert sides.on().config.keys() & sides.off.config.keys() == {
+        "rebalance.callbacks",
+        "fetch.queue.backoff.ms",
+        "fetch.wait.max.ms",
+    }
+
+
+def test_scraper_asks_whoever_listens() -> None:
+    """A process that is not ready yet has metrics; that these were refused is a failed measurement."""
+    with serving(200) as pid, Scraper(pid) as scraper:
+        scraper.await_answer()
+        assert scraper.answered == 1
+    with serving(404) as pid, pytest.raises(WorkerFailedError, match=r"its metrics: \[404\]"), Scraper(pid) as scraper:
+        scraper.await_answer()
+
+
+def test_process_that_ended_is_not_asked() -> None:
+    """Nor is one that listens nowhere; neither fails."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        assert gone.wait() == 0
+        assert listening_port(gone.pid) is None
+        with Scraper(gone.pid) as scraper:
+            pass
+    assert scraper.answered == 0
