@@ -303,6 +303,7 @@ def _observability(figure: Figure) -> None:
         if on.label.endswith(", on")
     }
     rates = {method: observability.paired_ratios(*pairs.pop(method).both) for method in observability.METHODS}
+    costs = {method: observability.paired_ratios(*pairs.pop(f"CPU: {method}").both) for method in observability.METHODS}
     share = pairs.pop(observability.SHARE)
     weights = {
         what: [on - off for on, off in zip(pair.on.values, pair.off.values, strict=True)]
@@ -310,6 +311,7 @@ def _observability(figure: Figure) -> None:
     }
     drawn = (
         ("records a second, on / off (bar: median)", rates, observability.LEAST_RATIO),
+        ("processor time a record, on / off (bar: median)", costs, 2 - observability.LEAST_RATIO),
         (
             "share of a core, on - off, % (bar: median)",
             {"idle": observability.paired_differences(share)},
@@ -318,7 +320,7 @@ def _observability(figure: Figure) -> None:
         ("memory, on - off, MiB (bar: median)", weights, observability.MOST_MIB),
     )
     heights = [len(values) + 1.4 for _, values, _ in drawn]
-    _, panels = plt.subplots(3, 1, figsize=(9.5, 0.5 * sum(heights)), gridspec_kw={"height_ratios": heights})
+    _, panels = plt.subplots(len(drawn), 1, figsize=(9.5, 0.5 * sum(heights)), gridspec_kw={"height_ratios": heights})
     for axes, (words, values, limit) in zip(panels, drawn, strict=True):
         rows = _rows(values)
         _rows_of_points(axes, rows, [f"(n={len(row.samples)})" for row in rows])

@@ -128,6 +128,7 @@ def run(bench: Bench) -> Figure:
     """Drain a topic, idle, and ask, with everything on and with all of it off."""
     began_load = os.getloadavg()[0]
     rates = {method: Pair.of(method, "msg/s") for method in METHODS}
+    costs = {method: Pair.of(f"CPU: {method}", "µs/msg") for method in METHODS}
     idle = Idleness()
     asked = {
         name: Series(label=f"{name}(), {_ASKED_PARTITIONS} partitions", unit="µs", is_ours=True) for name in _ASKED
@@ -136,20 +137,23 @@ def run(bench: Bench) -> Figure:
         sides = Sides.of(bench, folder)
         records = _QUICK_RECORDS if bench.is_quick else _RECORDS
         topic = bench.filled_topic(NAME, records, _BYTES)
-        unheeded = Series(label="a broker that nobody has fetched from yet", unit="msg/s")
-        _drain(sides, topic, "poll()", records, unheeded, -1, is_on=False)
+        unheeded = Pair.of("a broker that nobody has fetched from yet", "")
+        _drain(sides, topic, records, -1, _Turn.of("poll()", unheeded, unheeded)[1])
         for number in range(bench.count(15, 1)):
-            for method, pair in rates.items():
-                turns = ((True, pair.on), (False, pair.off))
-                for is_on, series in turns if number % 2 == 0 else reversed(turns):
-                    _drain(sides, topic, method, records, series, number, is_on=is_on)
+            for method in METHODS:
+                turns = _Turn.of(method, rates[method], costs[method])
+                for turn in turns if number % 2 == 0 else reversed(turns):
+                    _drain(sides, topic, records, number, turn)
         for _ in range(min(bench.count(_SITTINGS, 1), _SITTINGS)):
             _idle(sides, idle)
             _ask(sides, asked)
     return Figure(
         name=NAME,
         title="Recorder, health, events, probes and metrics: everything on, and all of it off",
-        series=(*(series for pair in (*rates.values(), *idle.pairs) for series in pair.both), *asked.values()),
+        series=(
+            *(series for pair in (*rates.values(), *costs.values(), *idle.pairs) for series in pair.both),
+            *asked.values(),
+        ),
         checks=(
             *(_rate_check(method, pair) for method, pair in rates.items()),
             *_idle_checks(idle),
@@ -165,9 +169,10 @@ def run(bench: Bench) -> Figure:
             "off: recorder.enable=false, enable.metrics.push=false; counting is part of both",
             "one drain before the first round is not counted: a new broker is slow",
             "within a round the two follow each other directly; idle members are watched at the same time",
+            "CPU: user and system time of the whole process; a busy machine changes it less than the rates",
             *(
-                f"{method}, on / off: {' '.join(format(one, '.3f') for one in paired_ratios(pair.on, pair.off))}"
-                for method, pair in rates.items()
+                f"{name}, on / off: {' '.join(format(one, '.3f') for one in paired_ratios(*pair.both))}"
+                for name, pair in (*rates.items(), *((f"CPU: {method}", pair) for method, pair in costs.items()))
             ),
             f"share of a core, on - off: {' '.join(format(one, '.2f') for one in paired_differences(idle.share))}",
         ),
@@ -199,26 +204,45 @@ def _idle_checks(idle: Idleness) -> Iterator[Check]:
         yield at_most(bound, more, MOST_MIB, "MiB more", pair.both)
 
 
-def _drain(sides: Sides, topic: str, method: str, records: int, series: Series, number: int, *, is_on: bool) -> None:
-    with counted_in(series):
-        side = sides.on() if is_on else sides.off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """One way to drain on one side, and where its measurements go."""
+
+    method: str
+    is_on: bool
+    rate: Series
+    cost: Series
+
+    @classmethod
+    def of(cls, method: str, rate: Pair, cost: Pair) -> tuple[_Turn, _Turn]:
+        """On, and off."""
+        return (
+            cls(method=method, is_on=True, rate=rate.on, cost=cost.on),
+            cls(method=method, is_on=False, rate=rate.off, cost=cost.off),
+        )
+
+
+def _drain(sides: Sides, topic: str, records: int, number: int, turn: _Turn) -> None:
+    with counted_in(turn.rate, turn.cost):
+        side = sides.on() if turn.is_on else sides.off
         job = drain.Job(
             module=side.module,
             config=sides.bench.config(side),
             topic=topic,
             expected=records,
-            batch=METHODS[method],
+            batch=METHODS[turn.method],
             partitions=PARTITIONS,
-            is_observed=is_on,
+            is_observed=turn.is_on,
         )
         phase_s = sides.bench.chance.uniform(0.0, EVERY_S)
-        with Worker("drain", job) as worker, Scraper(worker.pid, phase_s) if is_on else nullcontext():
+        with Worker("drain", job) as worker, Scraper(worker.pid, phase_s) if turn.is_on else nullcontext():
             facts = worker.expect("measured", _TIMEOUT_S).facts
             worker.wait()
         if not facts["is_complete"]:
             raise WorkerFailedError(f"{records} came, but not each record once: {facts}")
-        series.add(facts["count"] / facts["wall_s"], round=number, **facts)
-        tell(f"{NAME}: {series.label} {series.values[-1]:,.0f} msg/s")
+        turn.rate.add(facts["count"] / facts["wall_s"], round=number, **facts)
+        turn.cost.add(facts["cpu_s"] / facts["count"] * 1e6, round=number)
+        tell(f"{NAME}: {turn.rate.label} {turn.rate.values[-1]:,.0f} msg/s, {turn.cost.values[-1]:.3f} µs/msg")
 
 
 def _idle(sides: Sides, idle: Idleness) -> None:
