@@ -19,10 +19,11 @@ from typing import TypeVar
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message
 from confluent_kafka import TopicPartition as Wanted
 
-from consumer_membership.config import ByDuration
+from consumer_membership.config import ByDuration, OffsetReset
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.runtime.application.handle import HandleWatch
 from consumer_membership.runtime.application.locks import FairLock
+from consumer_membership.runtime.application.look_ups import LookUps
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
 from consumer_membership.runtime.application.resets import DurationResets
 from consumer_membership.runtime.application.session_errors import STATE_CODE
@@ -66,7 +67,7 @@ class Fetcher:
     """The handle, the partitions that it fetches, and the buffer that it fills.
 
     `heard_at` says when the member's last heartbeat was answered (None: there is no member). `reset` is where
-    partitions start that have no position, or one that is gone; None: librdkafka knows.
+    partitions start that have no position, or one that is gone: librdkafka looks that up by itself, but for a duration.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Fetcher:
         make_handle: Callable[[], LibrdkafkaConsumer],
         buffer: PrefetchBuffer,
         heard_at: Callable[[], float | None] = lambda: None,
-        reset: ByDuration | None = None,
+        reset: OffsetReset | ByDuration = OffsetReset.LATEST,
     ) -> None:
         #: Lets one application thread at a time to the handle, for one poll slice at most.
         self.lock = FairLock()
@@ -105,7 +106,8 @@ class Fetcher:
         #: Positions of resumed partitions of which no record came since.
         self._nudged: dict[TopicPartition, OffsetAndMetadata] = {}
         self._batch = BATCH_RECORDS
-        self._resets = None if reset is None else DurationResets(reset, self._reset)
+        self._resets = DurationResets(reset, self._reset) if isinstance(reset, ByDuration) else None
+        self._look_ups = LookUps(resets_by_itself=reset in (OffsetReset.EARLIEST, OffsetReset.LATEST))
         self._warm: set[str] = set()
 
     def warm(self, topics: Collection[str]) -> None:
@@ -149,6 +151,8 @@ class Fetcher:
 
     def fetch(self, limit: int, timeout_s: float) -> list[Message]:
         """At most `limit` records from the handle itself, gathered for at most this time."""
+        if self._look_ups.may_mislead:
+            self._leave_late_answers()
         batch = self.handle.consume(limit, whole_ms(timeout_s))
         if self._resets is not None:
             batch = self._resets.take_out(self.handle, batch)
@@ -166,6 +170,8 @@ class Fetcher:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for one record, for this time of whole milliseconds (`whole_ms`), and buffer it; whether it came."""
+        if self._look_ups.may_mislead:
+            self._leave_late_answers()
         batch = self.handle.consume(1, timeout_s)
         if self._resets is not None:
             batch = self._resets.take_out(self.handle, batch)
@@ -175,6 +181,14 @@ class Fetcher:
             self._note_first(batch)
         self._take_in(batch)
         return True
+
+    def _leave_late_answers(self) -> None:
+        """Take no record of a handle that may be sent elsewhere by a look-up which was cut short."""
+        _LOG.info(
+            "librdkafka may still look up the start of a partition that begins elsewhere by now; it is started anew "
+            "and goes on where it was"
+        )
+        self.renew()
 
     def _take_in(self, batch: list[Message]) -> None:
         """Buffer a batch; where its records are heavy the next one is cut so that it stays near its weight."""
@@ -252,6 +266,8 @@ class Fetcher:
         """Have `assignment()` show these as starting where the group left off."""
         for partition in partitions:
             self._shown[partition] = OFFSET_STORED
+            if partition in self._logical:
+                self._look_ups.left_to_handle(partition)
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Stop fetching these; a set, for librdkafka ends the process on a partition that is named twice."""
@@ -288,6 +304,12 @@ class Fetcher:
         self._nudged.pop(partition, None)
         self._logical.pop(partition, None)
         (self._starts if offset >= 0 else self._logical)[partition] = offset
+        self._look_ups.begins(self.handle, partition)
+
+    def _cut_short(self, partition: TopicPartition) -> None:
+        offset = self._logical.get(partition)
+        if offset is not None:
+            self._look_ups.cut_short(self.handle, partition, offset)
 
     def _reset(self, start: Wanted) -> None:
         """Send a partition that has no position to this one.
@@ -320,6 +342,7 @@ class Fetcher:
         self.frozen.difference_update(partitions)
         self.given_up.difference_update(partitions)
         for partition in partitions:
+            self._cut_short(partition)
             for memory in (self._shown, self._starts, self._logical, self._before_seek, self._nudged):
                 memory.pop(partition, None)
             if self._resets is not None:
@@ -460,6 +483,7 @@ class Fetcher:
         if self._held_back:
             handle.pause(wanted(self._held_back))
         former, self.handle = self.handle, handle
+        self._look_ups.forget()
         self.warm(self._warm.copy())
         former.close()
 
@@ -478,6 +502,7 @@ class Fetcher:
         self.buffer.drop({partition})
         if position is not None:
             self._before_seek[partition] = position
+        self._cut_short(partition)
         self._set_start(partition, target.offset)
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -18,7 +18,7 @@ from weakref import ref
 
 from confluent_kafka import Message
 
-from consumer_membership.config import ByDuration, ConsumerConfig
+from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.settings import ProbeSettings
 from consumer_membership.errors import CommitError
 from consumer_membership.health.verdict import Health
@@ -112,8 +112,7 @@ class Session:
             pushes_metrics=config.enable_metrics_push,
         )
         self.line.connect(make_thread(self.line, thread_settings))
-        by_duration = start.reset if isinstance(start.reset, ByDuration) else None
-        self._fetcher = Fetcher(self._handles.make, self.buffer, self._heard_at, by_duration)
+        self._fetcher = Fetcher(self._handles.make, self.buffer, self._heard_at, start.reset)
         self._handle_lock = self._fetcher.lock
         self.life = Lifetime(self._fetcher, self.line.wake_up, registry)
         if recorder.on_signal:
