@@ -33,6 +33,8 @@ OF_SOME_CONSUMERS = (
     "membership.classic.states",
     "membership.classic.validation",
     "membership.patterns",
+    "metrics.catalogue",
+    "metrics.exposition",
     "runtime.guardian",
     "runtime.network.guarding",
     "runtime.network.passwords",
