@@ -88,9 +88,9 @@ def _missing(log: GroupLog) -> Sequence[str]:
         notes.append("There was no time to read all of the coordinator's records: the latest are missing; allow more.")
     elif gone > 0:
         notes.append(
-            f"Of {log.offsets:,} offsets that the coordinator's partition gave in this time {gone:,} hold no record of "
-            "a group any more: compaction took them, or they mark the ends of transactions. Where it was compaction, "
-            "what changed back and forth in between is not shown."
+            f"Of {log.offsets:,} offsets that the coordinator's partition gave in this time, or right before it, "
+            f"{gone:,} hold no record of a group any more: compaction took them, or they mark the ends of "
+            "transactions. Where it was compaction, what changed back and forth in between is not shown."
         )
     if log.unreadable:
         notes.append(f"{log.unreadable:,} of the group's records are of a later Kafka than is known here.")

@@ -73,8 +73,9 @@ class GroupLog:
     """The records of one group.
 
     `before` has the latest of each key from before the moment, `records` all since then, both in the order of the log.
-    `offsets` are how many offsets of the whole partition were given since then and `kept` how many records of those
-    were found: the rest was compacted, or marks ends of transactions. Not `is_whole`: there was no time to read on.
+    `offsets` are how many offsets of the whole partition were given since then, and since the last record before it
+    that is left: what is missing in between may be of either side. `kept` is how many records of those were found: the
+    rest was compacted, or marks ends of transactions. Not `is_whole`: there was no time to read on.
     `unreadable` records are of a later version than is known.
     """
 
@@ -112,7 +113,7 @@ def read_group_log(config: Mapping[str, object], group_id: str, since: float, ti
         moment = TopicPartition(TOPIC, partition, max(0, int(since * 1000)))
         found = handle.offsets_for_times([moment], timeout=timeout_s)[0].offset
         handle.assign([TopicPartition(TOPIC, partition, start)])
-        return _Reading(group_id, found if found >= 0 else end).read(handle, end, deadline)
+        return _Reading(group_id, start, found if found >= 0 else end).read(handle, end, deadline)
     except KafkaException as error:
         raise _refusal(error.args[0]) from error
     finally:
@@ -129,8 +130,10 @@ def _partitions(handle: LibrdkafkaConsumer, timeout_s: float) -> int:
 class _Reading:
     """What was read of one partition until now."""
 
-    def __init__(self, group_id: str, since_offset: int) -> None:
+    def __init__(self, group_id: str, start: int, since_offset: int) -> None:
         self._group_id = group_id
+        #: Behind the last record from before the moment.
+        self._gap_from = start
         self._since_offset = since_offset
         self._before: dict[bytes, LoggedRecord] = {}
         self._records: list[LoggedRecord] = []
@@ -151,15 +154,19 @@ class _Reading:
         return GroupLog(
             before=tuple(self._before.values()),
             records=tuple(self._records),
-            offsets=max(0, end - self._since_offset),
+            offsets=end - self._gap_from if self._since_offset < end else 0,
             kept=self._kept,
             unreadable=self._unreadable,
             is_whole=is_at_end,
         )
 
     def _take(self, message: Message) -> None:
-        is_new = (message.offset() or 0) >= self._since_offset
-        self._kept += is_new
+        offset = message.offset() or 0
+        is_new = offset >= self._since_offset
+        if is_new:
+            self._kept += 1
+        else:
+            self._gap_from = offset + 1
         key, value = message.key(), message.value()
         if not isinstance(key, bytes) or not is_of_group(key, self._group_id):
             return
