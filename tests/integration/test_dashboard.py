@@ -11,7 +11,7 @@ import pytest
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, draw_ports
-from tests.metrics.test_dashboard import queries
+from tests.support.dashboard import queries
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.prometheus import Prometheus, prometheus
 

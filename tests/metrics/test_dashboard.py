@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 from consumer_membership.metrics.catalogue import CATALOGUE, CONSUMER_LABELS, MetricKind
+from tests.support.dashboard import DASHBOARD, queries
 
-DASHBOARD = Path(__file__).resolve().parents[2] / "examples" / "grafana" / "consumers.json"
 ENDS = {MetricKind.HISTOGRAM: ("_bucket", "_sum", "_count")}
 SERIES = {f"{row.prometheus}{end}": row for row in CATALOGUE for end in ENDS.get(row.kind, ("",))}
 #: What Prometheus and its histograms add.
 COMMON = {*CONSUMER_LABELS, "instance", "le"}
-
-
-def queries() -> Iterator[tuple[str, str]]:
-    """Each panel's title and query."""
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        yield from ((panel["title"], target["expr"]) for target in panel["targets"])
 
 
 def test_every_query_names_series_of_the_catalogue() -> None:

@@ -1,0 +1,15 @@
+"""The queries of examples/grafana/consumers.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+DASHBOARD = Path(__file__).resolve().parents[2] / "examples" / "grafana" / "consumers.json"
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Each panel's title and query."""
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        yield from ((panel["title"], target["expr"]) for target in panel["targets"])
