@@ -43,7 +43,6 @@ def by_group(consumer: ScriptedConsumer, topic: str) -> None:
     consumer.poll(0)
     assert consumer.assignment() == []
     consumer.member.assign({at(topic, 0)[0]: _COMMITTED})
-    consumer.poll(0)
 
 
 def by_seek(consumer: ScriptedConsumer, topic: str) -> None:
@@ -72,6 +71,8 @@ def test_groups_partition_begins_where_it_was_given_or_sought(
     alone.unassign()
     alone.assign([Wanted(topic, 0, _COMMITTED)])
     begins_elsewhere(consumer, topic)
+    # Nothing can come yet.
+    assert consumer.poll(0) is None
     network.heal()
     given = [record(consumer).offset() for _ in range(RECORDS - _COMMITTED)]
     wait_until(lambda: begins_anew(alone), "librdkafka alone at the first record", PATIENCE_S)
