@@ -282,9 +282,10 @@ def test_empty_group_changes_its_type_under_every_policy(broker_pool: RunBrokers
 
 
 #: A member of kafka-python with an assignor that tells each member a word beside its partitions. In a process of its
-#: own, because its import warns.
+#: own, because its import warns. It ends with whoever holds its stdin, and looks at its topic often, which may
+#: have had fewer partitions at first.
 _TELLS = """
-import sys
+import os, sys, threading
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -296,8 +297,9 @@ class Telling(RangePartitionAssignor):
             share.user_data = b"a word"
         return shares
 
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
 consumer = KafkaConsumer(sys.argv[3], bootstrap_servers=sys.argv[1], group_id=sys.argv[2], heartbeat_interval_ms=200,
-    partition_assignment_strategy=[Telling])
+    metadata_max_age_ms=500, partition_assignment_strategy=[Telling])
 while True:
     consumer.poll(timeout_ms=50)
     if consumer.assignment():
@@ -310,7 +312,7 @@ def test_user_data_keeps_a_group_classic(broker: Broker) -> None:
     topic = create_topic(broker.bootstrap_servers, unique("topic"), 4)
     group = unique("group")
     words = [sys.executable, "-c", _TELLS, broker.bootstrap_servers, group, topic]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as other, ExitStack() as at_the_end:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other, ExitStack() as at_the_end:
         at_the_end.callback(other.kill)
         assert other.stdout is not None
         # It may hear of the topic's partitions one after the other.
