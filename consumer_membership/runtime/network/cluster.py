@@ -140,38 +140,38 @@ class Cluster:
         *,
         read_committed: bool,
         timeout_s: float,
-    ) -> Mapping[TopicPartition, int]:
-        """The offset at each partition's timestamp: -1 for the end, -2 for the start, or ms since 1970.
+    ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
+        """The offset at each partition's timestamp, or why it is not known when the time is over.
 
-        An offset of -1 stands for "no record is that young". The leaders are asked; one that moved is looked up again.
+        A timestamp is -1 for the end, -2 for the start, or ms since 1970; an offset of -1 stands for "no record is that
+        young". The leaders are asked, and one that moved is looked up again. What is known of the others stays.
         """
+        found: dict[TopicPartition, _Offset] = {}
         missing = dict(partitions)
-        offsets: dict[TopicPartition, int] = {}
 
         async def ask() -> None:
+            failure: BrokerRefusal | TransportError | None = None
             answers = await self._ask_leaders(missing, read_committed=read_committed)
-            failures: list[BrokerRefusal | TransportError] = []
             for partition, answer in answers.items():
-                if isinstance(answer, int):
-                    offsets[partition] = answer
-                    del missing[partition]
+                found[partition] = answer
+                if not isinstance(answer, int) and _may_pass(answer):
+                    failure = answer
                 else:
-                    failures.append(answer)
-            # A final refusal before one that another attempt may mend.
-            for failure in sorted(failures, key=_may_pass):
+                    del missing[partition]
+            if failure is not None:
                 raise failure
 
         if missing:
-            await self._persist("offsets", timeout_s, ask)
-        return offsets
+            try:
+                await self._persist("offsets", timeout_s, ask)
+            except (TransportError, BrokerRefusal) as error:
+                return dict.fromkeys(missing, error) | found
+        return found
 
     async def end_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | BrokerRefusal | TransportError]:
-        """The end of each partition (its high watermark), or why it is not known; asks each leader once.
-
-        Unlike `list_offsets`, one partition without a leader does not keep the others back.
-        """
+        """The end of each partition (its high watermark), or why it is not known; asks each leader once."""
         if not partitions:
             return {}
         return await self._ask_leaders(dict.fromkeys(partitions, requests.LATEST_TIMESTAMP), read_committed=False)

@@ -390,17 +390,11 @@ class MemberRequests:
             raise UnansweredError(f"{_NOT_FETCHED}: Local: Timed out ({failure})") from failure
 
     async def ends(self, partitions: frozenset[TopicPartition]) -> Ends:
-        """Where these partitions end, as their leaders say, asked again while that may help; no order of the core.
-
-        Raises:
-            MembershipError: a leader refused, or did not answer in time.
-        """
-        latest = dict.fromkeys(partitions, _LATEST)
-        high = await self._cluster.list_offsets(latest, read_committed=False, timeout_s=LIST_OFFSETS_TIMEOUT_S)
+        """Where these partitions end, those whose leaders say so in time; no order of the core."""
+        high = await self._offsets_at(partitions, _LATEST, read_committed=False)
         if not self._start.read_committed:
             return Ends(high=high, stable=high)
-        stable = await self._cluster.list_offsets(latest, read_committed=True, timeout_s=LIST_OFFSETS_TIMEOUT_S)
-        return Ends(high=high, stable=stable)
+        return Ends(high=high, stable=await self._offsets_at(partitions, _LATEST, read_committed=True))
 
     def _asker(self) -> tuple[str, int]:
         """Member id and epoch of whoever asks now; a classic member asks as nobody, as in `_fetch_committed`."""
@@ -425,26 +419,35 @@ class MemberRequests:
             moment, otherwise = reset.moment_ms(time()), _NO_OFFSET
         else:
             moment = otherwise = _LATEST if reset is OffsetReset.LATEST else _EARLIEST
-        found = dict.fromkeys(partitions, otherwise)
-        try:
-            if isinstance(reset, ByDuration):
-                # The ends first: a record that comes between the two answers is young enough, and is not passed over.
-                found |= await self._offsets_at(partitions, _LATEST)
-            young = await self._offsets_at(partitions, moment)
-            found |= {partition: offset for partition, offset in young.items() if offset != _NO_RECORD}
-        except (TransportError, BrokerRefusal) as error:
-            # One partition without a leader must not hold up the others: librdkafka waits for it by itself.
-            _LOG.info("ListOffsets failed, the partitions start at logical offsets: %s", error)
-            return dict.fromkeys(partitions, otherwise)
-        return found
+        starts = dict.fromkeys(partitions, otherwise)
+        read_committed = self._start.read_committed
+        ends: Mapping[TopicPartition, int] = {}
+        if isinstance(reset, ByDuration):
+            # The ends first: a record that comes between the two answers is young enough, and is not passed over.
+            ends = await self._offsets_at(partitions, _LATEST, read_committed=read_committed)
+            partitions = frozenset(ends)
+        found = await self._offsets_at(partitions, moment, read_committed=read_committed)
+        # Librdkafka, or the fetcher, waits for the leader of those that are not known.
+        return starts | {
+            partition: ends.get(partition, otherwise) if offset == _NO_RECORD else offset
+            for partition, offset in found.items()
+        }
 
-    async def _offsets_at(self, partitions: frozenset[TopicPartition], moment: int) -> Mapping[TopicPartition, int]:
-        """The offset at this moment of each; nothing is asked for no partitions."""
-        return await self._cluster.list_offsets(
+    async def _offsets_at(
+        self, partitions: frozenset[TopicPartition], moment: int, *, read_committed: bool
+    ) -> Mapping[TopicPartition, int]:
+        """The offset at this moment of each whose leader says so in time; nothing is asked for no partitions."""
+        answers = await self._cluster.list_offsets(
             dict.fromkeys(partitions, moment),
-            read_committed=self._start.read_committed,
+            read_committed=read_committed,
             timeout_s=LIST_OFFSETS_TIMEOUT_S,
         )
+        known = {partition: answer for partition, answer in answers.items() if isinstance(answer, int)}
+        unknown = answers.keys() - known.keys()
+        if unknown:
+            first = min(unknown)
+            _LOG.info("%d offsets are not known, as of %s-%d: %s", len(unknown), *first, answers[first])
+        return known
 
 
 def _no_start(effect: FetchCommitted, reason: object) -> StartOffsetsFailed:

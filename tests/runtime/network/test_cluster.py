@@ -34,7 +34,6 @@ from tests.runtime.clients import (
     node,
     offset_by_node,
     offsets_answer,
-    refusal_at_the_end,
     settings,
     with_client,
 )
@@ -249,23 +248,31 @@ def test_topic_that_appears_late_is_waited_for() -> None:
         assert listed(broker) == {T0: 1, T1: 1}
 
 
-def test_offsets_of_an_unknown_topic_are_refused_at_the_end_of_the_time() -> None:
-    """The last refusal is raised, not a bare timeout."""
-    with ScriptedBroker() as broker:
-        refused = refusal_at_the_end(lambda time_s: listed(broker, timeout_s=time_s), BrokerRefusal)
-    assert (refused.error.name, refused.retriable) == ("UNKNOWN_TOPIC_OR_PARTITION", True)
+def test_one_partition_without_a_leader_keeps_nobody_back() -> None:
+    """Those that are known when the time is over stay, beside what the brokers last said of the others."""
+    with ScriptedBroker(answers(offsets=offset_by_node), topics={"t": Topic(TOPIC_ID, leaders=(1, -1))}) as broker:
+        found = next(
+            found for time_s in (0.05, 0.5, 5.0) if isinstance((found := listed(broker, timeout_s=time_s))[T0], int)
+        )
+    assert (found[T0], found[T1].error.name) == (1, "LEADER_NOT_AVAILABLE")
 
 
-def test_final_refusal_of_a_leader_ends_the_attempts() -> None:
-    """A missing right does not come by waiting, whatever the other partitions say."""
-    results = {T0: (-1, 6), T1: (-1, 29)}
+def test_final_refusal_of_a_leader_is_asked_once() -> None:
+    """A missing right does not come by waiting; the partitions beside it are asked again."""
+    results = iter([{T0: (-1, 6), T1: (-1, 29)}, {T0: (7, 0)}])
     topics = {"t": Topic(TOPIC_ID, leaders=(1, 1))}
-    with (
-        ScriptedBroker(answers(offsets=lambda _: offsets_answer(results)), topics=topics) as broker,
-        pytest.raises(BrokerRefusal) as caught,
-    ):
-        listed(broker)
-    assert (caught.value.error.name, caught.value.retriable) == ("TOPIC_AUTHORIZATION_FAILED", False)
+    with ScriptedBroker(answers(offsets=lambda _: offsets_answer(next(results))), topics=topics) as broker:
+        found = listed(broker)
+        assert [asked_partitions(request) for request in broker.requests(LIST_OFFSETS)] == [[T0, T1], [T0]]
+    assert (found[T0], found[T1].error.name) == (7, "TOPIC_AUTHORIZATION_FAILED")
+
+
+def test_offsets_that_no_broker_tells_have_the_reason() -> None:
+    """Where nothing came back within the time, too."""
+    with ScriptedBroker(answers(metadata=lambda _: DROP)) as broker:
+        found = listed(broker, timeout_s=0.05)
+    assert {type(answer) for answer in found.values()} == {TransportError}
+    assert found.keys() == {T0, T1}
 
 
 def test_topic_ids_are_resolved() -> None:

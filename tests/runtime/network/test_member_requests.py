@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, get_args
+from uuid import UUID
 
 import pytest
 from kio.schema.describe_groups.v6 import response as describe_groups_v6
 from kio.schema.errors import ErrorCode
 
-from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
+from consumer_membership.config import ByDuration, ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.membership.choice import ProtocolSettings
+from consumer_membership.membership.effects import FetchCommitted
 from consumer_membership.membership.events import (
     CoordinatorFound,
     HeartbeatAnswered,
     HeartbeatFailed,
     HeartbeatRejected,
+    StartOffsetsFetched,
 )
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.runtime.network import exchanges
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
-from consumer_membership.types import CONFLICT_CODE, GroupProtocol
+from consumer_membership.types import CONFLICT_CODE, GroupProtocol, TopicPartition
 from consumer_membership.wire.versions import Api
-from tests.runtime.clients import answers, beat, node, with_client
+from tests.runtime.clients import T0, T1, answers, beat, node, offsets_answer, with_client
 from tests.support.protocols import AUTO
-from tests.support.scripted_broker import DISCONNECT, ZERO, Answer, Received, ScriptedBroker
+from tests.support.scripted_broker import DISCONNECT, ZERO, Answer, Received, ScriptedBroker, Topic
 from tests.wire.frames import heartbeat_answer
+from tests.wire.groups import fetch_answer_v9
 
 Outcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
 
@@ -133,3 +137,46 @@ def test_who_asked_for_the_consumer_protocol_asks_nothing() -> None:
     outcome, sent = joined(group(members=2), spares_classic=False)
     assert isinstance(outcome, HeartbeatAnswered)
     assert sent == 1
+
+
+# ---- where partitions without a committed offset start ---------------------------------------------------------------
+
+
+#: An answer of ListOffsets: TOPIC_AUTHORIZATION_FAILED.
+FORBIDDEN = (-1, 29)
+#: Librdkafka's word for a position that is not known.
+NO_OFFSET = -1001
+
+
+def starts(offsets: Callable[[Received], Answer], reset: OffsetReset | ByDuration) -> Mapping[TopicPartition, int]:
+    """Where partitions 0 and 1 start, of which nothing is committed."""
+    member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
+    order = FetchCommitted(attempt=1, partitions=frozenset({T0, T1}), member_id="m", member_epoch=5)
+    script = answers(fetch=lambda _: fetch_answer_v9({T0: (-1, 0), T1: (-1, 0)}), offsets=offsets)
+
+    async def act(cluster: Cluster) -> Mapping[TopicPartition, int]:
+        member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
+        start = StartSettings(reset=reset, read_committed=False)
+        outcome = await MemberRequests(cluster, member, start, lambda _: None).answer_to(order)
+        assert isinstance(outcome, StartOffsetsFetched)
+        return outcome.offsets
+
+    with ScriptedBroker(script, topics={"t": Topic(UUID(int=7), leaders=(1, 1))}) as broker:
+        return with_client(broker.servers, act)
+
+
+@pytest.mark.parametrize(("reset", "logical"), [(OffsetReset.LATEST, -1), (OffsetReset.EARLIEST, -2)])
+def test_partition_whose_start_is_not_told_leaves_the_others_theirs(reset: OffsetReset, logical: int) -> None:
+    """A number for the one, a logical offset for the other, which is left to librdkafka."""
+    assert starts(lambda _: offsets_answer({T0: (17, 0), T1: FORBIDDEN}), reset) == {T0: 17, T1: logical}
+
+
+@pytest.mark.parametrize(("young", "expected"), [(17, 17), (-1, 40)], ids=["a young record", "none is that young"])
+def test_start_by_duration_is_by_partition(young: int, expected: int) -> None:
+    """Without a young record it is the end as it was before; without an answer the fetcher looks for it later."""
+
+    def offsets(request: Received) -> Answer:
+        asks_end = request.entity.topics[0].partitions[0].timestamp == -1
+        return offsets_answer({T0: (40 if asks_end else young, 0), T1: FORBIDDEN})
+
+    assert starts(offsets, ByDuration(milliseconds=60_000)) == {T0: expected, T1: NO_OFFSET}
