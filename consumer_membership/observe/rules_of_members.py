@@ -20,6 +20,8 @@ _MOST_OF_IT = 0.8
 _MANY = 3
 #: A lag below this is a poll's worth, not a problem.
 _SMALL_LAG = 100
+#: The broker's own: each shares a topic's partitions evenly among its subscribers.
+_EVEN_ASSIGNORS = frozenset({"uniform", "range"})
 _REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
 
@@ -76,17 +78,18 @@ def unassigned(seen: Observation) -> Iterator[GroupFinding]:
     targets = {partition for member in group.members for partition in member.target or ()}
     missing = there - seen.owners.keys()
     if missing and group.protocol is GroupProtocol.CONSUMER and not missing <= targets:
-        yield GroupFinding(
-            urgency=Urgency.CRITICAL,
-            cause=Cause.STALE_TARGET,
-            subject=partitions_named(missing - targets),
-            explanation=(
-                "the coordinator counts the group's assignment as complete, and it leaves partitions out that members "
-                "subscribe to: a target assignment that is stale (KAFKA-21582: a static member was replaced in the "
-                "middle of a conversion between the protocols)"
-            ),
-            evidence=(f"group epoch {group.epoch}, assignment epoch {group.assignment_epoch}, state {group.state}",),
-            remedy="have any member leave and join again: a new group epoch computes a new assignment",
+        yield _stale_target(
+            group,
+            partitions_named(missing - targets),
+            "the coordinator counts the group's assignment as complete, and it leaves out partitions that members "
+            "subscribe to",
+        )
+    elif left_out := _left_out(group):
+        yield _stale_target(
+            group,
+            several(map(member_name, left_out)),
+            "these members have nothing, and others of the same subscription have several partitions of a topic: no "
+            "assignor of the broker leaves it like that",
         )
     elif missing and any(not member.note for member in group.members):
         yield GroupFinding(
@@ -100,6 +103,41 @@ def unassigned(seen: Observation) -> Iterator[GroupFinding]:
                 "them out; have any member leave and join again"
             ),
         )
+
+
+def _stale_target(group: GroupDescription, subject: str, explanation: str) -> GroupFinding:
+    """An assignment that was computed before something changed, and will not be computed again by itself."""
+    return GroupFinding(
+        urgency=Urgency.CRITICAL,
+        cause=Cause.STALE_TARGET,
+        subject=subject,
+        explanation=(
+            f"{explanation}. The target assignment is stale (KAFKA-21582: a static member of the classic protocol was "
+            "replaced by one of the consumer protocol while the group rebalanced, or while its topic had grown)"
+        ),
+        evidence=(f"group epoch {group.epoch}, assignment epoch {group.assignment_epoch}, state {group.state}",),
+        remedy=(
+            "restart a member that has no group.instance.id (or take one out: `consumer-membership remove-members`): "
+            "its leave makes a new group epoch, whose assignment is computed anew"
+        ),
+    )
+
+
+def _left_out(group: GroupDescription) -> list[MemberDescription]:
+    """Members without a partition although a member of their subscription has two of one topic or more."""
+    if group.assignor not in _EVEN_ASSIGNORS:
+        return []
+    crowded = {
+        (member.topics, member.pattern)
+        for member in group.members
+        if max(Counter(partition.topic for partition in member.target or ()).values(), default=0) > 1
+    }
+    return [
+        member
+        for member in group.members
+        if not (member.target or member.assignment or member.note or member.is_away)
+        and (member.topics, member.pattern) in crowded
+    ]
 
 
 def ghosts(seen: Observation) -> Iterator[GroupFinding]:

@@ -55,6 +55,10 @@ class Application:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """It closes; at the return it has left."""
         self._ends.set()
         self._polls.set()
         self._thread.join(PATIENCE_S)
@@ -101,6 +105,10 @@ class Application:
         """It polls no more; at the return the last poll is over."""
         self._polls.clear()
         assert self._is_frozen.wait(PATIENCE_S)
+
+    def go_on(self) -> None:
+        """It polls again."""
+        self._polls.set()
 
 
 @dataclass(slots=True)

@@ -55,6 +55,20 @@ def test_stale_target_is_told_from_a_rebalance() -> None:
     assert first(seen(survey(classic, offsets))) is Cause.NOT_ASSIGNED
 
 
+def test_member_that_was_left_out_is_told_from_an_idle_one() -> None:
+    """The broker's assignors give each subscriber of a topic one of its partitions before another one has two."""
+    offsets: dict[int, tuple[int | None, int]] = {0: (0, 0), 1: (0, 0)}
+    idle = member("idle", assigned=frozenset(), target=frozenset())
+    crowded = member("m", assigned=partitions(0, 1), target=partitions(0, 1))
+    assert first(seen(survey(group(idle, crowded), offsets))) is Cause.STALE_TARGET
+    others = replace(idle, topics=frozenset({"another"}))
+    assert first(seen(survey(group(others, crowded), offsets))) is Cause.MIXED_SUBSCRIPTIONS
+    plugged = replace(group(idle, crowded), assignor="of-our-own")
+    assert first(seen(survey(plugged, offsets))) is Cause.WELL
+    one = member("m", assigned=partitions(0), target=partitions(0))
+    assert first(seen(survey(group(idle, one), {0: (0, 0)}))) is Cause.TOO_MANY_MEMBERS
+
+
 @pytest.mark.parametrize(
     ("name", "message", "expected"),
     [

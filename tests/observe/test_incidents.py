@@ -6,6 +6,7 @@ import pytest
 
 from consumer_membership.observe.doctor import diagnosed
 from consumer_membership.observe.observation import observe
+from tests.observe.conversion_incidents import CONVERSIONS
 from tests.observe.incidents import INCIDENTS, Incident, Stage
 from tests.observe.unseen_incidents import UNSEEN
 from tests.support.acls import AUTHORIZER
@@ -37,7 +38,7 @@ LIMITED = {
 NAMED_FIRST: dict[str, bool] = {}
 
 
-@pytest.mark.parametrize("incident", [*INCIDENTS, *UNSEEN], ids=lambda one: one.name)
+@pytest.mark.parametrize("incident", [*INCIDENTS, *UNSEEN, *CONVERSIONS], ids=lambda one: one.name)
 def test_cause_is_named_first(incident: Incident, broker_pool: RunBrokers) -> None:
     """Whoever looks at the first line knows what to do."""
     broker = broker_pool.shared(properties=LIMITED if incident.is_limited else QUICK)
@@ -54,4 +55,4 @@ def test_incidents_are_counted() -> None:
     """At least 28 of 30; this file says of how many, if all of it was run."""
     print(f"named first: {sum(NAMED_FIRST.values())} of {len(NAMED_FIRST)} incidents")
     assert len(INCIDENTS) >= 30
-    assert sum(NAMED_FIRST.values()) >= 28 or len(NAMED_FIRST) < len(INCIDENTS) + len(UNSEEN)
+    assert sum(NAMED_FIRST.values()) >= 28 or len(NAMED_FIRST) < len(INCIDENTS) + len(UNSEEN) + len(CONVERSIONS)
