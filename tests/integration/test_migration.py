@@ -10,18 +10,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin, GroupDescription, MemberDescription
 from consumer_membership.devbroker import Broker
 from consumer_membership.types import GroupProtocol
 from tests.integration.partners import Company, Partner
 from tests.integration.writer import PARTITIONS, Writer
+from tests.observe.conversion_incidents import converted, grown
+from tests.observe.incidents import RAW, Application, Stage, app
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
 from tests.support.kinds import SHORT_SESSIONS
@@ -383,3 +386,40 @@ def test_classic_members_live_in_a_consumer_group(converting: Broker, tmp_path: 
             migration.company.dismiss(holder)
         migration.settled(CLASSIC)
         assert list(migration.finish()) == [guests[1].life.client_id]
+
+
+# ---- in the middle of a rebalance ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
+def test_static_member_that_converts_a_rebalance_leaves_no_partition_behind(
+    broker_pool: RunBrokers, version: str
+) -> None:
+    """KAFKA-21582: where librdkafka's replacement leaves the partitions of one who left to nobody."""
+    stage = Stage(broker_pool.shared(version, properties=BIDIRECTIONAL).bootstrap_servers)
+    with ExitStack() as stack:
+        members = converted(stage, unique("group"), stack, stage.topic(6), Application.end, kind=Consumer)
+        for member in members:
+            member.has(3)
+
+
+def test_static_member_that_converts_an_outdated_group_leaves_no_partition_behind(converting: Broker) -> None:
+    """KAFKA-21582: where librdkafka's replacement leaves those that its topic has got meanwhile to nobody."""
+    stage, group = Stage(converting.bootstrap_servers), unique("group")
+    topic = stage.topic(6)
+    with ExitStack() as stack:
+        converted(stage, group, stack, topic, partial(grown, stage, group, topic), state="Stable", kind=Consumer)
+        stage.until(group, lambda one: [len(member.assignment) for member in one.members] == [3] * 3)
+
+
+def test_static_member_that_converts_a_rebalance_leaves_no_member_behind(converting: Broker) -> None:
+    """KAFKA-21582: where librdkafka's replacement leaves one that was joining without a partition."""
+    stage, group = Stage(converting.bootstrap_servers), unique("group")
+    topic = stage.topic(6)
+    with ExitStack() as stack:
+
+        def happens(_: Application) -> None:
+            app(stage, stack, RAW, group, topic)
+
+        converted(stage, group, stack, topic, happens, kind=Consumer)
+        stage.until(group, lambda one: [len(member.assignment) > 0 for member in one.members] == [True] * 4)

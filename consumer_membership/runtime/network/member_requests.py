@@ -85,9 +85,10 @@ from consumer_membership.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
+from consumer_membership.wire.descriptions import GroupDescription
 from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.metadata import present_of, refused_of
-from consumer_membership.wire.requests import SESSION_TIMEOUT_KEY
+from consumer_membership.wire.requests import SESSION_TIMEOUT_KEY, MemberIdentity
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
 
@@ -106,6 +107,9 @@ _LATEST, _EARLIEST = -1, -2
 _NO_RECORD = -1
 #: librdkafka's OFFSET_INVALID: with auto.offset.reset=error it reports the partition to the application itself.
 _NO_OFFSET = -1001
+#: States of a classic group whose members have another assignment soon.
+_IN_BETWEEN = frozenset({"PreparingRebalance", "CompletingRebalance"})
+_COMES_BACK = "it comes back as a member of the consumer protocol"
 #: librdkafka's number for a broker that lacks a feature.
 UNSUPPORTED_CODE = -165
 #: confluent-kafka's words.
@@ -175,29 +179,48 @@ class MemberRequests:
         )
 
     async def _heartbeat(self, order: SendHeartbeat) -> Outcome:
-        """One heartbeat; a join that would convert a living classic group unasked is not sent.
+        """One heartbeat; a join that may convert a living classic group looks at it first.
 
-        Between the question and the join such a group may begin: it is converted then.
+        Between the look and the join such a group may begin: it is converted then.
         """
-        member = self._member
-        if not order.spares_classic or member.coordinator is None:
+        coordinator, group_id, beat = self._member.coordinator, self._member.settings.group_id, order.heartbeat
+        may_replace = beat.instance_id is not None and beat.member_epoch == JOIN_EPOCH
+        if coordinator is None or not (order.spares_classic or may_replace):
             return await self._exchange(order)
-        group_id = member.settings.group_id
         try:
-            found = await self._group.describe_classic_group(member.coordinator, group_id, REQUEST_TIMEOUT_S)
+            found = await self._group.describe_classic_group(coordinator, group_id, REQUEST_TIMEOUT_S)
+            if found.members and order.spares_classic:
+                return _spared(order, found)
+            is_known = beat.instance_id in {member.instance_id for member in found.members}
+            if may_replace and is_known and await self._is_outdated(found):
+                await self._remove_predecessor(coordinator, MemberIdentity(instance_id=beat.instance_id))
         except TransportError as error:
             return HeartbeatFailed(request_id=order.request_id, reason=str(error))
         except BrokerRefusal as refusal:
             if refusal.retriable or refusal.rediscover:
                 return HeartbeatFailed(request_id=order.request_id, reason=str(refusal.error))
             # There is no classic group, or nobody may know: the join is told so, too.
-            return await self._exchange(order)
-        if not found.members:
-            return await self._exchange(order)
-        count = len(found.members)
-        words = f"the group has {count} classic member{'s'[: count - 1]}; group.protocol=consumer converts it"
-        conflict = BrokerError(code=CONFLICT_CODE, name="_CONFLICT", message=words)
-        return HeartbeatRejected(request_id=order.request_id, verdict=Verdict.FATAL, error=conflict)
+        return await self._exchange(order)
+
+    async def _is_outdated(self, group: GroupDescription) -> bool:
+        """Whether a classic group's assignment is about to be another one, or leaves partitions out."""
+        if group.state in _IN_BETWEEN:
+            return True
+        topics = {topic for member in group.members for topic in member.topics}
+        found = await self._cluster.topics(topics, REQUEST_TIMEOUT_S)
+        there = {TopicPartition(name, number) for name, topic in found.items() for number in topic.partitions}
+        return not there <= {partition for member in group.members for partition in member.assignment}
+
+    async def _remove_predecessor(self, coordinator: BrokerAddress, instance: MemberIdentity) -> None:
+        """Have the classic member with this member's instance id leave, so that this one joins as a new member.
+
+        The join of a replacement converts the group without computing an assignment: partitions that the classic
+        members were about to share, or had not seen yet, would be in nobody's target from then on (KAFKA-21582).
+        """
+        _LOG.info("The classic member %s is removed before this one converts its group", instance.instance_id)
+        await self._group.remove_members(
+            coordinator, self._member.settings.group_id, [instance], _COMES_BACK, REQUEST_TIMEOUT_S
+        )
 
     async def _rebalancing(self, order: SendJoin | SendSync) -> Outcome:
         """One JoinGroup or SyncGroup is under way at most: the coordinator would keep a newer one waiting behind it."""
@@ -448,6 +471,13 @@ class MemberRequests:
             first = min(unknown)
             _LOG.info("%d offsets are not known, as of %s-%d: %s", len(unknown), *first, answers[first])
         return known
+
+
+def _spared(order: SendHeartbeat, group: GroupDescription) -> HeartbeatRejected:
+    count = len(group.members)
+    words = f"the group has {count} classic member{'s'[: count - 1]}; group.protocol=consumer converts it"
+    conflict = BrokerError(code=CONFLICT_CODE, name="_CONFLICT", message=words)
+    return HeartbeatRejected(request_id=order.request_id, verdict=Verdict.FATAL, error=conflict)
 
 
 def _no_start(effect: FetchCommitted, reason: object) -> StartOffsetsFailed:

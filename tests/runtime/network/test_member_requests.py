@@ -13,7 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import ByDuration, ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.effects import FetchCommitted
+from consumer_membership.membership.classic.assignor import MemberSubscription
+from consumer_membership.membership.effects import FetchCommitted, SendHeartbeat
 from consumer_membership.membership.events import (
     CoordinatorFound,
     HeartbeatAnswered,
@@ -27,14 +28,18 @@ from consumer_membership.runtime.network import exchanges
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.types import CONFLICT_CODE, GroupProtocol, TopicPartition
+from consumer_membership.wire.consumer_protocol import encode_assignment, encode_subscription
 from consumer_membership.wire.versions import Api
 from tests.runtime.clients import T0, T1, answers, beat, node, offsets_answer, with_client
 from tests.support.protocols import AUTO
 from tests.support.scripted_broker import DISCONNECT, ZERO, Answer, Received, ScriptedBroker, Topic
 from tests.wire.frames import heartbeat_answer
-from tests.wire.groups import fetch_answer_v9
+from tests.wire.groups import fetch_answer_v9, leave_answer
 
 Outcome: TypeAlias = HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed
+
+LOOK, LEAVE, BEAT = Api.DESCRIBE_GROUPS, Api.LEAVE_GROUP, Api.CONSUMER_GROUP_HEARTBEAT
+OF_GROUPS = {LOOK, LEAVE, BEAT}
 
 
 @pytest.fixture
@@ -62,18 +67,25 @@ def test_every_exchange_with_the_coordinator_is_in_the_table() -> None:
 # ---- classic groups that are left as they are ------------------------------------------------------------------------
 
 
-def group(code: ErrorCode = ErrorCode.none, members: int = 0) -> Callable[[Received], Answer]:
+def group(
+    code: ErrorCode = ErrorCode.none, members: int = 0, *, state: str = "Stable", instance_id: str | None = None
+) -> Callable[[Received], Answer]:
     """DescribeGroups' answer of version 6."""
 
     def answer(request: Received) -> Answer:
         one = describe_groups_v6.DescribedGroupMember(
-            member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b""
+            member_id="m",
+            group_instance_id=instance_id,
+            client_id="c",
+            client_host="/h",
+            member_metadata=encode_subscription(MemberSubscription(topics=frozenset({"t"}))),
+            member_assignment=encode_assignment({T0}),
         )
         found = describe_groups_v6.DescribedGroup(
             error_code=code,
             error_message=None,
             group_id="g",
-            group_state="Stable" if members else "Empty",
+            group_state=state if members else "Empty",
             protocol_type="consumer",
             protocol_data="range",
             members=(one,) * members,
@@ -83,11 +95,12 @@ def group(code: ErrorCode = ErrorCode.none, members: int = 0) -> Callable[[Recei
     return answer
 
 
-def joined(described: Callable[[Received], Answer] | Answer, *, spares_classic: bool = True) -> tuple[Outcome, int]:
-    """What becomes of a join, and how often it was sent."""
-    script = answers(classic=described, heartbeat=heartbeat_answer(epoch=1))
+def requested(
+    described: Callable[[Received], Answer] | Answer, order: SendHeartbeat, left: Answer = None, partitions: int = 1
+) -> tuple[Outcome, list[Api]]:
+    """What becomes of a heartbeat, and which requests were sent for it."""
+    script = answers(classic=described, heartbeat=heartbeat_answer(epoch=1), leave=left)
     member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
-    order = replace(beat(epoch=0), spares_classic=spares_classic)
 
     async def act(cluster: Cluster) -> Outcome:
         member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
@@ -96,8 +109,15 @@ def joined(described: Callable[[Received], Answer] | Answer, *, spares_classic: 
         assert isinstance(outcome, HeartbeatAnswered | HeartbeatRejected | HeartbeatFailed)
         return outcome
 
-    with ScriptedBroker(script) as broker:
-        return with_client(broker.servers, act), len(broker.requests(Api.CONSUMER_GROUP_HEARTBEAT))
+    with ScriptedBroker(script, topics={"t": Topic(UUID(int=7), leaders=(1,) * partitions)}) as broker:
+        outcome = with_client(broker.servers, act)
+        return outcome, [api for request in broker.requests() if (api := Api(request.api_key)) in OF_GROUPS]
+
+
+def joined(described: Callable[[Received], Answer] | Answer, *, spares_classic: bool = True) -> tuple[Outcome, int]:
+    """What becomes of a join, and how often it was sent."""
+    outcome, sent = requested(described, replace(beat(epoch=0), spares_classic=spares_classic))
+    return outcome, sent.count(BEAT)
 
 
 def test_join_that_would_convert_a_living_group_is_not_sent() -> None:
@@ -137,6 +157,70 @@ def test_who_asked_for_the_consumer_protocol_asks_nothing() -> None:
     outcome, sent = joined(group(members=2), spares_classic=False)
     assert isinstance(outcome, HeartbeatAnswered)
     assert sent == 1
+
+
+# ---- classic groups that a static member converts --------------------------------------------------------------------
+
+
+def static(epoch: int = 0) -> SendHeartbeat:
+    """A heartbeat of a member with the instance id "i"."""
+    order = beat(epoch=epoch)
+    return replace(order, heartbeat=replace(order.heartbeat, instance_id="i"))
+
+
+@pytest.mark.parametrize(
+    ("state", "partitions"), [("PreparingRebalance", 1), ("CompletingRebalance", 1), ("Stable", 2)]
+)
+def test_predecessor_is_removed_where_the_assignment_is_outdated(state: str, partitions: int) -> None:
+    """KAFKA-21582: as its replacement this member would freeze the old assignment; as a new one it does not.
+
+    It is outdated while the group rebalances, and where its topic has grown: it has one partition here.
+    """
+    described = group(members=3, state=state, instance_id="i")
+    outcome, sent = requested(described, static(), leave_answer(("", "i", 0)), partitions)
+    assert (type(outcome), sent) == (HeartbeatAnswered, [LOOK, LEAVE, BEAT])
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        group(members=3, instance_id="i"),
+        group(members=3, state="PreparingRebalance", instance_id="other"),
+        group(members=3, state="PreparingRebalance"),
+        group(),
+        group(ErrorCode.group_id_not_found),
+        group(ErrorCode.group_authorization_failed),
+    ],
+    ids=["it has settled", "another's", "no instance id", "nobody", "no such group", "nobody may know"],
+)
+def test_nobody_is_removed_where_the_join_is_enough(described: Callable[[Received], Answer]) -> None:
+    """A replacement moves no partition, and a new member has an assignment computed."""
+    outcome, sent = requested(described, static())
+    assert (type(outcome), sent) == (HeartbeatAnswered, [LOOK, BEAT])
+
+
+@pytest.mark.parametrize("order", [beat(epoch=0), static(epoch=5)], ids=["a dynamic member's join", "a heartbeat"])
+def test_nobody_is_looked_at_by_whoever_replaces_nobody(order: SendHeartbeat) -> None:
+    """It costs no dynamic member a request, and no static one more than one."""
+    outcome, sent = requested(group(members=3, state="PreparingRebalance", instance_id="i"), order)
+    assert (type(outcome), sent) == (HeartbeatAnswered, [BEAT])
+
+
+@pytest.mark.parametrize(
+    ("left", "then"),
+    [
+        (leave_answer(("", "i", 25)), [BEAT]),
+        (leave_answer(code=30), [BEAT]),
+        (leave_answer(code=16), []),
+        (DISCONNECT, []),
+    ],
+    ids=["it has gone", "forbidden", "not the coordinator", "disconnected"],
+)
+def test_join_is_sent_where_a_removal_would_not_work_later(left: Answer, then: list[Api]) -> None:
+    """Else it is tried again, as where a heartbeat is not answered."""
+    described = group(members=3, state="PreparingRebalance", instance_id="i")
+    outcome, sent = requested(described, static(), left)
+    assert (isinstance(outcome, HeartbeatAnswered), sent) == (bool(then), [LOOK, LEAVE, *then])
 
 
 # ---- where partitions without a committed offset start ---------------------------------------------------------------
