@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.costs import Costs
-from tests.support.order import rank, scope
+from tests.support.order import rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -141,11 +141,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Files to processes, those of one Spark session to one."""
     if config.getoption("dist") != "loadfile":
         return None
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - not for a run without it
+    from tests.support.scheduling import Scheduling  # noqa: PLC0415 - not for a run without it
 
-    scheduling = LoadScopeScheduling(config, log)
-    scheduling._split_scope = scope
-    return scheduling
+    return Scheduling(config, log)
 
 
 # ---- what it cost ----------------------------------------------------------------------------------------------------
