@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.costs import Costs
+from tests.support.costs import REPLAYED, Costs
 from tests.support.order import rank
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ class Accountant:
         told = getattr(node, "workeroutput", {}).get(_COSTS)
         if told is not None:
             self.costs.add_starts(told["starts"])
+            self.costs.recordings += told["recordings"]
             # Each worker collects all tests.
             self.costs.left_out, self.costs.reasons = told["left_out"], told["reasons"]
 
@@ -178,9 +179,15 @@ class Accountant:
         starts += keeper.starts if keeper is not None else []
         told = [(one.kind, one.seconds) for one in starts]
         if (output := getattr(self.config, "workeroutput", None)) is not None:
-            output[_COSTS] = {"starts": told, "left_out": self.costs.left_out, "reasons": self.costs.reasons}
+            output[_COSTS] = {
+                "starts": told,
+                "left_out": self.costs.left_out,
+                "reasons": self.costs.reasons,
+                "recordings": len(REPLAYED),
+            }
             return
         self.costs.add_starts(told)
+        self.costs.recordings += len(REPLAYED)
         if (path := self.config.getoption("--costs")) is not None:
             self.costs.write(path)
 

@@ -1,4 +1,4 @@
-"""What a test run cost: its slowest tests and its brokers' starts, printed at its end and added up over the stages."""
+"""What a test run cost, and how many recordings it replayed: printed at its end and added up over the stages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from textwrap import shorten
 from typing import Self
 
 SLOWEST = 10
+#: The recordings of members on real brokers that were run again in this process, and led to the same.
+REPLAYED: list[str] = []
 
 
 @dataclass(slots=True)
@@ -22,12 +24,14 @@ class Costs:
         starts: Seconds of each start of a broker, by its kind.
         left_out: How many tests each flag left out.
         reasons: Of those that are left to the full run, how many for each reason.
+        recordings: How many of members on real brokers were replayed, and led to the same.
     """
 
     tests: dict[str, float] = field(default_factory=dict)
     starts: dict[str, list[float]] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
+    recordings: int = 0
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> Self:
@@ -40,6 +44,7 @@ class Costs:
                 together.starts.setdefault(kind, []).extend(seconds)
             together.left_out = dict(Counter(together.left_out) + Counter(one.left_out))
             together.reasons = dict(Counter(together.reasons) + Counter(one.reasons))
+            together.recordings += one.recordings
         return together
 
     def write(self, path: Path) -> None:
@@ -68,6 +73,8 @@ class Costs:
             yield f"brokers started: {len(all_of_them)}, {sum(all_of_them):.0f} s in all"
             for kind, seconds in sorted(self.starts.items(), key=lambda one: -sum(one[1])):
                 yield f"{sum(seconds):8.1f} s  {len(seconds)} x {shorten(kind, 100, placeholder=' ...')}"
+        if self.recordings:
+            yield f"recordings of members on real brokers, replayed identically: {self.recordings}"
         if self.reasons:
             yield f"left to `python -m tests --full`: {sum(self.reasons.values())} tests"
             yield from (

@@ -8,6 +8,7 @@ from pathlib import Path
 from consumer_membership import Consumer
 from consumer_membership.recorder.recording import read
 from consumer_membership.recorder.replay import Replay
+from tests.support.costs import REPLAYED
 
 
 def assert_replays(path: Path) -> None:
@@ -17,6 +18,7 @@ def assert_replays(path: Path) -> None:
     difference = replay.run()
     assert difference is None, (path, recording.cause, difference)
     assert (replay.count, recording.is_whole) == (len(recording.entries), True), path
+    REPLAYED.append(path.name)
 
 
 def assert_all_replay(folder: Path) -> int:
