@@ -37,14 +37,7 @@ def test_librdkafka_begins_anew_where_it_was_assigned_an_offset_after_a_reset_th
     produce(kafka.bootstrap_servers, topic, _COUNT)
     with Proxy(kafka.bootstrap_servers) as network:
         consumer = Confluent({"bootstrap.servers": network.address, "group.id": unique("group")})
-        # It knows the partition's leader then, and asks at once.
-        consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)
-        network.hold_from(LIST_OFFSETS)
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        network.wait(lambda: network.held[LIST_OFFSETS] > 0, "the beginning being looked up")
-        consumer.unassign()
-        consumer.assign([TopicPartition(topic, 0, _COMMITTED)])
-        network.heal()
+        cut_short(consumer, network, topic, OFFSET_BEGINNING)
         given: list[int | None] = []
 
         def has_begun_anew() -> bool:
@@ -89,12 +82,13 @@ def test_reset_that_was_cut_short_does_not_move_what_this_package_reads(kafka: B
     assert given == list(range(_COMMITTED, _COUNT))
 
 
-def cut_short(consumer: Confluent | Consumer, network: Proxy, topic: str) -> None:
-    """Assign the partition where nothing is, and anew while the reset is being looked up."""
+def cut_short(consumer: Confluent | Consumer, network: Proxy, topic: str, start: int = _GONE) -> None:
+    """Assign the partition where it must be looked up, and anew while it is."""
+    # It knows the partition's leader then, and asks at once.
     consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)
     network.hold_from(LIST_OFFSETS)
-    consumer.assign([TopicPartition(topic, 0, _GONE)])
-    network.wait(lambda: network.held[LIST_OFFSETS] > 0, "the reset being looked up")
+    consumer.assign([TopicPartition(topic, 0, start)])
+    network.wait(lambda: network.held[LIST_OFFSETS] > 0, "the start being looked up")
     consumer.unassign()
     consumer.assign([TopicPartition(topic, 0, _COMMITTED)])
     network.heal()

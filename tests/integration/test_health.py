@@ -74,6 +74,20 @@ def of(health: Health, topic: str) -> PartitionHealth:
     return health.partitions[types.TopicPartition(topic, 0)]
 
 
+def transactional(kafka: Broker) -> Producer:
+    """A producer that writes in transactions."""
+    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("writer")})
+    writer.init_transactions(PATIENCE_S)
+    return writer
+
+
+def write_in_transaction(writer: Producer, topic: str) -> None:
+    """A record in partition 0, in a transaction that is left open."""
+    writer.begin_transaction()
+    writer.produce(topic, b"never committed", partition=0)
+    assert writer.flush(PATIENCE_S) == 0
+
+
 def test_consumer_consumes_rests_and_is_closed(kafka: Broker, topic: str, make: Callable[..., Consumer]) -> None:
     """From its making to its end."""
     consumer = make()
@@ -115,11 +129,8 @@ def test_open_transaction_that_holds_readers_back_is_the_cause(
     consumer = make()
     consumer.subscribe([topic])
     until(consumer, V.IDLE)
-    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("writer")})
-    writer.init_transactions(PATIENCE_S)
-    writer.begin_transaction()
-    writer.produce(topic, b"never committed", partition=0)
-    assert writer.flush(PATIENCE_S) == 0
+    writer = transactional(kafka)
+    write_in_transaction(writer, topic)
     deadline = time.monotonic() + PATIENCE_S
     while (found := consumer.health()).verdict is not V.STUCK or not of(found, topic).is_held_back:
         assert time.monotonic() < deadline, found
@@ -144,15 +155,12 @@ def test_aborted_records_alone_are_no_standstill(
     consumer = make()
     consumer.subscribe([topic])
     until(consumer, V.IDLE)
-    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("writer")})
-    writer.init_transactions(PATIENCE_S)
+    writer = transactional(kafka)
     verdicts, until_when = set(), time.monotonic() + 4 * STUCK_AFTER_MS / 1000
     position = 0
     while time.monotonic() < until_when or not position:
         assert time.monotonic() < until_when + PATIENCE_S
-        writer.begin_transaction()
-        writer.produce(topic, b"never committed", partition=0)
-        assert writer.flush(PATIENCE_S) == 0
+        write_in_transaction(writer, topic)
         writer.abort_transaction(PATIENCE_S)
         assert consumer.poll(0.05) is None
         found = consumer.health()
@@ -172,11 +180,8 @@ def test_partition_that_is_held_back_is_stuck_although_another_one_moves(
     consumer = make()
     consumer.subscribe([topic])
     until(consumer, V.IDLE)
-    writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": unique("writer")})
-    writer.init_transactions(PATIENCE_S)
-    writer.begin_transaction()
-    writer.produce(topic, b"never committed", partition=0)
-    assert writer.flush(PATIENCE_S) == 0
+    writer = transactional(kafka)
+    write_in_transaction(writer, topic)
     deadline, moving = time.monotonic() + PATIENCE_S, types.TopicPartition(topic, 1)
     while (found := consumer.health()).verdict is not V.STUCK or not found.partitions[moving].position:
         assert time.monotonic() < deadline, found
