@@ -10,7 +10,7 @@
 | PAUSED | the application paused all of its partitions | no |
 | BEHIND | records come, and more are written than are read | no: more members, or quicker ones |
 | STUCK | a partition's end moves away, its position stands; or a rebalance is beyond its time | not for a transaction |
-| NOT_POLLED | the application does not poll: half of max.poll.interval.ms is over, or all of it | once all is over |
+| NOT_POLLED | the application does not poll: half of max.poll.interval.ms is over, or all | after all, if it joined |
 | FENCED | the coordinator does not count it in any more; it gives up what it has, and joins again | no |
 | UNREACHABLE | the brokers are away, or do not answer | no: it is not this process's fault |
 | FATAL | the membership has ended for good | not where the same would happen again |
@@ -107,13 +107,13 @@ _READY = frozenset({_V.CONSUMING, _V.IDLE, _V.PAUSED, _V.BEHIND, _V.REBALANCING}
 class Circumstances:
     """All that a verdict is made of.
 
-    `polled_at`: when the application was last seen polling, None: never. `is_subscribed`: partitions come from the
-    group; `broker_lost_since`: since when librdkafka has no broker to fetch from.
+    `polled_at`: when the application was last seen polling, None: never. `subscribed_at`: since when partitions come
+    from the group, None: they do not; `broker_lost_since`: since when librdkafka has no broker to fetch from.
     """
 
     view: MembershipView
     progress: AssignmentProgress
-    is_subscribed: bool
+    subscribed_at: Instant | None
     is_closed: bool
     polled_at: Instant | None
     max_poll_interval_s: float
@@ -192,9 +192,8 @@ def _under_way(now: Instant, of: Circumstances) -> _Found | None:
     view = of.view
     waits = f"waits for {view.waits_for}" if view.waits_for is not None else "on its way"
     match view.state:
-        case _S.UNSUBSCRIBED if of.is_subscribed:
-            words = view.waits_for or "the application's next poll, to join"
-            return _V.STARTING, view.waits_since, f"waits for {words}", None, False
+        case _S.UNSUBSCRIBED if of.subscribed_at is not None:
+            return _not_joined(now, of, of.subscribed_at)
         case _S.UNSUBSCRIBED if not of.progress.partitions:
             return _V.STARTING, _since(view), "nothing is subscribed or assigned", None, False
         case _S.RECONCILE | _S.UNSUBSCRIBING:
@@ -210,6 +209,18 @@ def _under_way(now: Instant, of: Circumstances) -> _Found | None:
             return _V.REBALANCING, _since(view), waits, view.waits_until, False
         case _:
             return None
+
+
+def _not_joined(now: Instant, of: Circumstances, subscribed_at: Instant) -> _Found:
+    """Subscribed, and in no group before the next poll: it holds nothing from others, however long that takes."""
+    left_at = _since(of.view)
+    since = subscribed_at if left_at is None else max(subscribed_at, left_at)
+    silent_since = since if of.polled_at is None else max(since, of.polled_at)
+    if now - silent_since < POLL_SHARE * of.max_poll_interval_s:
+        words = of.view.waits_for or "the application's next poll, to join"
+        return _V.STARTING, since, f"waits for {words}", None, False
+    why = "the application has subscribed and not polled since; the member joins with the next poll"
+    return _V.NOT_POLLED, silent_since, why, None, False
 
 
 def _rebalance(now: Instant, of: Circumstances, waits: str) -> _Found:

@@ -61,7 +61,7 @@ class Watched:
         circumstances = Circumstances(
             view=self.view,
             progress=progress,
-            is_subscribed=True,
+            subscribed_at=90.0,
             is_closed=False,
             polled_at=100.0,
             max_poll_interval_s=300.0,

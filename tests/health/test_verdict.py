@@ -65,7 +65,7 @@ def health(
     usual = Circumstances(
         view=shown,
         progress=seen if seen is not None else progress(p0=MOVES),
-        is_subscribed=True,
+        subscribed_at=NOW - 900,
         is_closed=False,
         polled_at=NOW - 1,
         max_poll_interval_s=300.0,
@@ -180,16 +180,33 @@ def test_classic_member_that_joins_the_next_generation_is_rebalancing() -> None:
 
 def test_member_that_nobody_polled_yet_is_starting() -> None:
     """And one to which nothing was said."""
-    waiting = view(S.UNSUBSCRIBED, waits_for="the application's next poll, to join", waits_since=NOW - 5)
-    found = health(waiting, progress(), polled_at=None)
+    new = view_of(S.UNSUBSCRIBED)
+    found = health(new, progress(), subscribed_at=NOW - 5, polled_at=None)
     assert (found.verdict, found.since) == (V.STARTING, NOW - 5)
-    assert health(view(S.UNSUBSCRIBED), progress(), is_subscribed=False).why == "nothing is subscribed or assigned"
+    assert found.why == "waits for the application's next poll, to join"
+    assert health(view(S.UNSUBSCRIBED), progress(), subscribed_at=None).why == "nothing is subscribed or assigned"
+
+
+def test_subscribed_application_that_never_polls_is_told_after_its_share_of_time() -> None:
+    """From the subscription on, or from a later poll; it holds nothing from others, so that no restart would help."""
+    new = view_of(S.UNSUBSCRIBED)
+    found = health(new, progress(), subscribed_at=NOW - 150, polled_at=None)
+    assert (found.verdict, found.since, found.until) == (V.NOT_POLLED, NOW - 150, None)
+    assert (found.would_restart_help, found.is_ready) == (False, False)
+    assert found.why == "the application has subscribed and not polled since; the member joins with the next poll"
+    assert not health(new, progress(), now=NOW + 9000, subscribed_at=NOW - 150, polled_at=None).would_restart_help
+    # A poll long before the subscription says nothing of it, one after it does.
+    assert health(new, progress(), subscribed_at=NOW - 149, polled_at=NOW - 900).verdict is V.STARTING
+    assert health(new, progress(), subscribed_at=NOW - 900, polled_at=NOW - 149).verdict is V.STARTING
+    # Who left, and subscribed before that was over, waits since the leave.
+    left = health(view(S.UNSUBSCRIBED, since=NOW - 149), progress(), subscribed_at=NOW - 900, polled_at=NOW - 900)
+    assert (left.verdict, left.since) == (V.STARTING, NOW - 149)
 
 
 def test_partitions_of_no_group_are_judged_alike() -> None:
     """Assigned by hand."""
     shown = view(S.UNSUBSCRIBED, coordinator=None, last_heartbeat_at=None)
-    assert health(shown, progress(p0=STANDS), is_subscribed=False).verdict is V.STUCK
+    assert health(shown, progress(p0=STANDS), subscribed_at=None).verdict is V.STUCK
 
 
 # ---- the brokers -----------------------------------------------------------------------------------------------------

@@ -237,3 +237,21 @@ def test_cut_network_is_not_the_process_fault(kafka: Broker, topic: str, make: C
         assert (found.would_restart_help, found.is_ready) == (False, False)
         proxy.heal()
         until(consumer, V.IDLE)
+
+
+def test_subscribed_application_that_never_polls_is_told_and_not_restarted(
+    topic: str, make: Callable[..., Consumer]
+) -> None:
+    """A hot standby holds nothing from others, however long it waits; with its first poll it joins."""
+    consumer = make(max_poll_interval_ms=2000)
+    consumer.subscribe([topic])
+    found = until(consumer, V.NOT_POLLED, polls=False)
+    assert found.since is not None
+    assert (found.until, found.would_restart_help, found.is_ready) == (None, False, False)
+    assert found.why.startswith("the application has subscribed and not polled since")
+    deadline, over = time.monotonic() + PATIENCE_S, found.since + 2.0
+    while time.monotonic() <= over:
+        assert time.monotonic() < deadline
+        found = consumer.health()
+        assert (found.verdict, found.would_restart_help) == (V.NOT_POLLED, False)
+    until(consumer, V.IDLE)

@@ -33,7 +33,7 @@ def snapshot(
     circumstances = Circumstances(
         view=view,
         progress=AssignmentProgress(at=NOW, partitions=partitions or {}),
-        is_subscribed=True,
+        subscribed_at=NOW,
         is_closed=False,
         polled_at=NOW,
         max_poll_interval_s=300.0,

@@ -38,7 +38,7 @@ LOOK_S = 2.0
 
 
 class HealthMonitor:
-    """The health of one session. `view` and `is_subscribed` are asked of it, in any thread."""
+    """The health of one session. `view` and `subscribed_at` are asked of it, in any thread."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class HealthMonitor:
         line: Line,
         life: Lifetime,
         view: Callable[[], MembershipView],
-        is_subscribed: Callable[[], bool],
+        subscribed_at: Callable[[], float | None],
         ledger: ApplicationLedger,
         *,
         stuck_after_s: float,
@@ -56,7 +56,7 @@ class HealthMonitor:
         self._line = line
         self._life = life
         self._view = view
-        self._is_subscribed = is_subscribed
+        self._subscribed_at = subscribed_at
         self._ledger = ledger
         self._stuck_after_s = stuck_after_s
         self._max_poll_interval_s = max_poll_interval_s
@@ -103,7 +103,7 @@ class HealthMonitor:
         circumstances = Circumstances(
             view=self._view(),
             progress=self._log.latest,
-            is_subscribed=self._is_subscribed(),
+            subscribed_at=self._subscribed_at(),
             is_closed=self._life.is_ending or self._life.is_closed,
             polled_at=self._note_polls(now),
             max_poll_interval_s=self._max_poll_interval_s,

@@ -56,6 +56,8 @@ class Partitions:
         self._life = life
         #: What the application asked for, so that partitions come from the group; empty: nothing.
         self._subscription = Subscription()
+        #: Since when it asks for any (monotonic clock); None: it does not.
+        self.subscribed_at: float | None = None
         #: Whether an earlier subscription was given up, and the group has not taken everything yet.
         self._is_leaving = False
 
@@ -74,6 +76,10 @@ class Partitions:
         """
         with self._handle_lock:
             self._fetcher.warm(subscription.topics)
+            if not subscription:
+                self.subscribed_at = None
+            elif self.subscribed_at is None:
+                self.subscribed_at = monotonic()
             self._subscription = subscription
             self._is_leaving |= not subscription
             self._keep_to_subscription()

@@ -137,7 +137,7 @@ class Session:
             self.line,
             self.life,
             lambda: self.view,
-            lambda: self.partitions.is_subscribed,
+            lambda: self.partitions.subscribed_at,
             self._ledger,
             stuck_after_s=config.health_stuck_after_ms / 1000,
             max_poll_interval_s=self._settings.max_poll_interval_s,

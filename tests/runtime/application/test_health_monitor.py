@@ -71,7 +71,7 @@ def test_verdict_does_not_walk_through_partitions() -> None:
     circumstances = Circumstances(
         view=view_of(MemberState.STABLE),
         progress=AssignmentProgress(at=1.0, partitions=partitions),
-        is_subscribed=True,
+        subscribed_at=0.5,
         is_closed=False,
         polled_at=1.0,
         max_poll_interval_s=300.0,
