@@ -22,7 +22,7 @@ from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.membership.states import MemberState
 from consumer_membership.metrics.distribution import Distribution
 from consumer_membership.metrics.snapshot import FetchedCounts, Metrics
-from consumer_membership.types import TopicPartition
+from consumer_membership.types import GroupProtocol, TopicPartition
 
 #: What a metric says: one number, or how long things took.
 Reading: TypeAlias = float | Distribution
@@ -92,7 +92,7 @@ class JavaMetric:
             case Statistic.PER_SECOND:
                 return reading.recent.per_s
             case Statistic.PER_HOUR:
-                return reading.recent.per_s * 3600
+                return reading.recent.per_s * _HOUR_S
             case _:
                 assert_never(self.statistic)
 
@@ -147,6 +147,7 @@ _COORDINATOR = "consumer-coordinator-metrics"
 _CONSUMER = "consumer-metrics"
 _FETCH = "consumer-fetch-manager-metrics"
 _MS, _NS = 1e3, 1e9
+_HOUR_S = 3600.0
 _PARTITION = ("topic", "partition")
 
 
@@ -156,6 +157,16 @@ def _one(read: Callable[[Metrics], Reading | None]) -> Callable[[Metrics], Readi
     def readings(metrics: Metrics) -> Readings:
         reading = read(metrics)
         return {} if reading is None else {(): reading}
+
+    return readings
+
+
+def _of_classic(read: Callable[[Metrics], Distribution]) -> Callable[[Metrics], Readings]:
+    """What members of classic groups alone do: of others there is nothing, unless they were classic before."""
+
+    def readings(metrics: Metrics) -> Readings:
+        reading = read(metrics)
+        return {(): reading} if reading.count or metrics.view.protocol is GroupProtocol.CLASSIC else {}
 
     return readings
 
@@ -207,6 +218,15 @@ def _latencies(name: str, where: tuple[str, ...] | None = None) -> tuple[JavaMet
     return tuple(
         JavaMetric(group=_COORDINATOR, name=f"{name}-{end}", statistic=statistic, per_unit=_MS, where=where)
         for end, statistic in (("avg", Statistic.AVERAGE), ("max", Statistic.GREATEST))
+    )
+
+
+def _exchanges(name: str) -> tuple[JavaMetric, ...]:
+    """The four that Java's client has of a request of classic groups."""
+    return (
+        *_latencies(f"{name}-time"),
+        JavaMetric(group=_COORDINATOR, name=f"{name}-rate", statistic=Statistic.PER_SECOND),
+        JavaMetric(group=_COORDINATOR, name=f"{name}-total", statistic=Statistic.COUNT),
     )
 
 
@@ -274,6 +294,15 @@ _MEMBERSHIP = (
         help="Rebalances that ended with the membership: fenced, not polled in time, refused for good.",
         read=_one(lambda metrics: float(metrics.membership.rebalances_failed)),
         java=(JavaMetric(group=_COORDINATOR, name="failed-rebalance-total"),),
+    ),
+    Metric(
+        prometheus="kafka_consumer_rebalances_failed_per_second",
+        opentelemetry="kafka.consumer.rebalances.failed.rate",
+        kind=_GAUGE,
+        unit="{rebalance}/s",
+        help="The same in a second, over the last 30 to 60 seconds.",
+        read=_one(lambda metrics: metrics.membership.rebalances_failed_per_s),
+        java=(JavaMetric(group=_COORDINATOR, name="failed-rebalance-rate-per-hour", per_unit=_HOUR_S),),
     ),
     Metric(
         prometheus="kafka_consumer_rebalance_duration_seconds",
@@ -388,6 +417,24 @@ _MEMBERSHIP = (
         unit="s",
         help="How long ago the coordinator last answered as to a member.",
         read=_one(lambda metrics: metrics.age_s(metrics.view.last_heartbeat_at)),
+    ),
+    Metric(
+        prometheus="kafka_consumer_join_duration_seconds",
+        opentelemetry="kafka.consumer.join.duration",
+        kind=_HISTOGRAM,
+        unit="s",
+        help="Of classic members: from sending JoinGroup until the generation has gathered.",
+        read=_of_classic(lambda metrics: metrics.membership.join),
+        java=_exchanges("join"),
+    ),
+    Metric(
+        prometheus="kafka_consumer_sync_duration_seconds",
+        opentelemetry="kafka.consumer.sync.duration",
+        kind=_HISTOGRAM,
+        unit="s",
+        help="Of classic members: from sending SyncGroup until the leader's assignment is there.",
+        read=_of_classic(lambda metrics: metrics.membership.sync),
+        java=_exchanges("sync"),
     ),
     Metric(
         prometheus="kafka_consumer_commit_duration_seconds",

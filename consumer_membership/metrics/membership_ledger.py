@@ -79,11 +79,16 @@ class MembershipCounts:
     rebalances: Mapping[RebalanceCause, int]
     rebalance: Distribution
     rebalances_failed: int
+    #: The same in a second, over the last 30 to 60.
+    rebalances_failed_per_s: float
     rebalanced_at: Instant | None
     standstill: Mapping[Standstill, Distribution]
     heartbeat: Distribution
     heartbeat_failures: Mapping[str, int]
     heartbeat_sent_at: Instant | None
+    #: Those of a classic member that were answered with a generation, and with its share.
+    join: Distribution
+    sync: Distribution
     commit: Distribution
     commit_failures: Mapping[str, int]
     takeovers: int
@@ -98,10 +103,12 @@ class MembershipLedger:
         #: Those that are listened to (`Durations.listen`).
         self.rebalance = Durations()
         self.heartbeat = Durations()
+        self.join = Durations()
+        self.sync = Durations()
         self.commit = Durations()
         self.standstill = {side: Durations() for side in Standstill}
         self._rebalances = dict.fromkeys(RebalanceCause, 0)
-        self._failed = 0
+        self._failed = Durations()
         self._rebalanced_at: Instant | None = None
         self._heartbeat_failures: dict[str, int] = {}
         self._heartbeat_sent_at: Instant | None = None
@@ -111,6 +118,8 @@ class MembershipLedger:
         #: Why the next rebalance will have come, where that is known before.
         self._cause = RebalanceCause.ASSIGNMENT
         self._request: tuple[int, Instant] | None = None
+        #: The latest JoinGroup or SyncGroup: a member sends the next one when it waits for the former no more.
+        self._exchange: tuple[int, Instant] | None = None
         self._commits: dict[int, Instant] = {}
         self._owned: Collection[TopicPartition] = ()
         #: Since when each of these is not handed out, and which of them another member may own already.
@@ -120,15 +129,19 @@ class MembershipLedger:
 
     def counts(self, now: Instant) -> MembershipCounts:
         """What the member did until now."""
+        failed = self._failed.seen(now)
         return MembershipCounts(
             rebalances=MappingProxyType(self._rebalances.copy()),
             rebalance=self.rebalance.seen(now),
-            rebalances_failed=self._failed,
+            rebalances_failed=failed.count,
+            rebalances_failed_per_s=failed.recent.per_s,
             rebalanced_at=self._rebalanced_at,
             standstill=MappingProxyType({side: durations.seen(now) for side, durations in self.standstill.items()}),
             heartbeat=self.heartbeat.seen(now),
             heartbeat_failures=MappingProxyType(self._heartbeat_failures.copy()),
             heartbeat_sent_at=self._heartbeat_sent_at,
+            join=self.join.seen(now),
+            sync=self.sync.seen(now),
             commit=self.commit.seen(now),
             commit_failures=MappingProxyType(self._commit_failures.copy()),
             takeovers=self._takeovers,
@@ -161,6 +174,10 @@ class MembershipLedger:
                     self._cause = RebalanceCause.SUBSCRIPTION
             case ev.StepFinished(step=ev.Step.ASSIGN, failed=False):
                 self._end_arrival(event.attempt, now)
+            case ex.JoinAnswered():
+                self._end_exchange(event.request_id, self.join, now)
+            case ex.SyncAnswered():
+                self._end_exchange(event.request_id, self.sync, now)
             case _:
                 self._note_commit_answer(event, now)
 
@@ -179,6 +196,8 @@ class MembershipLedger:
         match effect:
             case ef.SendHeartbeat() | ex.SendClassicHeartbeat():
                 self._request, self._heartbeat_sent_at = (effect.request_id, now), now
+            case ex.SendJoin() | ex.SendSync():
+                self._exchange = (effect.request_id, now)
             case ef.CommitOffsets():
                 self._commits[effect.commit_id] = now
             case ef.CommitCompleted():
@@ -206,7 +225,7 @@ class MembershipLedger:
             case _:
                 pass
 
-    # ---- heartbeats and commits ----
+    # ---- requests ----
 
     def _end_heartbeat(self, request_id: int, now: Instant, failure: str | None = None) -> None:
         if self._request is None or self._request[0] != request_id:
@@ -216,6 +235,12 @@ class MembershipLedger:
         if failure != NO_ANSWER:
             self.heartbeat.add(now - self._request[1], now)
         self._request = None
+
+    def _end_exchange(self, request_id: int, of: Durations, now: Instant) -> None:
+        """Of the answers that Java's client times: those that let the member go on."""
+        if self._exchange is not None and self._exchange[0] == request_id:
+            of.add(now - self._exchange[1], now)
+            self._exchange = None
 
     def _end_commit(self, commit_id: int, now: Instant) -> None:
         sent_at = self._commits.pop(commit_id, None)
@@ -232,7 +257,7 @@ class MembershipLedger:
 
     def _note_state(self, old: MemberState, new: MemberState, view: MembershipView, now: Instant) -> None:
         if new in _ENDS:
-            self._interrupt(new)
+            self._interrupt(new, now)
         elif new is _S.JOINING and old in (_S.UNSUBSCRIBED, _S.FENCED, _S.STALE, _S.FATAL):
             self._cause = RebalanceCause.JOINED if old is _S.UNSUBSCRIBED else RebalanceCause.REJOINED
         if new is _S.RECONCILE or (new is _S.JOINING and view.protocol is GroupProtocol.CLASSIC):
@@ -253,10 +278,10 @@ class MembershipLedger:
             self.rebalance.add(now - self._began_at, now)
             self._began_at, self._rebalanced_at = None, now
 
-    def _interrupt(self, new: MemberState) -> None:
+    def _interrupt(self, new: MemberState, now: Instant) -> None:
         self._rebalances[_ENDS[new]] += 1
         if self._began_at is not None and new is not _S.UNSUBSCRIBING:
-            self._failed += 1
+            self._failed.add(0.0, now)
         self._began_at = None
         self._fences += new is _S.FENCED
         self._poll_timeouts += new is _S.STALE

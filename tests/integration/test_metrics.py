@@ -9,6 +9,7 @@ import pytest
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
+from consumer_membership.metrics.catalogue import java_metrics
 from consumer_membership.metrics.exposition import exposition
 from consumer_membership.metrics.membership_ledger import RebalanceCause, Standstill
 from consumer_membership.metrics.snapshot import Metrics
@@ -28,12 +29,12 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def make(kafka: Broker) -> Iterator[Callable[[], Consumer]]:
+def make(kafka: Broker) -> Iterator[Callable[..., Consumer]]:
     """Makes members of one new group."""
     group = unique("group")
     made: list[Consumer] = []
 
-    def consumer() -> Consumer:
+    def consumer(**config: object) -> Consumer:
         settings: dict[str, object] = {
             "bootstrap.servers": kafka.bootstrap_servers,
             "group.id": group,
@@ -41,7 +42,7 @@ def make(kafka: Broker) -> Iterator[Callable[[], Consumer]]:
             "heartbeat.interval.ms": 200,
             "statistics.interval.ms": 200,
         }
-        made.append(Consumer(settings))
+        made.append(Consumer(settings | {key.replace("_", "."): value for key, value in config.items()}))
         return made[-1]
 
     yield consumer
@@ -58,7 +59,7 @@ def polled_until(is_so: Callable[[], bool], *consumers: Consumer) -> None:
             consumer.poll(0.02)
 
 
-def test_two_members_count_what_they_do(kafka: Broker, make: Callable[[], Consumer]) -> None:
+def test_two_members_count_what_they_do(kafka: Broker, make: Callable[..., Consumer]) -> None:
     """Records, polls, commits, heartbeats; and when the second one comes, what stood still in each of them."""
     topic = create_topic(kafka.bootstrap_servers, unique("metrics"), 4)
     produce(kafka.bootstrap_servers, topic, RECORDS)
@@ -94,6 +95,21 @@ def test_two_members_count_what_they_do(kafka: Broker, make: Callable[[], Consum
     assert {f'consumer="{one.metrics().number}"' in text for one in (first, second)} == {True}
     second.close()
     assert f'consumer="{second.metrics().number}"' not in exposition()[0].decode()
+
+
+def test_classic_member_times_its_joins_and_syncs(kafka: Broker, make: Callable[..., Consumer]) -> None:
+    """Under the names of Java's client; the others' joins count as waiting."""
+    topic = create_topic(kafka.bootstrap_servers, unique("metrics"), 2)
+    consumer = make(group_protocol="classic")
+    consumer.subscribe([topic])
+    polled_until(lambda: len(consumer.assignment()) == 2, consumer)
+    said = {name.name: value for name, value in java_metrics(consumer.metrics()).items()}
+    assert (said["join-total"], said["sync-total"]) == (1.0, 1.0)
+    assert said["join-time-max"] >= said["join-time-avg"] > 0
+    assert said["sync-time-max"] >= said["sync-time-avg"] > 0
+    assert said["rebalance-latency-max"] >= said["join-time-max"] + said["sync-time-max"]
+    assert said["failed-rebalance-rate-per-hour"] == 0.0
+    assert "kafka_consumer_join_duration_seconds_count" in exposition()[0].decode()
 
 
 def is_whole(metrics: Metrics) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from math import isnan
 
 from consumer_membership.metrics.application_ledger import ApplicationLedger, CallbackKind
@@ -15,7 +16,7 @@ from consumer_membership.metrics.catalogue import (
 )
 from consumer_membership.metrics.membership_ledger import MembershipLedger
 from consumer_membership.metrics.snapshot import FetchedCounts
-from consumer_membership.types import TopicPartition
+from consumer_membership.types import GroupProtocol, TopicPartition
 from tests.metrics.builders import NOW, partition, snapshot
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -63,6 +64,8 @@ def test_java_names_are_those_of_javas_client() -> None:
     membership.rebalance.add(4.0, NOW)
     application.callbacks[CallbackKind.REVOKED].add(0.25, NOW)
     application.commit_sync.add(0.5, NOW)
+    membership.join.add(3.0, NOW)
+    membership.sync.add(0.5, NOW)
     metrics = snapshot(
         owned={A0: 3, A1: 3},
         partitions={A0: partition(5, 9), A1: partition(5, 7)},
@@ -81,6 +84,17 @@ def test_java_names_are_those_of_javas_client() -> None:
         "partition-revoked-latency-avg": 250.0,
         "partition-revoked-latency-max": 250.0,
     }
+    assert {name: said[name] for name in said if name.startswith(("join", "sync"))} == {
+        "join-time-avg": 3000.0,
+        "join-time-max": 3000.0,
+        "join-rate": 1 / 30,
+        "join-total": 1.0,
+        "sync-time-avg": 500.0,
+        "sync-time-max": 500.0,
+        "sync-rate": 1 / 30,
+        "sync-total": 1.0,
+    }
+    assert (said["failed-rebalance-total"], said["failed-rebalance-rate-per-hour"]) == (0.0, 0.0)
     assert found[JavaName("consumer-metrics", "commit-sync-time-ns-total")] == 5e8
     fetch = "consumer-fetch-manager-metrics"
     assert found[JavaName(fetch, "records-lag", (("topic", "a"), ("partition", "0")))] == 4.0
@@ -92,6 +106,22 @@ def test_what_was_never_is_no_number_in_java() -> None:
     found = java_metrics(snapshot())
     assert isnan(found[JavaName(COORDINATOR, "last-rebalance-seconds-ago")])
     assert isnan(found[JavaName(COORDINATOR, "commit-latency-avg")])
+
+
+def test_joins_and_syncs_are_of_classic_members() -> None:
+    """One of the consumer protocol sends none: it has no series of them, and tells brokers nothing of them."""
+    rows = [
+        row
+        for row in CATALOGUE
+        if row.opentelemetry in ("kafka.consumer.join.duration", "kafka.consumer.sync.duration")
+    ]
+    assert [len(row.read(snapshot())) for row in rows] == [0, 0]
+    classic = snapshot()
+    classic = replace(classic, view=replace(classic.view, protocol=GroupProtocol.CLASSIC))
+    assert [len(row.read(classic)) for row in rows] == [1, 1]
+    was_classic = MembershipLedger()
+    was_classic.join.add(3.0, NOW)
+    assert [len(row.read(snapshot(membership=was_classic))) for row in rows] == [1, 0]
 
 
 def test_name_of_telemetry_is_kip_714s() -> None:

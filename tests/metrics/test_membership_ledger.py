@@ -6,6 +6,7 @@ import pytest
 
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.metrics.membership_ledger import (
     NO_ANSWER,
@@ -121,6 +122,8 @@ def test_fence_fails_the_rebalance_and_what_comes_back_was_kept() -> None:
     counts = scene.counts
     assert scene.causes == {C.JOINED: 1, C.ASSIGNMENT: 1, C.FENCED: 1, C.REJOINED: 1}
     assert (counts.rebalances_failed, counts.fences, counts.rebalance.count) == (1, 1, 2)
+    assert counts.rebalances_failed_per_s == 1 / 30
+    assert scene.ledger.counts(scene.now + 60.0).rebalances_failed_per_s == 0.0
     assert scene.stood(S.KEPT)[0] == 2
     assert scene.stood(S.GIVEN_UP) == (0, 0.0)
 
@@ -193,6 +196,22 @@ def test_classic_member_rebalances_from_its_join_on() -> None:
     assert (counts.heartbeat.count, counts.heartbeat_failures, counts.rebalances_failed) == (1, {}, 0)
     given_up = counts.standstill[S.GIVEN_UP]
     assert (given_up.count, counts.standstill[S.TAKEN].count) == (1, 2)
+
+
+def test_joins_and_syncs_of_a_classic_member_are_timed() -> None:
+    """From the request to the answer that lets it go on, as in Java: what was refused or not answered is none."""
+    scene = CountedClassic().subscribe("a").poll().found()
+    scene.now += 1.0
+    scene.join_rejected(ex.ClassicVerdict.MEMBER_ID_REQUIRED, BrokerError(code=79, name="MEMBER_ID_REQUIRED"), "m")
+    scene.feed(ex.ExchangeFailed(request_id=scene.join.request_id, reason="disconnected")).found().after(60.0)
+    assert (len(scene.all(ex.SendJoin)), scene.counts.join.count) == (3, 0)
+    scene.now += 3.0
+    scene.gather(1)
+    scene.now += 0.5
+    scene.share(T0).settle()
+    counts = scene.counts
+    assert (counts.join.count, counts.join.sum_s) == (1, 3.0)
+    assert (counts.sync.count, counts.sync.sum_s) == (1, 0.5)
 
 
 @pytest.mark.parametrize("now", [0.0, 1e6])

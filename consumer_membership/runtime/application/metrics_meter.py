@@ -91,6 +91,8 @@ class MetricsMeter:
                 return {
                     "kafka_consumer_rebalance_duration_seconds": membership.rebalance,
                     "kafka_consumer_heartbeat_duration_seconds": membership.heartbeat,
+                    "kafka_consumer_join_duration_seconds": membership.join,
+                    "kafka_consumer_sync_duration_seconds": membership.sync,
                     "kafka_consumer_commit_duration_seconds": membership.commit,
                     "kafka_consumer_poll_interval_seconds": application.poll_interval,
                     "kafka_consumer_poll_duration_seconds": application.poll,
