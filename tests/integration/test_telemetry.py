@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from consumer_membership import Consumer
 from tests.support.brokers import RunBrokers
@@ -41,8 +42,8 @@ def topic(metrics: Receiver) -> str:
     return made
 
 
-def member(metrics: Receiver, client_id: str, topic: str, **config: object) -> Consumer:
-    """A consumer that has begun to join."""
+def member(metrics: Receiver, client_id: str, topic: str, *, is_subscribed: bool = True, **config: object) -> Consumer:
+    """A consumer that will join with its first poll."""
     settings: dict[str, object] = {
         "bootstrap.servers": metrics.broker.bootstrap_servers,
         "group.id": unique("group"),
@@ -51,7 +52,8 @@ def member(metrics: Receiver, client_id: str, topic: str, **config: object) -> C
         "enable.auto.commit": False,
     }
     consumer = Consumer(settings | {key.replace("_", "."): value for key, value in config.items()})
-    consumer.subscribe([topic])
+    if is_subscribed:
+        consumer.subscribe([topic])
     return consumer
 
 
@@ -111,6 +113,23 @@ def test_nothing_is_pushed_where_the_user_says_so(metrics: Receiver, topic: str)
         poll_until(quiet, lambda: len(quiet.assignment()) == 2)
         poll_until(consumer, lambda: len(metrics.pushes(other)) >= 5)
     assert metrics.pushes(silent) == []
+
+
+def test_consumer_that_assigns_by_hand_pushes_once_it_has_committed(metrics: Receiver, topic: str) -> None:
+    """What it pushes goes over the membership's connections, which one that never commits does not have."""
+    quiet_id, client_id = unique("quiet"), unique("client")
+    with (
+        member(metrics, quiet_id, topic, is_subscribed=False) as quiet,
+        member(metrics, client_id, topic, is_subscribed=False) as consumer,
+    ):
+        for one in (quiet, consumer):
+            one.assign([TopicPartition(topic, number, 0) for number in range(2)])
+            assert one.poll(PATIENCE_S) is not None
+        consumer.commit(asynchronous=False)
+        poll_until(consumer, lambda: len(metrics.pushes(client_id)) >= 3)
+    records = (f"{PREFIX}fetch.manager.records.consumed.total",)
+    assert sum(one.values.get(records, 0.0) for one in metrics.pushes(client_id)) >= 1.0
+    assert metrics.pushes(quiet_id) == []
 
 
 def test_changed_subscription_is_followed(metrics: Receiver, topic: str) -> None:
