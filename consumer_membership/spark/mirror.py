@@ -13,11 +13,11 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.config import ConsumerConfig
@@ -25,6 +25,7 @@ from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.arguments import check_config, context_of
+from consumer_membership.types import CONFLICT_CODE, GROUP_NOT_FOUND_CODE, UNSUPPORTED_VERSION_CODE, BrokerError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +48,19 @@ Ends = Mapping[tuple[str, int], int]
 
 _MINE = ("group.id", "group.instance.id", "group.instance.id.pool", "group.instance.id.conflict.policy")
 _OWNED = dict.fromkeys(_MINE, "the mirror sets it; leave it out")
+
+#: What helps where the mirror cannot have its group: what helps a consumer is to change keys that are the mirror's own.
+_OTHER_GROUP = (
+    "the mirror holds its group by the consumer protocol: name a group of its own for the query in group_ids, or end "
+    "the members that this one has"
+)
+_REMEDIES: Mapping[int, str] = {
+    UNSUPPORTED_VERSION_CODE: "the mirror holds its group by that protocol: use Apache Kafka 4.0 or later, with the "
+    "feature group.version at 1 (kafka-features upgrade --feature group.version=1) and 'consumer' among the broker's "
+    "group.coordinator.rebalance.protocols; `consumer-membership checkpoint show` tells where a query is without it",
+    GROUP_NOT_FOUND_CODE: _OTHER_GROUP,
+    CONFLICT_CODE: _OTHER_GROUP,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,8 +234,9 @@ class _MirroredGroup:
             if shown is not None and not topics >= (named := {topic for topic, _ in shown[1]}):
                 topics |= named
                 consumer.subscribe(sorted(topics), on_assign=_pause)
-            self._heed(consumer.poll(_POLL_S))
+            told = consumer.poll(_POLL_S)
             view = consumer.membership()
+            self._heed(told, view)
             if view.state is MemberState.FATAL:
                 return
             if view.state is MemberState.STABLE and shown is not None:
@@ -247,10 +262,10 @@ class _MirroredGroup:
         patience_s = _BEATS * (view.heartbeat_interval_s or 0.0)
         self._note(others=self._short_since is not None and monotonic() - self._short_since > patience_s)
 
-    def _heed(self, message: Message | None) -> None:
+    def _heed(self, message: Message | None, view: MembershipView) -> None:
         error = None if message is None else message.error()
         if error is not None:
-            self._note(error=error.str())
+            self._note(error=_told(error, view.last_error))
 
     def _commit(self, consumer: Consumer, batch_id: int, ends: Ends) -> None:
         if self._is_committed(batch_id, ends):
@@ -275,6 +290,14 @@ class _MirroredGroup:
             _LOG.warning("The group %s does not show where its query stands: %s", before.group_id, self.state.error)
         if self.state.others and not before.others:
             _LOG.warning("Somebody else reads in the group %s, which shows where a query stands", before.group_id)
+
+
+def _told(error: KafkaError, cause: BrokerError | None) -> str:
+    """What keeps the mirror from its group, in words for who uses it."""
+    remedy = _REMEDIES.get(error.code())
+    if remedy is None or cause is None or cause.code != error.code():
+        return error.str()
+    return str(replace(cause, remedy=remedy))
 
 
 def _pause(consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -22,7 +22,10 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.mirror import OffsetMirror, _checked, _MirroredGroup, ends_of
 from tests.benchmarks.spark_jars import connector_jars
 from tests.spark.clusters import CONNECT
+from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import CLASSIC_ONLY
+from tests.support.versions import OLDEST
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -201,6 +204,37 @@ def test_who_reads_in_the_group_is_noticed(kafka: Broker, caplog: pytest.LogCapt
             stranger.close()
         until(lambda: not shown.state.others)
     assert "Somebody else reads in the group" in caplog.text
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_group_that_cannot_be_had_is_told_with_what_its_users_can_do(
+    kafka: Broker, broker_pool: RunBrokers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On brokers without the consumer protocol, and in a group of classic members: no key of the mirror's own."""
+    old = broker_pool.shared(OLDEST, properties=CLASSIC_ONLY)
+    topic, group = create_topic(old.bootstrap_servers, unique("topic"), 1), unique("group")
+    with mirrored(old, group) as shown:
+        shown.show(0, {(topic, 0): 0})
+        until(lambda: shown.state.error is not None)
+    refused = shown.state.error or ""
+    topic = create_topic(kafka.bootstrap_servers, unique("topic"), 1)
+    classic = RawConsumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    try:
+        classic.subscribe([topic])
+        until(lambda: classic.poll(0.05) is None and bool(classic.assignment()))
+        with mirrored(kafka, group) as shown:
+            shown.show(0, {(topic, 0): 0})
+            until(lambda: classic.poll(0.05) is None and shown.state.error is not None)
+    finally:
+        classic.close()
+    taken = shown.state.error or ""
+    assert (refused[:21], "Apache Kafka 4.0 or later" in refused) == ("UNSUPPORTED_VERSION: ", True)
+    assert "`consumer-membership checkpoint show`" in refused
+    assert (taken[:40], "in group_ids" in taken) == ("_CONFLICT: the group has 1 classic member"[:40], True)
+    told = [record.getMessage() for record in caplog.records if record.name == "consumer_membership.spark.mirror"]
+    assert [text.partition("stands: ")[2] for text in told] == [refused, taken]
+    assert "group.instance.id" not in refused + taken
 
 
 @pytest.mark.integration
