@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
@@ -52,21 +53,25 @@ def ran(example: str, kafka: Broker, topic: str, *words: str) -> subprocess.Comp
 @contextmanager
 def started(example: str, kafka: Broker, topic: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """The example in a process that does not outlive the block."""
-    with in_process(kafka, f"examples/{example}.py", "-t", topic, "-g", topic, *words) as process:
+    with in_process(kafka, str(ROOT / "examples" / f"{example}.py"), "-t", topic, "-g", topic, *words) as process:
         yield process
 
 
 @contextmanager
 def in_process(kafka: Broker, *words: str) -> Iterator[subprocess.Popen[str]]:
     """This interpreter with these words, with the broker in its environment."""
-    with subprocess.Popen(
-        [sys.executable, *words],
-        cwd=ROOT,
-        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with (
+        TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        subprocess.Popen(
+            [sys.executable, *words],
+            # Where Spark 4.0 makes its folder `artifacts`.
+            cwd=folder,
+            env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
         try:
             yield process
         finally:
@@ -84,7 +89,10 @@ def spark_lines(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Spar
     """What each example of Spark prints in two runs; Spark itself says on stderr what it likes."""
     folder = tmp_path_factory.mktemp("files")
     topics = {example: filled(kafka) for example in ("spark_drain", "spark_foreach_partition_sink", "spark_streaming")}
-    words = {example: [f"examples/{example}.py", "-t", topic, "-g", topic] for example, topic in topics.items()}
+    words = {
+        example: [str(ROOT / "examples" / f"{example}.py"), "-t", topic, "-g", topic]
+        for example, topic in topics.items()
+    }
     words["spark_foreach_partition_sink"] += ["-o", str(folder)]
     words["spark_streaming"] += ["--checkpoint", str(folder / "checkpoint")]
     in_turn = json.dumps([words[example] for example in topics for _ in range(2)])

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     """Two slots, and three attempts for each task; workers run this interpreter and find the package and the tests.
 
     With `--connect` it is a session of Spark Connect, whose server is a process of its own.
+
+    Either JVM works in a folder of its own: Spark 4.0 makes its folder `artifacts` wherever it was started.
     """
     if request.config.getoption("--connect"):
         with a_connect_server(tmp_path_factory.mktemp("server"), MASTER) as server:
@@ -43,7 +46,7 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         return
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    session = (
+    builder = (
         SparkSession.builder.master(MASTER)
         .appName("tests")
         .config("spark.driver.host", "127.0.0.1")
@@ -52,8 +55,9 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.log.level", "OFF")
-        .getOrCreate()
     )
+    with chdir(tmp_path_factory.mktemp("session")):
+        session = builder.getOrCreate()
     yield session
     session.stop()
 

@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -346,6 +346,8 @@ def main(words: Sequence[str]) -> int:
     with ExitStack() as stack:
         broker = stack.enter_context(start(properties=SHORT_SESSIONS))
         conninfo = stack.enter_context(postgres()) if "postgres" in asked.sink else ""
+        # Where Spark 4.0 makes its folder `artifacts`.
+        stack.enter_context(chdir(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))))
         spark = session_of("local[2]", {})
         stack.callback(spark.stop)
         for sink, way, count, sessions, protocol in combinations:

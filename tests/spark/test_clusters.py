@@ -167,7 +167,12 @@ class Application:
         self._errors = (folder / "stderr").open("w")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.application", *words],
-            cwd=ROOT,
+            # Where Spark 4.0 makes its folder `artifacts`.
+            cwd=folder,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            },
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,

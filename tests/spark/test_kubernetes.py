@@ -101,6 +101,7 @@ def driver(cluster: Cluster, ground: Ground, folder: Path) -> Iterator[subproces
     with (folder / "driver.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, str(EXAMPLE / "orders_to_parquet.py")],
+            cwd=folder,
             env={**os.environ, **told},
             stdout=log,
             stderr=log,

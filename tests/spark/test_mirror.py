@@ -240,7 +240,7 @@ def test_group_that_cannot_be_had_is_told_with_what_its_users_can_do(
 @pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.parametrize("master", ["local[2]", f"{CONNECT}local[2]"])
-def test_query_of_spark_is_mirrored(kafka: Broker, master: str) -> None:
+def test_query_of_spark_is_mirrored(kafka: Broker, tmp_path: Path, master: str) -> None:
     """Spark's own Kafka source, in a session that has its jar: the group follows the checkpoint."""
     topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 3), unique("group")
     produce(kafka.bootstrap_servers, topic, 300)
@@ -249,7 +249,7 @@ def test_query_of_spark_is_mirrored(kafka: Broker, master: str) -> None:
     # An installation before the installed one may be there, too.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as query:
         assert query.stdin is not None
         assert query.stdout is not None
