@@ -94,6 +94,8 @@ def test_member_pushes_the_truth(metrics: Receiver, topic: str) -> None:
     assert gauges["coordinator.heartbeat.rate"] > 0.0
     assert gauges["coordinator.commit.latency.avg"] > 0.0
     assert 0.0 <= gauges["poll.idle.ratio.avg"] <= 1.0
+    assert gauges["coordinator.failed.rebalance.rate.per.hour"] == 0.0
+    assert not any(name.startswith(("coordinator.join", "coordinator.sync")) for name in gauges)
     # The broker wants sums as differences: all of them together are what there was.
     sums = {name: sum(one.values.get((f"{PREFIX}{name}",), 0.0) for one in (*others, last)) for name in TOTALS}
     assert sums["coordinator.commit.total"] == 1.0
@@ -101,6 +103,18 @@ def test_member_pushes_the_truth(metrics: Receiver, topic: str) -> None:
     assert sums["coordinator.rebalance.total"] >= 1.0
     assert sums["coordinator.rebalance.latency.total"] > 0.0
     assert {f"{PREFIX}{name}" for name in TOTALS} <= pushed.totals
+
+
+def test_classic_member_pushes_its_joins_and_syncs(metrics: Receiver, topic: str) -> None:
+    """Which a member of the consumer protocol has not."""
+    client_id = unique("client")
+    names = [f"{PREFIX}coordinator.{of}.{end}" for of in ("join", "sync") for end in ("rate", "time.avg", "time.max")]
+    with member(metrics, client_id, topic, group_protocol="classic") as consumer:
+        poll_until(consumer, lambda: len(consumer.assignment()) == 2 and len(metrics.pushes(client_id)) >= 3)
+        pushed = metrics.pushes(client_id)
+    assert all(pushed[-1].values[name,] > 0.0 for name in names)
+    for of in ("join", "sync"):
+        assert sum(one.values.get((f"{PREFIX}coordinator.{of}.total",), 0.0) for one in pushed) == 1.0
 
 
 def test_nothing_is_pushed_where_the_user_says_so(metrics: Receiver, topic: str) -> None:
