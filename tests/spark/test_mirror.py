@@ -25,7 +25,7 @@ from tests.spark.clusters import CONNECT
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import CLASSIC_ONLY
-from tests.support.versions import OLDEST
+from tests.support.versions import NEWEST
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -212,7 +212,7 @@ def test_group_that_cannot_be_had_is_told_with_what_its_users_can_do(
     kafka: Broker, broker_pool: RunBrokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On brokers without the consumer protocol, and in a group of classic members: no key of the mirror's own."""
-    old = broker_pool.shared(OLDEST, properties=CLASSIC_ONLY)
+    old = broker_pool.shared(NEWEST, properties=CLASSIC_ONLY)
     topic, group = create_topic(old.bootstrap_servers, unique("topic"), 1), unique("group")
     with mirrored(old, group) as shown:
         shown.show(0, {(topic, 0): 0})
