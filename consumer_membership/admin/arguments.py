@@ -38,6 +38,15 @@ def moment(given: object) -> float:
     return float(given)
 
 
+def grain(given: object) -> float:
+    """Seconds within which one commit is enough."""
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise ArgumentTypeError("grain_s", given, "give seconds as a number; 0 keeps every commit")
+    if not 0 <= given < inf:
+        raise ConfigurationError("grain_s", given, "give seconds; 0 keeps every commit")
+    return float(given)
+
+
 def flag(name: str, given: object) -> bool:
     """True or False, and nothing that only counts as one of them."""
     if not isinstance(given, bool):

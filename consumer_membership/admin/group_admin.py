@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from consumer_membership.admin import arguments
-from consumer_membership.admin.history import GroupHistory, history_of
+from consumer_membership.admin.history import GroupHistory, HistoryQuestion, history_of
 from consumer_membership.admin.inquiry import Inquiry
 from consumer_membership.admin.listing import GroupListing, listing
 from consumer_membership.admin.progress import GroupReport
@@ -16,6 +16,7 @@ from consumer_membership.admin.survey import GroupSurvey, surveyed
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.checks import checked_keys
 from consumer_membership.errors import UseError
+from consumer_membership.runtime.group_log import ReadingProgress
 from consumer_membership.runtime.network.cluster_client import ClusterClient
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.group_client import Cluster, GroupClient
@@ -85,17 +86,30 @@ class GroupAdmin:
 
         return self._run(ask)
 
-    def history(self, group_id: str, since: float) -> GroupHistory:
+    def history(
+        self,
+        group_id: str,
+        since: float,
+        *,
+        grain_s: float = 0.0,
+        on_progress: Callable[[ReadingProgress], object] | None = None,
+    ) -> GroupHistory:
         """What the group's coordinator wrote down since this moment (seconds since 1970), and how the group was then.
 
         It reads `__consumer_offsets`, for which it needs the ACL operations DESCRIBE and READ on that topic, and takes
-        time where much is committed in the cluster. What cannot be told is missing and said in `notes`: only a cluster
-        that does not answer at all raises.
+        time where much is committed in the cluster: `on_progress` is told how far it is, by another thread. Of many
+        commits of a partition within `grain_s` the last one is kept. What cannot be told is missing and said in
+        `notes`: only a cluster that does not answer at all raises.
         """
-        group, moment = arguments.group_id(group_id), arguments.moment(since)
+        question = HistoryQuestion(
+            group_id=arguments.group_id(group_id),
+            since=arguments.moment(since),
+            grain_s=arguments.grain(grain_s),
+            on_progress=on_progress,
+        )
 
         async def ask(cluster: Cluster) -> GroupHistory:
-            return await history_of(cluster, self._cluster_config, group, moment, self._timeout_s)
+            return await history_of(cluster, self._cluster_config, question, self._timeout_s)
 
         return self._run(ask)
 

@@ -2,17 +2,23 @@
 
 Whoever may read `__consumer_offsets` has it afterwards, of any client's group. What is missing of it, for want of a
 right, of time, or since compaction took it, is said in `notes`.
+
+How the group is now is asked first. What nobody wrote down since a moment was then as it is now, so that the log has to
+be read back only to what changed: a partition of years costs no more than one of days.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from uuid import UUID
 
+from consumer_membership.admin.inquiry import described
+from consumer_membership.admin.progress import Committed, partitions_of
 from consumer_membership.errors import GroupError, MembershipError, TransportError
 from consumer_membership.runtime import group_log
 from consumer_membership.runtime.group_log import (
@@ -20,22 +26,52 @@ from consumer_membership.runtime.group_log import (
     ClassicGroupRecorded,
     GroupLog,
     LoggedRecord,
+    LogQuestion,
     OffsetRecorded,
+    ReadingProgress,
     TargetRecorded,
 )
-from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
+from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
 from consumer_membership.types import Assignment, TopicPartition
+
+#: In these states a coordinator's answer is what it has written down: no rebalance is under way.
+_AT_REST = frozenset({"Stable", "Empty"})
+#: How much of the time the questions about the present may take.
+_PRESENT_SHARE = 0.2
 
 #: Questions for the end of a partition at a moment, in all; and for how many moments at least and at most.
 _MOST_QUESTIONS, _LEAST_MOMENTS, _MOST_MOMENTS = 40_000, 6, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPresent:
+    """A group at rest, as its coordinator describes it, and all that it has committed."""
+
+    group: GroupDescription
+    committed: Committed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryQuestion:
+    """Which group, and since when.
+
+    `grain_s`: of commits of a partition within so many seconds one is enough. `on_progress` is told now and then, by
+    another thread, how far the reading is.
+    """
+
+    group_id: str
+    since: float
+    grain_s: float = 0.0
+    on_progress: Callable[[ReadingProgress], object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHistory:
     """The records of one group since a moment; times are in seconds since 1970, by the brokers' clocks.
 
-    `before` has the latest of each kind and member from before that moment. `ends` are where each partition ended at
-    some moments, the oldest first, by its records' own times. `notes` say in words what is missing.
+    `before` has the latest of each kind and member from before that moment, at least of those that changed since;
+    where `now` is there, the others were as they are in it. `ends` are where each partition ended at some moments, the
+    oldest first, by its records' own times. `notes` say in words what is missing.
     """
 
     group_id: str
@@ -43,13 +79,14 @@ class GroupHistory:
     until: float
     before: tuple[LoggedRecord, ...] = ()
     records: tuple[LoggedRecord, ...] = ()
+    now: GroupPresent | None = None
     topic_names: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
     ends: Mapping[TopicPartition, Sequence[tuple[float, int]]] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
 
 
 async def history_of(
-    cluster: Cluster, config: Mapping[str, object], group_id: str, since: float, timeout_s: float
+    cluster: Cluster, config: Mapping[str, object], question: HistoryQuestion, timeout_s: float
 ) -> GroupHistory:
     """The records of this group since then; none, and a note, where they may not be read.
 
@@ -57,15 +94,18 @@ async def history_of(
         TransportError: no broker of the cluster answered.
     """
     await cluster.brokers(timeout_s)
+    group_id, since = question.group_id, question.since
+    # Before the end of the log is looked at: what has changed behind this answer is in the log.
+    now = await _present(cluster, group_id, timeout_s * _PRESENT_SHARE)
     until = time.time()
     try:
-        log = await asyncio.to_thread(group_log.read_group_log, config, group_id, since, timeout_s)
+        log = await _read(config, question, timeout_s, is_known_now=now is not None)
     except (GroupError, TransportError) as error:
         return GroupHistory(group_id=group_id, since=since, until=until, notes=(f"Nothing older is shown: {error}",))
-    notes = list(_missing(log))
+    notes = list(_missing(log, is_known_now=now is not None))
     try:
         names = await cluster.topic_names(frozenset(_topic_ids(log)), timeout_s)
-        ends = await _ends(cluster, _partitions(log, names), since, until)
+        ends = await _ends(cluster, _partitions(log, names, now), since, until)
     except (BrokerRefusal, MembershipError) as error:
         names, ends = {}, {}
         notes.append(f"Topics that records name could not be looked up, and have no lag before the first look: {error}")
@@ -75,13 +115,54 @@ async def history_of(
         until=until,
         before=log.before,
         records=log.records,
+        now=now if log.is_whole else None,
         topic_names=names,
         ends=ends,
         notes=tuple(notes),
     )
 
 
-def _missing(log: GroupLog) -> Sequence[str]:
+async def _present(cluster: Cluster, group_id: str, timeout_s: float) -> GroupPresent | None:
+    """The group as it is now; None where that is not told, or about to change."""
+    groups = GroupClient(cluster)
+    try:
+        group = await cluster.with_coordinator(
+            group_id, "the group", timeout_s, lambda at, left_s: described(groups, at, group_id, lambda: left_s)
+        )
+        committed = await cluster.with_coordinator(
+            group_id, "committed offsets", timeout_s, lambda at, left_s: groups.all_committed(at, group_id, left_s)
+        )
+    except (BrokerRefusal, TransportError):
+        # All of the log has to be read then.
+        return None
+    return GroupPresent(group=group, committed=committed) if group.state in _AT_REST else None
+
+
+async def _read(
+    config: Mapping[str, object], question: HistoryQuestion, timeout_s: float, *, is_known_now: bool
+) -> GroupLog:
+    """The log, on a thread, which ends soon after this is cancelled: asyncio waits for it."""
+    is_cancelled = threading.Event()
+
+    def goes_on(progress: ReadingProgress) -> bool:
+        if question.on_progress is not None:
+            question.on_progress(progress)
+        return not is_cancelled.is_set()
+
+    asked = LogQuestion(
+        group_id=question.group_id,
+        since=question.since,
+        timeout_s=timeout_s,
+        grain_s=question.grain_s,
+        is_known_now=is_known_now,
+    )
+    try:
+        return await asyncio.to_thread(group_log.read_group_log, config, asked, goes_on)
+    finally:
+        is_cancelled.set()
+
+
+def _missing(log: GroupLog, *, is_known_now: bool) -> Sequence[str]:
     gone = log.offsets - log.kept
     notes = []
     if not log.is_whole:
@@ -92,6 +173,13 @@ def _missing(log: GroupLog) -> Sequence[str]:
             f"{gone:,} hold no record of a group any more: compaction took them, or they mark the ends of "
             "transactions. Where it was compaction, what changed back and forth in between is not shown."
         )
+    if not log.knows_before:
+        notes.append(
+            "There was no time to read the coordinator's records back to the last ones before this time: how the group "
+            "was at its begin is shown in part only; allow more."
+        )
+    elif not log.before and not log.records and not is_known_now:
+        notes.append("The coordinator has no record of this group: check its name, and bootstrap.servers.")
     if log.unreadable:
         notes.append(f"{log.unreadable:,} of the group's records are of a later Kafka than is known here.")
     return notes
@@ -111,9 +199,9 @@ def _assigned(record: LoggedRecord) -> Assignment:
             return frozenset()
 
 
-def _partitions(log: GroupLog, names: Mapping[UUID, str]) -> list[TopicPartition]:
+def _partitions(log: GroupLog, names: Mapping[UUID, str], now: GroupPresent | None) -> list[TopicPartition]:
     """Every partition that was committed or that a member had."""
-    found: set[TopicPartition] = set()
+    found = set() if now is None else set(partitions_of(now.group, now.committed))
     for record in (*log.before, *log.records):
         match record.fact:
             case OffsetRecorded(partition=partition):

@@ -332,13 +332,16 @@ def _key_and_value(text: str) -> tuple[str, str]:
 
 
 def _duration(text: str) -> float:
-    """Seconds: `90`, `90s`, `10m`, `2h`."""
+    """Seconds: `90`, `90s`, `10m`, `2h`, `7d`."""
     unit = _UNITS.get(text[-1:])
     number = text if unit is None else text[:-1]
-    return _at_least(0.1, float)(number) * (1.0 if unit is None else unit)
+    seconds = _at_least(0.1, float)(number) * (1.0 if unit is None else unit)
+    if seconds == inf:
+        raise argparse.ArgumentTypeError(f"{text} has no end")
+    return seconds
 
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0}
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 def _at_least(least: _Number, kind: type[_Number]) -> Callable[[str], _Number]:
@@ -494,7 +497,7 @@ _COMMANDS = (
         (
             *_GROUP,
             _takes("--timeout", "S", "seconds for each look (default 30)", type=_at_least(0.001, float)),
-            _takes("--last", "TIME", "how much of the past: 90s, 10m, 2h", type=_duration),
+            _takes("--last", "TIME", "how much of the past: 90s, 10m, 2h, 7d", type=_duration),
             _takes("--for", "TIME", "how long to watch from now on", type=_duration, dest="seconds"),
             _takes("--recording", "FILE", "recordings of members", nargs="+", action="extend", default=[]),
             _takes("--interval", "S", "seconds between two looks (default 1)", type=_at_least(0.1, float), default=1.0),

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from consumer_membership.admin import GroupAdmin
+from consumer_membership.admin import GroupAdmin, ReadingProgress
 from consumer_membership.cli.groups import DONE, REFUSED, Asking, answered
 from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.observe.history import surveys_of
 from consumer_membership.observe.recorded import MemberAccount, account_of
 from consumer_membership.observe.timeline import LAG_COLUMNS, Timeline
 from consumer_membership.recorder.values import RecordingError
+
+#: How long the past is read without a word, and between two.
+_SILENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +52,7 @@ def draw_timeline(
     def ask() -> tuple[Iterable[str], int]:
         accounts = [_account(path, options.asking.group) for path in options.recordings]
         admin = options.asking.admin()
-        timeline = _begun(options, admin)
+        timeline = _begun(options, admin, tell, clock)
         for account in accounts:
             timeline.add_account(account)
         looks = _watched(timeline, admin, options, tell, pause, clock)
@@ -100,18 +103,41 @@ def _watched(
     return looks
 
 
-def _begun(options: TimelineOptions, admin: GroupAdmin) -> Timeline:
+def _begun(
+    options: TimelineOptions, admin: GroupAdmin, tell: Callable[[str], None], clock: Callable[[], float]
+) -> Timeline:
     """A timeline that has what was, as far as it may be read."""
     group, shown_s = options.asking.group, options.seconds + options.last_s
     if options.last_s <= 0:
         return Timeline(group, shown_s)
-    since = time.time() - options.last_s
+    # No record is older than 1970.
+    since = max(0.0, time.time() - options.last_s)
     timeline = Timeline(group, shown_s, began=since)
-    history = admin.history(group, since)
+    # No more than a column of the page shows.
+    grain_s = options.last_s / LAG_COLUMNS
+    history = admin.history(group, since, grain_s=grain_s, on_progress=_Teller(tell, clock))
     timeline.notes += history.notes
-    for survey in surveys_of(history, options.last_s / LAG_COLUMNS):
+    for survey in surveys_of(history, grain_s):
         timeline.add(survey, is_exact=True)
     return timeline
+
+
+class _Teller:
+    """Tells how far the reading of the past is, where it takes longer than one would wait without a word."""
+
+    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._told_at = clock()
+
+    def __call__(self, progress: ReadingProgress) -> None:
+        """A part more was read."""
+        if self._clock() - self._told_at >= _SILENCE_S:
+            self._told_at = self._clock()
+            self._tell(
+                f"reading __consumer_offsets[{progress.partition}]: {progress.done:,} of {progress.most:,} offsets, at "
+                "most; Ctrl-C ends it without a page"
+            )
 
 
 def _account(path: Path, group: str) -> MemberAccount:

@@ -6,11 +6,18 @@ coordinator's own clock, and every so often between them for what was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Self, assert_never
 
-from consumer_membership.admin import GroupDescription, GroupHistory, GroupSurvey, MemberDescription, PartitionOffsets
+from consumer_membership.admin import (
+    GroupDescription,
+    GroupHistory,
+    GroupPresent,
+    GroupSurvey,
+    MemberDescription,
+    PartitionOffsets,
+)
 from consumer_membership.runtime.group_log import (
     AssignmentRecorded,
     ClassicGroupRecorded,
@@ -29,11 +36,11 @@ NO_GROUP = "not there"
 
 @dataclass(slots=True)
 class _Held:
-    """What a member of the consumer protocol has and is to have, by topic ids."""
+    """What a member of the consumer protocol has and is to have."""
 
     epoch: int | None = None
-    has: Assignment = frozenset()
-    target: Assignment = frozenset()
+    has: frozenset[TopicPartition] = frozenset()
+    target: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(slots=True)
@@ -47,6 +54,36 @@ class _Group:
     members: dict[str, MemberDescription] = field(default_factory=dict)
     held: dict[str, _Held] = field(default_factory=dict)
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Be as the group was at the begin: what nobody wrote down since then as it is now, the rest by its records."""
+        if self.history.now is not None:
+            self._be(self.history.now)
+        for record in self.history.before:
+            self.take(record.fact)
+
+    def _be(self, now: GroupPresent) -> None:
+        """As now, in what nobody wrote down since the begin."""
+        written = _Written.of(record.fact for record in self.history.records)
+        self.committed = {
+            partition: found
+            for partition, found in now.committed.items()
+            if isinstance(found, OffsetAndMetadata) and partition not in written.partitions
+        }
+        if now.group.protocol is GroupProtocol.CLASSIC:
+            self.classic = None if ClassicGroupRecorded in written.kinds else now.group
+            return
+        self.epoch = None if GroupEpochRecorded in written.kinds else now.group.epoch
+        self.target_epoch = None if TargetEpochRecorded in written.kinds else now.group.assignment_epoch
+        for member in now.group.members:
+            of_member = written.members.get(member.member_id, frozenset())
+            if MemberRecorded not in of_member:
+                self.members[member.member_id] = member
+            held = self.held.setdefault(member.member_id, _Held())
+            if AssignmentRecorded not in of_member:
+                held.epoch, held.has = member.epoch, member.assignment
+            if TargetRecorded not in of_member:
+                held.target = member.target or frozenset()
 
     def take(self, fact: GroupRecord) -> bool:
         """Take one record in; whether it is about the group, and not only a commit."""
@@ -79,10 +116,10 @@ class _Group:
                 else:
                     self.members[member_id] = member
             case TargetRecorded(target=target):
-                held.target = frozenset() if target is None else target
+                held.target = self._named(target or frozenset())
             case AssignmentRecorded(epoch=epoch, assigned=assigned, revoking=revoking):
                 # What is still to be given up is still had: nobody else gets it before that.
-                held.epoch, held.has = epoch, assigned | revoking
+                held.epoch, held.has = epoch, self._named(assigned | revoking)
             case _:
                 assert_never(fact)
 
@@ -117,7 +154,7 @@ class _Group:
 
     def _member(self, member: MemberDescription) -> MemberDescription:
         held = self.held.get(member.member_id) or _Held()
-        return replace(member, epoch=held.epoch, assignment=self._named(held.has), target=self._named(held.target))
+        return replace(member, epoch=held.epoch, assignment=held.has, target=held.target)
 
     def _named(self, partitions: Assignment) -> frozenset[TopicPartition]:
         """By names; a topic that is there no more goes by its id."""
@@ -147,15 +184,41 @@ class _Group:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What some records are about."""
+
+    partitions: frozenset[TopicPartition]
+    kinds: frozenset[type[GroupRecord]]
+    members: Mapping[str, frozenset[type[GroupRecord]]]
+
+    @classmethod
+    def of(cls, facts: Iterable[GroupRecord]) -> Self:
+        """By what they name."""
+        partitions: set[TopicPartition] = set()
+        kinds: set[type[GroupRecord]] = set()
+        members: dict[str, frozenset[type[GroupRecord]]] = {}
+        for fact in facts:
+            match fact:
+                case OffsetRecorded(partition=partition):
+                    partitions.add(partition)
+                case ClassicGroupRecorded() | GroupEpochRecorded() | TargetEpochRecorded():
+                    kinds.add(type(fact))
+                case MemberRecorded(member_id=one) | TargetRecorded(member_id=one) | AssignmentRecorded(member_id=one):
+                    members[one] = members.get(one, frozenset()) | {type(fact)}
+                case _:
+                    assert_never(fact)
+        return cls(partitions=frozenset(partitions), kinds=frozenset(kinds), members=members)
+
+
 def surveys_of(history: GroupHistory, interval_s: float) -> Iterator[GroupSurvey]:
     """What looks would have shown: at each change of the group, and so often beside; the oldest first.
 
     Nothing where there are no records at all.
     """
     group = _Group(history)
-    for record in history.before:
-        group.take(record.fact)
-    if not history.before and not history.records:
+    group.begin()
+    if not history.before and not history.records and history.now is None:
         return
     yield group.survey(history.since)
     looked_at, is_changed, at = history.since, False, history.since

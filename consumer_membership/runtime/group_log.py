@@ -1,14 +1,18 @@
-"""Reads what a coordinator wrote down of one group: its partition of `__consumer_offsets`, from start to end.
+"""Reads what a coordinator wrote down of one group: its partition of `__consumer_offsets`, the latest part first.
 
 It is no member of anything and commits nothing: librdkafka fetches, `wire/group_records` says what the records mean.
-The topic is compacted, so that the latest record of each key is there, and with it how the group was before any moment;
-of what happened in between as much is there as compaction has left, which is counted.
+First everything since a moment is read, which the broker's index of times finds; then how the group was before it, from
+there backwards, part by part. The topic is compacted, so that the latest record of each key is there, however old it
+is; of what happened in between as much is there as compaction has left, which is counted.
+
+The records of all groups of the partition are fetched, and those of others dropped by their keys. What is kept of this
+group is bounded by what was asked for: of many commits of a partition within one `grain_s` the last one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -27,6 +31,7 @@ from consumer_membership.wire.group_records import (
     TargetEpochRecorded,
     TargetRecorded,
     group_record,
+    is_commit,
     is_of_group,
 )
 
@@ -36,9 +41,11 @@ __all__ = [
     "GroupEpochRecorded",
     "GroupLog",
     "GroupRecord",
+    "LogQuestion",
     "LoggedRecord",
     "MemberRecorded",
     "OffsetRecorded",
+    "ReadingProgress",
     "TargetEpochRecorded",
     "TargetRecorded",
     "partition_of",
@@ -47,7 +54,11 @@ __all__ = [
 
 TOPIC = "__consumer_offsets"
 _BATCH = 10_000
-_SLICE_S = 0.5
+_SLICE_S = 0.25
+#: How many offsets are read back at first; each further part is twice as long: most of what is looked for is near.
+_FIRST_PART = 50_000
+#: The share of the time that reading forward may take: how the group was before is nothing to do without.
+_FORWARD_SHARE = 0.75
 #: It is no member, and commits nothing.
 _READER: Mapping[str, object] = {
     "enable.auto.commit": False,
@@ -57,6 +68,8 @@ _READER: Mapping[str, object] = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
+    # librdkafka rests for a second, by default, each time that its queue is full: most of the time of a long log.
+    "fetch.queue.backoff.ms": 5,
     "log_level": 0,
 }
 
@@ -68,15 +81,44 @@ class LoggedRecord(NamedTuple):
     fact: GroupRecord
 
 
+class ReadingProgress(NamedTuple):
+    """How many offsets of the partition are behind the reader, and of how many at most."""
+
+    partition: int
+    done: int
+    most: int
+
+
+#: Told after each batch; False: read no further.
+GoesOn = Callable[[ReadingProgress], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogQuestion:
+    """What is read of which group.
+
+    `grain_s`: of commits of a partition that come within so many seconds the last one is enough, unless something else
+    of the group lies between them; 0: all. `is_known_now`: how the group is at this moment is known, so that only what
+    has changed since the other one has to be looked for before it.
+    """
+
+    group_id: str
+    since: float
+    timeout_s: float
+    grain_s: float = 0.0
+    is_known_now: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLog:
     """The records of one group.
 
-    `before` has the latest of each key from before the moment, `records` all since then, both in the order of the log.
-    `offsets` are how many offsets of the whole partition were given since then, and since the last record before it
-    that is left: what is missing in between may be of either side. `kept` is how many records of those were found: the
-    rest was compacted, or marks ends of transactions. Not `is_whole`: there was no time to read on.
-    `unreadable` records are of a later version than is known.
+    `before` has the latest of each key from before the moment, `records` what was asked for since then, both in the
+    order of the log. `offsets` are how many offsets of the whole partition were given since then, and since the last
+    record before it that is left: what is missing in between may be of either side. `kept` is how many records of those
+    were found: the rest was compacted, or marks ends of transactions. Not `is_whole`: there was no time to read on to
+    the end. Not `knows_before`: nor back to everything that changed. `unreadable` records are of a later version than
+    is known.
     """
 
     before: tuple[LoggedRecord, ...]
@@ -85,6 +127,7 @@ class GroupLog:
     kept: int
     unreadable: int
     is_whole: bool
+    knows_before: bool
 
 
 def partition_of(group_id: str, count: int) -> int:
@@ -97,27 +140,43 @@ def partition_of(group_id: str, count: int) -> int:
     return 0 if signed == -(1 << 31) else abs(signed) % count
 
 
-def read_group_log(config: Mapping[str, object], group_id: str, since: float, timeout_s: float) -> GroupLog:
-    """What was written of the group since this moment, and how it was before; `config` says how to reach the cluster.
+def read_group_log(config: Mapping[str, object], question: LogQuestion, goes_on: GoesOn) -> GroupLog:
+    """What was written of the group since a moment, and how it was before; `config` says how to reach the cluster.
 
     Raises:
         GroupError: the topic may not be read, or is not there.
         TransportError: no broker answered in time.
     """
-    deadline = time.monotonic() + timeout_s
-    handle = LibrdkafkaConsumer({**config, **_READER, "group.id": group_id})
+    begun, timeout_s = time.monotonic(), question.timeout_s
+    later = LaterRecords(question.grain_s)
+    handle = LibrdkafkaConsumer({**config, **_READER, "group.id": question.group_id})
     try:
-        count = _partitions(handle, timeout_s)
-        partition = partition_of(group_id, count)
+        partition = partition_of(question.group_id, _partitions(handle, timeout_s))
         start, end = handle.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=timeout_s)
-        moment = TopicPartition(TOPIC, partition, max(0, int(since * 1000)))
+        moment = TopicPartition(TOPIC, partition, max(0, int(question.since * 1000)))
         found = handle.offsets_for_times([moment], timeout=timeout_s)[0].offset
-        handle.assign([TopicPartition(TOPIC, partition, start)])
-        return _Reading(group_id, start, found if found >= 0 else end).read(handle, end, deadline)
+        since = min(found, end) if found >= 0 else end
+        reader = _Reader(handle, question.group_id, partition, end - start, goes_on)
+        reader.deadline = begun + timeout_s * _FORWARD_SHARE
+        forward = reader.read(since, end, later.take)
+        later.flush()
+        earlier = EarlierRecords(later.sought() if question.is_known_now and forward.is_whole else None)
+        reader.deadline = begun + timeout_s
+        knows_before = earlier.read(reader.read, start, since)
     except KafkaException as error:
         raise _refusal(error.args[0]) from error
     finally:
         handle.close()
+    gap_from = earlier.gap_from if earlier.gap_from is not None else start if knows_before else since
+    return GroupLog(
+        before=earlier.records,
+        records=tuple(later.records),
+        offsets=end - gap_from if since < end else 0,
+        kept=forward.kept,
+        unreadable=later.unreadable + earlier.unreadable,
+        is_whole=forward.is_whole,
+        knows_before=knows_before,
+    )
 
 
 def _partitions(handle: LibrdkafkaConsumer, timeout_s: float) -> int:
@@ -127,63 +186,190 @@ def _partitions(handle: LibrdkafkaConsumer, timeout_s: float) -> int:
     return len(topic.partitions)
 
 
-class _Reading:
-    """What was read of one partition until now."""
+class RawRecord(NamedTuple):
+    """A record of the group as it stands in the log."""
 
-    def __init__(self, group_id: str, start: int, since_offset: int) -> None:
+    offset: int
+    at: float
+    key: bytes
+    value: bytes | None
+
+
+class PartRead(NamedTuple):
+    """Whether all of a part was read, how many records of any group it has, and the offset of the last one (or -1)."""
+
+    is_whole: bool
+    kept: int
+    last: int
+
+
+#: Reads a part, from one offset up to another, and hands on what is the group's.
+ReadsPart = Callable[[int, int, Callable[[RawRecord], None]], PartRead]
+
+
+class _Reader:
+    """Reads parts of one partition, until a moment, and says how far it is."""
+
+    def __init__(self, handle: LibrdkafkaConsumer, group_id: str, partition: int, most: int, goes_on: GoesOn) -> None:
+        self._handle = handle
         self._group_id = group_id
-        #: Behind the last record from before the moment.
-        self._gap_from = start
-        self._since_offset = since_offset
-        self._before: dict[bytes, LoggedRecord] = {}
-        self._records: list[LoggedRecord] = []
-        self._kept = self._unreadable = 0
+        self._partition = partition
+        self._most = most
+        self._goes_on = goes_on
+        self._done = 0
+        self._is_ended = False
+        self.deadline = 0.0
 
-    def read(self, handle: LibrdkafkaConsumer, end: int, deadline: float) -> GroupLog:
-        is_at_end = end <= 0
-        while not is_at_end and time.monotonic() < deadline:
-            for message in handle.consume(_BATCH, _SLICE_S):
-                error = message.error()
+    def read(self, begin: int, end: int, take: Callable[[RawRecord], None]) -> PartRead:
+        """Give each record of the group at these offsets to `take`."""
+        kept, last, reached = 0, -1, begin
+        if begin < end:
+            self._handle.assign([TopicPartition(TOPIC, self._partition, begin)])
+        while reached < end and time.monotonic() < self.deadline and not self._is_ended:
+            for message in self._batch():
+                error, offset = message.error(), message.offset() or 0
                 if error is None:
-                    self._take(message)
-                    is_at_end = is_at_end or (message.offset() or 0) >= end - 1
+                    reached = offset + 1
+                    if offset >= end:
+                        break
+                    kept, last = kept + 1, offset
+                    self._hand_on(message, offset, take)
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes begin so
-                    is_at_end = True
+                    reached = end
                 elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED and not error.retriable():
                     raise KafkaException(error)  # it needs nothing of the group, whose coordinator it asks for
-        return GroupLog(
-            before=tuple(self._before.values()),
-            records=tuple(self._records),
-            offsets=end - self._gap_from if self._since_offset < end else 0,
-            kept=self._kept,
-            unreadable=self._unreadable,
-            is_whole=is_at_end,
-        )
+            done = self._done + min(reached, end) - begin
+            self._is_ended = not self._goes_on(ReadingProgress(self._partition, done, self._most))
+        self._done += end - begin
+        return PartRead(reached >= end, kept, last)
 
-    def _take(self, message: Message) -> None:
-        offset = message.offset() or 0
-        is_new = offset >= self._since_offset
-        if is_new:
-            self._kept += 1
-        else:
-            self._gap_from = offset + 1
+    def _batch(self) -> Iterator[Message]:
+        """What has come; librdkafka would gather until a batch is full, or all of the time is over."""
+        yield from self._handle.consume(1, _SLICE_S)
+        yield from self._handle.consume(_BATCH, 0)
+
+    def _hand_on(self, message: Message, offset: int, take: Callable[[RawRecord], None]) -> None:
         key, value = message.key(), message.value()
-        if not isinstance(key, bytes) or not is_of_group(key, self._group_id):
+        if isinstance(key, bytes) and is_of_group(key, self._group_id):
+            at = message.timestamp()[1] / 1000
+            take(RawRecord(offset, at, key, value if isinstance(value, bytes) else None))
+
+
+class LaterRecords:
+    """The records of a group since the moment, in the order of the log; of commits the last of each grain."""
+
+    def __init__(self, grain_s: float) -> None:
+        self._grain_s = grain_s
+        self._grain = 0.0
+        #: The commits of this grain, not read yet: of most there is a later one.
+        self._commits: dict[bytes, RawRecord] = {}
+        self._keys: set[bytes] = set()
+        self._of_members: dict[str, set[bytes]] = {}
+        self._joined: set[str] = set()
+        self._new: set[str] = set()
+        self.records: list[LoggedRecord] = []
+        self.unreadable = 0
+
+    def take(self, record: RawRecord) -> None:
+        """The next record."""
+        if not is_commit(record.key):
+            self.flush()
+            self._read(record)
             return
+        grain = record.at // self._grain_s if self._grain_s > 0 else float(record.offset)
+        if grain != self._grain:
+            self.flush()
+            self._grain = grain
+        # Behind the others: the order of a group's records matters.
+        self._commits.pop(record.key, None)
+        self._commits[record.key] = record
+
+    def flush(self) -> None:
+        """Read the commits that were held back."""
+        for record in self._commits.values():
+            self._read(record)
+        self._commits.clear()
+
+    def sought(self) -> frozenset[bytes]:
+        """The keys that were written, but for those of members who joined: of these there was nothing before."""
+        return frozenset(self._keys.difference(*(self._of_members[one] for one in self._new)))
+
+    def _read(self, record: RawRecord) -> None:
         try:
-            fact = group_record(key, value if isinstance(value, bytes) else None)
+            fact = group_record(record.key, record.value)
         except MalformedError:
-            self._unreadable += 1
+            self.unreadable += 1
             return
         if fact is None:
             return
-        record = LoggedRecord(message.timestamp()[1] / 1000, fact)
-        if is_new:
-            self._records.append(record)
-        else:
-            # Behind the others: the order of a group's records matters.
-            self._before.pop(key, None)
-            self._before[key] = record
+        self.records.append(LoggedRecord(record.at, fact))
+        self._keys.add(record.key)
+        if isinstance(fact, MemberRecorded | TargetRecorded | AssignmentRecorded):
+            self._note_member(record.key, fact)
+
+    def _note_member(self, key: bytes, fact: MemberRecorded | TargetRecorded | AssignmentRecorded) -> None:
+        known = self._of_members.setdefault(fact.member_id, set())
+        if isinstance(fact, MemberRecorded) and fact.member is not None and not known:
+            self._joined.add(fact.member_id)
+        # Its first record was its subscription, and the first that it has is the first at all: it joined.
+        is_first = isinstance(fact, AssignmentRecorded) and fact.previous_epoch == 0 and key not in known
+        if is_first and fact.member_id in self._joined:
+            self._new.add(fact.member_id)
+        known.add(key)
+
+
+class EarlierRecords:
+    """The latest record of each key of a group from before the moment.
+
+    `sought`: as soon as there is one of each of these, it is enough; None: there is no end but the log's start.
+    """
+
+    def __init__(self, sought: frozenset[bytes] | None) -> None:
+        self._sought = sought
+        self._found: dict[bytes, RawRecord] = {}
+        #: Behind the last record of any group from before the moment.
+        self.gap_from: int | None = None
+        self.records: tuple[LoggedRecord, ...] = ()
+        self.unreadable = 0
+
+    def read(self, part: ReadsPart, start: int, end: int) -> bool:
+        """From this end back to the start, or until nothing more is sought; whether there was time for that."""
+        length, upper, is_whole = _FIRST_PART, end, True
+        while is_whole and upper > start and not self._is_enough():
+            lower = max(start, upper - length)
+            is_whole = self._read_part(part, lower, upper)
+            upper, length = lower, length * 2
+        self.records = tuple(self._facts())
+        return is_whole
+
+    def _is_enough(self) -> bool:
+        return self.gap_from is not None and self._sought is not None and self._found.keys() >= self._sought
+
+    def _read_part(self, part: ReadsPart, lower: int, upper: int) -> bool:
+        found: dict[bytes, RawRecord] = {}
+
+        def take(record: RawRecord) -> None:
+            found[record.key] = record
+
+        read = part(lower, upper, take)
+        if not read.is_whole:
+            # Whatever came may have been overwritten in what did not come.
+            return False
+        if self.gap_from is None and read.last >= 0:
+            self.gap_from = read.last + 1
+        # What came earlier stands further back, and is the later one.
+        self._found = found | self._found
+        return True
+
+    def _facts(self) -> Iterator[LoggedRecord]:
+        for record in sorted(self._found.values()):
+            try:
+                fact = group_record(record.key, record.value)
+            except MalformedError:
+                self.unreadable += 1
+                continue
+            if fact is not None:
+                yield LoggedRecord(record.at, fact)
 
 
 def _refusal(error: KafkaError) -> MembershipError:

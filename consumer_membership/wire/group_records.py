@@ -152,6 +152,7 @@ CURRENT_ASSIGNMENT_VALUE = Table(
 )
 
 _KIND_BYTES = _VERSION_BYTES = 2
+_COMMIT = b"\x00\x01"
 
 
 # ---- facts -----------------------------------------------------------------------------------------------------------
@@ -211,6 +212,8 @@ class AssignmentRecorded:
     epoch: int
     assigned: Assignment
     revoking: Assignment
+    #: 0: it joined; -1: not told.
+    previous_epoch: int = -1
 
 
 GroupRecord: TypeAlias = (
@@ -240,6 +243,11 @@ def is_of_group(key: bytes, group_id: str) -> bool:
     """Whether the key of any kind is one of this group's: a cheap look, for logs of which most is of others."""
     name = group_id.encode()
     return key[_KIND_BYTES:].startswith(len(name).to_bytes(2, "big") + name)
+
+
+def is_commit(key: bytes) -> bool:
+    """Whether the key is one of a committed offset."""
+    return key.startswith(_COMMIT)
 
 
 def group_record(key: bytes, value: bytes | None) -> GroupRecord | None:
@@ -327,6 +335,7 @@ def _assignment(key: Message, value: Message | None) -> GroupRecord:
         epoch=value.member_epoch,
         assigned=_partitions(value.assigned_partitions),
         revoking=_partitions(value.partitions_pending_revocation),
+        previous_epoch=value.previous_member_epoch,
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
-from consumer_membership.admin import GroupHistory
+from consumer_membership.admin import GroupHistory, GroupPresent
 from consumer_membership.observe.history import NO_GROUP, surveys_of
 from consumer_membership.observe.timeline import Timeline
 from consumer_membership.runtime.group_log import (
@@ -111,6 +112,56 @@ def test_commits_between_two_changes_are_looked_at_now_and_then() -> None:
     data = timeline.data()
     assert data["columns"] == [0, 2000, 2000, 2000, 1000, 2000]
     assert data["partitions"] == [["t[0]", [0, -1], [4000, 6000, 7000, 9000], [-1, 4, 2, 4, -2, 4]]]
+
+
+def test_what_nobody_wrote_down_was_as_it_is_now() -> None:
+    """Members, what they have, epochs and commits; what was written down since is by its records."""
+    zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
+    here = (
+        replace(member("m", assigned=partitions(0), epoch=2), target=partitions(0)),
+        replace(member("n", assigned=partitions(1), epoch=2), target=partitions(1)),
+    )
+    now = GroupPresent(
+        group=replace(group(*here), epoch=2, assignment_epoch=2),
+        committed={zero: OffsetAndMetadata(offset=7), one: OffsetAndMetadata(offset=9)},
+    )
+    commit = LoggedRecord(95.0, OffsetRecorded(partition=one, committed=OffsetAndMetadata(offset=5)))
+    history = told(
+        joined(104.0, "n"),
+        LoggedRecord(104.0, GroupEpochRecorded(epoch=2)),
+        LoggedRecord(104.0, TargetRecorded(member_id="n", target=ids(1))),
+        LoggedRecord(104.0, TargetEpochRecorded(epoch=2)),
+        has(104.0, "m", 2, ids(0)),
+        has(105.0, "n", 2, ids(1)),
+        LoggedRecord(108.0, OffsetRecorded(partition=one, committed=OffsetAndMetadata(offset=9))),
+        before=(
+            LoggedRecord(90.0, GroupEpochRecorded(epoch=1)),
+            LoggedRecord(90.0, TargetEpochRecorded(epoch=1)),
+            has(90.0, "m", 1, ids(0, 1)),
+            commit,
+        ),
+    )
+    surveys = list(surveys_of(replace(history, now=now), 60.0))
+    had = [
+        {m.member_id: {p.partition for p in m.assignment} for m in survey.group.members}
+        for survey in surveys
+        if survey.group is not None
+    ]
+    assert had == [{"m": {0, 1}}, {"m": {0}, "n": set()}, {"m": {0}, "n": {1}}, {"m": {0}, "n": {1}}]
+    committed = [
+        [found.offset for _, found in sorted(survey.committed.items()) if isinstance(found, OffsetAndMetadata)]
+        for survey in surveys
+    ]
+    assert committed == [[7, 5], [7, 5], [7, 5], [7, 9]]
+
+
+def test_group_in_which_nothing_happened_is_as_it_is_now() -> None:
+    """Of either protocol."""
+    for protocol in GroupProtocol:
+        one = group(member("m", assigned=partitions(0, 1), protocol=protocol), protocol=protocol)
+        (survey,) = surveys_of(replace(told(), now=GroupPresent(group=one, committed={})), 60.0)
+        assert survey.group is not None
+        assert [(m.member_id, m.assignment) for m in survey.group.members] == [("m", partitions(0, 1))]
 
 
 def test_nothing_that_was_written_is_no_look() -> None:

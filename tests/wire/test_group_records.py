@@ -109,7 +109,7 @@ def test_epochs_targets_and_assignments() -> None:
         "partitions_pending_revocation": [{**some[0], "assignment_epochs": (3, 3)}],
     }
     read = gr.group_record(key, written(None, gr.CURRENT_ASSIGNMENT_VALUE, 0, has))
-    assert read == gr.AssignmentRecorded(member_id="m", epoch=4, assigned=frozenset(), revoking=both)
+    assert read == gr.AssignmentRecorded(member_id="m", epoch=4, assigned=frozenset(), revoking=both, previous_epoch=3)
     gone = gr.AssignmentRecorded(member_id="m", epoch=-1, assigned=frozenset(), revoking=frozenset())
     assert gr.group_record(key, None) == gone
 
