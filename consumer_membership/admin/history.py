@@ -105,7 +105,10 @@ async def history_of(
     notes = list(_missing(log, is_known_now=now is not None))
     try:
         names = await cluster.topic_names(frozenset(_topic_ids(log)), timeout_s)
-        ends = await _ends(cluster, _partitions(log, names, now), since, until)
+        partitions = _partitions(log, names, now)
+        last = await cluster.end_offsets(partitions)
+        notes += _unknown_ends(last)
+        ends = await _ends(cluster, {one: end for one, end in last.items() if isinstance(end, int)}, since, until)
     except (BrokerRefusal, MembershipError) as error:
         names, ends = {}, {}
         notes.append(f"Topics that records name could not be looked up, and have no lag before the first look: {error}")
@@ -217,14 +220,25 @@ def _partitions(log: GroupLog, names: Mapping[UUID, str], now: GroupPresent | No
     return sorted(found)
 
 
+def _unknown_ends(last: Mapping[TopicPartition, int | BrokerRefusal | TransportError]) -> Sequence[str]:
+    refused = {one: end for one, end in sorted(last.items()) if not isinstance(end, int)}
+    if not refused:
+        return []
+    first, why = next(iter(refused.items()))
+    said = why.error.words if isinstance(why, BrokerRefusal) else str(why)
+    lacking = (
+        f"Of {len(last):,} partitions {len(refused):,} have no lag before the first look, for their ends are not told"
+    )
+    return [f"{lacking} ({first.topic}[{first.partition}]: {said})."]
+
+
 async def _ends(
-    cluster: Cluster, partitions: Sequence[TopicPartition], since: float, until: float
+    cluster: Cluster, last: Mapping[TopicPartition, int], since: float, until: float
 ) -> Mapping[TopicPartition, Sequence[tuple[float, int]]]:
     """Where each partition ended at some moments: the offset of the first record that is not older."""
-    if not partitions:
+    if not last:
         return {}
-    last = {one: end for one, end in (await cluster.end_offsets(partitions)).items() if isinstance(end, int)}
-    count = max(_LEAST_MOMENTS, min(_MOST_MOMENTS, _MOST_QUESTIONS // len(partitions)))
+    count = max(_LEAST_MOMENTS, min(_MOST_MOMENTS, _MOST_QUESTIONS // len(last)))
     found: dict[TopicPartition, list[tuple[float, int]]] = {one: [] for one in last}
     for number in range(count):
         at = since + (until - since) * number / count

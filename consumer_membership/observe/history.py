@@ -18,6 +18,7 @@ from consumer_membership.admin import (
     MemberDescription,
     PartitionOffsets,
 )
+from consumer_membership.observe.words import NO_GROUP
 from consumer_membership.runtime.group_log import (
     AssignmentRecorded,
     ClassicGroupRecorded,
@@ -29,9 +30,6 @@ from consumer_membership.runtime.group_log import (
     TargetRecorded,
 )
 from consumer_membership.types import Assignment, GroupProtocol, OffsetAndMetadata, TopicPartition
-
-#: What a group is called of which nothing is written down.
-NO_GROUP = "not there"
 
 
 @dataclass(slots=True)

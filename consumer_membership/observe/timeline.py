@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from consumer_membership.admin import GroupDescription, GroupSurvey, MemberDescription
+from consumer_membership.admin import GroupDescription, GroupSurvey, MemberDescription, Subject
 from consumer_membership.observe.recorded import MemberAccount, OwnedRun, RecordedStandstill, between
-from consumer_membership.observe.words import partitions_named
+from consumer_membership.observe.words import NO_GROUP, partitions_named
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 
 #: Columns of the lag chart: a screen has about so many that an eye tells apart.
@@ -71,6 +71,7 @@ class Timeline:
         self._before: GroupDescription | None = None
         self._states: list[tuple[int, str]] = []
         self._accounts: list[MemberAccount] = []
+        self._refused: set[str] = set()
         self._stood: dict[TopicPartition, list[RecordedStandstill]] = {}
         self.events: list[TimelineEvent] = []
         #: What is missing, in words.
@@ -94,6 +95,7 @@ class Timeline:
         self._last_ms = now
         if survey.group is None:
             self._state(now, "unknown")
+            self._note_refusal(survey)
             return
         self._state(now, survey.group.state)
         if self._before is not None and (cause := cause_of(self._before, survey.group)):
@@ -107,8 +109,15 @@ class Timeline:
         is_column = not self._columns or now - self._columns[-1] >= self._column_ms
         if is_column:
             self._columns.append(now)
-        for partition in sorted({*survey.offsets, *owners, *self._tracks}):
+        for partition in sorted({*survey.offsets, *survey.committed, *owners, *self._tracks}):
             self._partition(partition, owners.get(partition, _NOBODY), survey, now, is_column=is_column)
+
+    def _note_refusal(self, survey: GroupSurvey) -> None:
+        """Say why the group is unknown, each reason once."""
+        refusal = survey.refusals.get(Subject.COORDINATOR) or survey.refusals.get(Subject.GROUP)
+        if refusal is not None and refusal.name not in self._refused:
+            self._refused.add(refusal.name)
+            self.notes.append(f"The group could not be looked at: {refusal.words}")
 
     def _state(self, now: int, state: str) -> None:
         if not self._states or self._states[-1][1] != state:
@@ -233,7 +242,7 @@ def cause_of(before: GroupDescription, after: GroupDescription) -> str:
             if (old[one].topics, old[one].pattern) != (new[one].topics, new[one].pattern)
         ),
     ]
-    if before.protocol is not after.protocol:
+    if before.protocol is not after.protocol and NO_GROUP not in (before.state, after.state):
         reasons.append(f"the group became one of the {after.protocol.value} protocol")
     if not reasons and before.epoch != after.epoch:
         reasons.append("a new group epoch without a visible cause: topics changed, or a member left and joined again")

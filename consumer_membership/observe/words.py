@@ -10,6 +10,8 @@ from consumer_membership.types import TopicPartition
 
 #: How many partitions or members are named before the rest is counted.
 _NAMED = 5
+#: The state of a group of which nothing is written down.
+NO_GROUP = "not there"
 
 
 def member_name(member: MemberDescription) -> str:

@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +28,17 @@ from confluent_kafka.admin import (
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer
+from consumer_membership.admin import GroupDescription, ReadingProgress
+from consumer_membership.admin.history import HistoryQuestion, history_of
 from consumer_membership.cli import main
 from consumer_membership.cli.groups import Asking
 from consumer_membership.cli.timeline import TimelineOptions, draw_timeline
+from consumer_membership.config import ConsumerConfig
 from consumer_membership.devbroker import Broker
+from consumer_membership.observe.history import surveys_of
+from consumer_membership.runtime.network.connection_security import ConnectionSecurity
+from consumer_membership.runtime.network.group_client import Cluster
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.integration.partners import Partner
 from tests.observe.incidents import PATIENCE_S, Application, Stage
 from tests.recorder.members import Recorded
@@ -34,6 +46,7 @@ from tests.support.acls import AUTHORIZER, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.compaction import EAGER_CLEANER
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.kinds import BIDIRECTIONAL
 from tests.support.partners.life import Client, Lifetime
 
 SET = AlterConfigOpType.SET
@@ -134,6 +147,128 @@ def test_past_of_javas_members(kafka: Broker, tmp_path: Path) -> None:
     data = shown(page)
     assert [owners[1::2] for _, owners, _, _ in data["partitions"]] == [[-1, 0, -1]] * 2
     assert [re.sub(r" \(.*\)", "", text) for _, text, _ in data["events"]] == ["java joined", "java left"]
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_past_of_a_group_that_is_converted_is_what_was_described(broker_pool: RunBrokers) -> None:
+    """In both directions, with the shares of classic members; also where the time asked for begins in between."""
+    servers, group = broker_pool.shared(properties=BIDIRECTIONAL).bootstrap_servers, unique("group")
+    stage, began = Stage(servers), time.time()
+    topic = stage.topic(4, 10)
+    described: list[tuple[float, GroupDescription]] = []
+
+    def settled(*members: Application) -> None:
+        for one in members:
+            one.has(4 // len(members))
+        stage.settled(group, len(members))
+        described.append((time.time(), stage.admin.describe(group).group))
+
+    def member(name: str, protocol: str) -> Application:
+        return Application(RawConsumer, servers, group, topic, client_id=name, group_protocol=protocol)
+
+    with member("old", "classic") as old, member("late", "classic") as late:
+        settled(old, late)
+        with member("new", "consumer") as new:
+            late.__exit__()
+            settled(old, new)
+            old.__exit__()
+            settled(new)
+            with member("back", "classic") as back:
+                settled(new, back)
+                new.__exit__()
+                settled(back)
+    kinds = [(one.protocol.value, sorted(member.protocol.value for member in one.members)) for _, one in described]
+    assert kinds == [
+        ("classic", ["classic", "classic"]),
+        ("consumer", ["classic", "consumer"]),
+        ("consumer", ["consumer"]),
+        ("consumer", ["classic", "consumer"]),
+        ("classic", ["classic"]),
+    ]
+    past = list(surveys_of(stage.admin.history(group, began), 0.05))
+    for at, group_then in described:
+        seen = [survey.group for survey in past if survey.at <= at][-1]
+        begun = next(iter(surveys_of(stage.admin.history(group, at), 60.0))).group
+        assert [known(seen), known(begun)] == [known(group_then)] * 2
+
+
+def known(group: GroupDescription | None) -> object:
+    """What both the coordinator's words and its records tell: all but the assignor."""
+    assert group is not None
+    members = [replace(one, topics=frozenset()) for one in sorted(group.members, key=lambda one: one.member_id)]
+    return group.protocol, group.state, group.epoch, group.assignment_epoch, members
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_log_is_read_back_only_to_what_changed(broker_pool: RunBrokers) -> None:
+    """Much is committed by another group, then by this one: not all of it is read, and its members are known."""
+    with broker_pool.own(properties={"offsets.topic.num.partitions": "1"}) as broker:
+        servers, group = broker.bootstrap_servers, unique("group")
+        stage = Stage(servers)
+        topic, wide = stage.topic(2, 10), stage.topic(500)
+        with Application(RawConsumer, servers, group, topic, client_id="one", group_protocol="consumer") as one:
+            one.has(2)
+            stage.caught_up(group)
+            commit_often(servers, unique("other"), wide, 500, 240)
+            since = time.time()
+            stage.write(topic)
+            stage.caught_up(group)
+            told: list[ReadingProgress] = []
+            history = stage.admin.history(group, since, on_progress=told.append)
+        (first, *_) = surveys_of(history, 60.0)
+        assert first.group is not None
+        assert {m.client_id: {p.partition for p in m.assignment} for m in first.group.members} == {"one": {0, 1}}
+        # Of what was committed again the commit before it is known.
+        assert sum(one.offset for one in first.committed.values() if isinstance(one, OffsetAndMetadata)) == 10
+        told.clear()
+        quiet = stage.admin.history(group, time.time(), on_progress=told.append)
+        assert (quiet.notes, quiet.records) == ((), ())
+        assert told[-1].done * 2 < told[-1].most
+        (now, *_) = surveys_of(quiet, 60.0)
+        assert now.group is not None
+        assert now.committed.keys() == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_reading_of_the_past_ends_when_it_is_cancelled(kafka: Broker) -> None:
+    """By Ctrl-C, say; the reading thread, which asyncio waits for, ends with the batch that it is at."""
+    servers, group = kafka.bootstrap_servers, unique("group")
+    began = time.time() - 60.0
+    commit_often(servers, group, Stage(servers).topic(100), 100, 400)
+    told: list[ReadingProgress] = []
+
+    async def read() -> None:
+        checked = ConsumerConfig.from_mapping({"bootstrap.servers": servers, "group.id": group})
+        settings, is_over = checked.connection_settings(), threading.Event()
+        loop, cluster = asyncio.get_running_loop(), Cluster(settings, ConnectionSecurity(settings))
+
+        def cancel(progress: ReadingProgress) -> None:
+            told.append(progress)
+            loop.call_soon_threadsafe(reading.cancel)
+            assert is_over.wait(PATIENCE_S)
+
+        question = HistoryQuestion(group_id=group, since=began, on_progress=cancel)
+        reading = asyncio.create_task(history_of(cluster, checked.cluster_config(), question, PATIENCE_S))
+        reading.add_done_callback(lambda _: is_over.set())
+        with suppress(asyncio.CancelledError):
+            await reading
+        assert reading.cancelled()
+        await cluster.close()
+
+    asyncio.run(read())
+    (only,) = told
+    assert only.done < only.most
+
+
+def commit_often(servers: str, group: str, topic: str, partitions: int, times: int) -> None:
+    """Commit all of these partitions, so many times."""
+    consumer = RawConsumer({"bootstrap.servers": servers, "group.id": group})
+    for offset in range(times):
+        consumer.commit(offsets=[Partition(topic, one, offset) for one in range(partitions)], asynchronous=False)
+    consumer.close()
 
 
 @pytest.mark.integration

@@ -27,7 +27,7 @@ from tests.observe.conversion_incidents import converted, grown
 from tests.observe.incidents import RAW, Application, Stage, app
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
-from tests.support.kinds import SHORT_SESSIONS
+from tests.support.kinds import BIDIRECTIONAL, SHORT_SESSIONS
 from tests.support.partners.books import Account, uncommitted
 from tests.support.partners.life import Client, Strategy
 from tests.support.versions import NEWEST, OLDEST
@@ -35,8 +35,6 @@ from tests.support.versions import NEWEST, OLDEST
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 CLASSIC, CONSUMER = GroupProtocol.CLASSIC, GroupProtocol.CONSUMER
-#: As `SHORT_SESSIONS`, with Kafka's own policy: groups of living members are converted in both directions.
-BIDIRECTIONAL = {key: value for key, value in SHORT_SESSIONS.items() if key != "group.consumer.migration.policy"}
 #: Until the coordinator notices a death, where nobody leaves on the dead member's behalf.
 _SHORT_SESSION_MS = 6_000
 _MOVES = ("assigned", "revoked", "lost")

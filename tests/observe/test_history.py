@@ -6,8 +6,9 @@ from dataclasses import replace
 from uuid import UUID
 
 from consumer_membership.admin import GroupHistory, GroupPresent
-from consumer_membership.observe.history import NO_GROUP, surveys_of
-from consumer_membership.observe.timeline import Timeline
+from consumer_membership.observe.history import surveys_of
+from consumer_membership.observe.timeline import Timeline, cause_of
+from consumer_membership.observe.words import NO_GROUP
 from consumer_membership.runtime.group_log import (
     AssignmentRecorded,
     ClassicGroupRecorded,
@@ -96,6 +97,49 @@ def test_classic_group() -> None:
     seen = [survey.group for survey in surveys_of(history, 60.0)]
     assert seen[0] is not None
     assert (seen[0].state, seen[1:]) == (NO_GROUP, [one])
+    # Of no group none became another.
+    assert cause_of(seen[0], one) == "c (m) joined"
+
+
+def test_group_of_living_members_is_converted() -> None:
+    """A classic member of a group of the consumer protocol has its share; each moment is of one protocol."""
+    classic = GroupProtocol.CLASSIC
+    old = group(member("c", assigned=partitions(0, 1), protocol=classic), protocol=classic)
+    stays = member("c", protocol=classic)
+    history = told(
+        LoggedRecord(102.0, ClassicGroupRecorded(generation=-1, group=None)),
+        LoggedRecord(102.0, MemberRecorded(member_id="c", member=stays)),
+        joined(102.0, "n"),
+        LoggedRecord(102.0, GroupEpochRecorded(epoch=2)),
+        LoggedRecord(102.0, TargetRecorded(member_id="c", target=ids(0))),
+        LoggedRecord(102.0, TargetRecorded(member_id="n", target=ids(1))),
+        LoggedRecord(102.0, TargetEpochRecorded(epoch=2)),
+        has(102.0, "c", 1, ids(0, 1)),
+        has(102.0, "n", 2, ids()),
+        has(103.0, "c", 2, ids(0)),
+        has(104.0, "n", 2, ids(1)),
+        has(106.0, "n", -1, ids()),
+        LoggedRecord(106.0, TargetRecorded(member_id="n", target=None)),
+        LoggedRecord(106.0, MemberRecorded(member_id="n", member=None)),
+        LoggedRecord(106.0, MemberRecorded(member_id="c", member=None)),
+        LoggedRecord(106.0, TargetEpochRecorded(epoch=None)),
+        LoggedRecord(106.0, GroupEpochRecorded(epoch=None)),
+        LoggedRecord(106.0, ClassicGroupRecorded(generation=3, group=old)),
+        before=(LoggedRecord(90.0, ClassicGroupRecorded(generation=1, group=old)),),
+    )
+    seen = [
+        (one.at, one.group.protocol, {m.member_id: (m.protocol, len(m.assignment)) for m in one.group.members})
+        for one in surveys_of(history, 60.0)
+        if one.group is not None
+    ]
+    consumer = GroupProtocol.CONSUMER
+    assert seen == [
+        (100.0, classic, {"c": (classic, 2)}),
+        (102.0, consumer, {"c": (classic, 2), "n": (consumer, 0)}),
+        (103.0, consumer, {"c": (classic, 1), "n": (consumer, 0)}),
+        (104.0, consumer, {"c": (classic, 1), "n": (consumer, 1)}),
+        (106.0, classic, {"c": (classic, 2)}),
+    ]
 
 
 def test_commits_between_two_changes_are_looked_at_now_and_then() -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from consumer_membership.admin import Subject
 from consumer_membership.observe.recorded import MemberAccount, OwnedRun, RecordedFact, RecordedStandstill
 from consumer_membership.observe.timeline import Timeline, cause_of
 from consumer_membership.types import TopicPartition
 from tests.admin.builders import group, member, partitions
-from tests.observe.builders import survey
+from tests.observe.builders import refusal, survey
 
 ONE = group(member("m", assigned=partitions(0, 1), epoch=6))
 TWO = replace(
@@ -52,6 +53,22 @@ def test_causes_are_what_is_visible_from_outside() -> None:
     assert cause_of(ONE, away) == "c (m) went away, and keeps its place"
     assert cause_of(ONE, other) == "c (m) changed its subscription"
     assert cause_of(ONE, replace(ONE, epoch=7)).startswith("a new group epoch without a visible cause")
+
+
+def test_group_that_may_not_be_looked_at_is_said_once() -> None:
+    """With the reason; so is another one."""
+    timeline = Timeline("g", 10.0)
+    for at, name in ((0.0, "A"), (1.0, "A"), (2.0, "B")):
+        timeline.add(survey(None, at=at, refusals={Subject.GROUP: refusal(name, f"no, at {at}")}))
+    told = ["The group could not be looked at: no, at 0.0", "The group could not be looked at: no, at 2.0"]
+    assert timeline.data()["notes"] == told
+
+
+def test_partition_that_was_committed_is_shown_without_an_end() -> None:
+    """Its lag is unknown."""
+    timeline = Timeline("g", 10.0)
+    timeline.add(replace(survey(ONE, {0: (5, 10)}), offsets={}))
+    assert timeline.data()["partitions"] == [["t[0]", [0, 0], [], [-1]], ["t[1]", [0, 0], [], [-1]]]
 
 
 def account(**fields: object) -> MemberAccount:

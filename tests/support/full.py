@@ -68,6 +68,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/observe/test_nodes_away.py::*": AT_LENGTH,
         "tests/cli/test_timeline.py::test_past_that_compaction_took_is_counted": AT_LENGTH,
         "tests/cli/test_timeline.py::test_past_of_javas_members": AT_LENGTH,
+        "tests/cli/test_timeline.py::test_log_is_read_back_only_to_what_changed": AT_LENGTH,
         # A browser, and pages of a thousand partitions; the gate has what is written into a page.
         "tests/observe/test_timeline.py::test_page_in_a_browser*": AT_LENGTH,
         # Twenty processes; the gate has four.

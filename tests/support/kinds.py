@@ -19,6 +19,9 @@ SHORT_SESSIONS = {
     "group.min.session.timeout.ms": "1000",
 }
 
+#: Likewise, with Kafka's own policy: groups of living members are converted in both directions.
+BIDIRECTIONAL = {key: value for key, value in SHORT_SESSIONS.items() if key != "group.consumer.migration.policy"}
+
 #: A broker that has the consumer protocol switched off.
 CLASSIC_ONLY = {"group.coordinator.rebalance.protocols": "classic"}
 
