@@ -9,6 +9,7 @@ resolved patterns, groups of other kinds) is not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
@@ -153,6 +154,8 @@ CURRENT_ASSIGNMENT_VALUE = Table(
 
 _KIND_BYTES = _VERSION_BYTES = 2
 _COMMIT = b"\x00\x01"
+#: As many partitions as a large group commits, again and again.
+_KEYS = 4_096
 
 
 # ---- facts -----------------------------------------------------------------------------------------------------------
@@ -259,7 +262,7 @@ def group_record(key: bytes, value: bytes | None) -> GroupRecord | None:
     kind = _KINDS.get(int.from_bytes(key[:_KIND_BYTES], "big"))
     if kind is None:
         return None
-    whose, _ = read_data(kind.key, 0, key, _KIND_BYTES)
+    whose = _whose(key)
     if value is None:
         return kind.read(whose, None)
     version = int.from_bytes(value[:_VERSION_BYTES], "big", signed=True)
@@ -269,6 +272,19 @@ def group_record(key: bytes, value: bytes | None) -> GroupRecord | None:
     return kind.read(whose, said)
 
 
+@lru_cache(maxsize=_KEYS)
+def _whose(key: bytes) -> Message:
+    """What a key of a kind that is known says; one that is written again and again is read once."""
+    whose, _ = read_data(_KINDS[int.from_bytes(key[:_KIND_BYTES], "big")].key, 0, key, _KIND_BYTES)
+    return whose
+
+
+@lru_cache(maxsize=_KEYS)
+def _partition(topic: str, number: int) -> TopicPartition:
+    """One value for all commits of a partition."""
+    return TopicPartition(topic, number)
+
+
 def _offset(key: Message, value: Message | None) -> GroupRecord:
     committed = None
     if value is not None:
@@ -276,7 +292,7 @@ def _offset(key: Message, value: Message | None) -> GroupRecord:
         committed = OffsetAndMetadata(
             offset=value.offset, leader_epoch=None if epoch < 0 else epoch, metadata=value.metadata
         )
-    return OffsetRecorded(partition=TopicPartition(key.topic, key.partition), committed=committed)
+    return OffsetRecorded(partition=_partition(key.topic, key.partition), committed=committed)
 
 
 def _classic_group(key: Message, value: Message | None) -> GroupRecord:
