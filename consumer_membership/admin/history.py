@@ -183,6 +183,11 @@ def _missing(log: GroupLog, *, is_known_now: bool) -> Sequence[str]:
         )
     elif not log.before and not log.records and not is_known_now:
         notes.append("The coordinator has no record of this group: check its name, and bootstrap.servers.")
+    if log.unsettled:
+        notes.append(
+            "A transaction, of this group or another one, is open in the coordinator's partition: of the "
+            f"{log.unsettled:,} later commits of this group that are shown those in transactions may be taken back."
+        )
     if log.unreadable:
         notes.append(f"{log.unreadable:,} of the group's records are of a later Kafka than is known here.")
     return notes

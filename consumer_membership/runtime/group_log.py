@@ -12,7 +12,7 @@ group is bounded by what was asked for: of many commits of a partition within on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -64,12 +64,15 @@ _READER: Mapping[str, object] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "earliest",
-    # A commit within a transaction counts once that has ended well.
+    # A commit within a transaction counts once that has ended well; behind the first one that is open (the last stable
+    # offset) another handle reads on, for of most groups nothing there is in a transaction.
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
     # librdkafka rests for a second, by default, each time that its queue is full: most of the time of a long log.
     "fetch.queue.backoff.ms": 5,
+    # 64 MB by default, for each of two handles: half a second of reading is enough.
+    "queued.max.messages.kbytes": 16_384,
     "log_level": 0,
 }
 
@@ -118,7 +121,8 @@ class GroupLog:
     record before it that is left: what is missing in between may be of either side. `kept` is how many records of those
     were found: the rest was compacted, or marks ends of transactions. Not `is_whole`: there was no time to read on to
     the end. Not `knows_before`: nor back to everything that changed. `unreadable` records are of a later version than
-    is known.
+    is known. `unsettled` commits of the group stand behind the begin of a transaction of any group that is open: those
+    of them that are in transactions count, or not, by how these end.
     """
 
     before: tuple[LoggedRecord, ...]
@@ -128,6 +132,7 @@ class GroupLog:
     unreadable: int
     is_whole: bool
     knows_before: bool
+    unsettled: int = 0
 
 
 def partition_of(group_id: str, count: int) -> int:
@@ -148,16 +153,22 @@ def read_group_log(config: Mapping[str, object], question: LogQuestion, goes_on:
         TransportError: no broker answered in time.
     """
     begun, timeout_s = time.monotonic(), question.timeout_s
-    later = LaterRecords(question.grain_s)
-    handle = LibrdkafkaConsumer({**config, **_READER, "group.id": question.group_id})
+    settings = {**config, **_READER, "group.id": question.group_id}
+    handle = LibrdkafkaConsumer(settings)
+    hasty = LibrdkafkaConsumer({**settings, "isolation.level": "read_uncommitted"})
     try:
         partition = partition_of(question.group_id, _partitions(handle, timeout_s))
-        start, end = handle.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=timeout_s)
+        whole = TopicPartition(TOPIC, partition)
+        # In this order: what is written in between is behind the end.
+        start, end = hasty.get_watermark_offsets(whole, timeout=timeout_s)
+        stable = min(end, handle.get_watermark_offsets(whole, timeout=timeout_s)[1])
         moment = TopicPartition(TOPIC, partition, max(0, int(question.since * 1000)))
-        found = handle.offsets_for_times([moment], timeout=timeout_s)[0].offset
+        found = hasty.offsets_for_times([moment], timeout=timeout_s)[0].offset
         since = min(found, end) if found >= 0 else end
-        reader = _Reader(handle, question.group_id, partition, end - start, goes_on)
+        pieces = (_Piece(start, stable, handle), _Piece(stable, end, hasty))
+        reader = _Reader(pieces, question.group_id, partition, end - start, goes_on)
         reader.deadline = begun + timeout_s * _FORWARD_SHARE
+        later = LaterRecords(question.grain_s, stable)
         forward = reader.read(since, end, later.take)
         later.flush()
         earlier = EarlierRecords(later.sought() if question.is_known_now and forward.is_whole else None)
@@ -167,6 +178,7 @@ def read_group_log(config: Mapping[str, object], question: LogQuestion, goes_on:
         raise _refusal(error.args[0]) from error
     finally:
         handle.close()
+        hasty.close()
     gap_from = earlier.gap_from if earlier.gap_from is not None else start if knows_before else since
     return GroupLog(
         before=earlier.records,
@@ -176,6 +188,7 @@ def read_group_log(config: Mapping[str, object], question: LogQuestion, goes_on:
         unreadable=later.unreadable + earlier.unreadable,
         is_whole=forward.is_whole,
         knows_before=knows_before,
+        unsettled=later.unsettled,
     )
 
 
@@ -207,11 +220,19 @@ class PartRead(NamedTuple):
 ReadsPart = Callable[[int, int, Callable[[RawRecord], None]], PartRead]
 
 
+class _Piece(NamedTuple):
+    """From where up to where a handle reads."""
+
+    begin: int
+    end: int
+    handle: LibrdkafkaConsumer
+
+
 class _Reader:
     """Reads parts of one partition, until a moment, and says how far it is."""
 
-    def __init__(self, handle: LibrdkafkaConsumer, group_id: str, partition: int, most: int, goes_on: GoesOn) -> None:
-        self._handle = handle
+    def __init__(self, pieces: Sequence[_Piece], group_id: str, partition: int, most: int, goes_on: GoesOn) -> None:
+        self._pieces = pieces
         self._group_id = group_id
         self._partition = partition
         self._most = most
@@ -222,11 +243,21 @@ class _Reader:
 
     def read(self, begin: int, end: int, take: Callable[[RawRecord], None]) -> PartRead:
         """Give each record of the group at these offsets to `take`."""
+        is_whole, kept, last = True, 0, -1
+        for piece in self._pieces:
+            lower, upper = max(begin, piece.begin), min(end, piece.end)
+            if is_whole and lower < upper:
+                read = self._read_piece(piece.handle, lower, upper, take)
+                is_whole, kept, last = read.is_whole, kept + read.kept, max(last, read.last)
+        return PartRead(is_whole, kept, last)
+
+    def _read_piece(
+        self, handle: LibrdkafkaConsumer, begin: int, end: int, take: Callable[[RawRecord], None]
+    ) -> PartRead:
         kept, last, reached = 0, -1, begin
-        if begin < end:
-            self._handle.assign([TopicPartition(TOPIC, self._partition, begin)])
+        handle.assign([TopicPartition(TOPIC, self._partition, begin)])
         while reached < end and time.monotonic() < self.deadline and not self._is_ended:
-            for message in self._batch():
+            for message in _batch(handle):
                 error, offset = message.error(), message.offset() or 0
                 if error is None:
                     reached = offset + 1
@@ -240,13 +271,9 @@ class _Reader:
                     raise KafkaException(error)  # it needs nothing of the group, whose coordinator it asks for
             done = self._done + min(reached, end) - begin
             self._is_ended = not self._goes_on(ReadingProgress(self._partition, done, self._most))
+        handle.unassign()
         self._done += end - begin
         return PartRead(reached >= end, kept, last)
-
-    def _batch(self) -> Iterator[Message]:
-        """What has come; librdkafka would gather until a batch is full, or all of the time is over."""
-        yield from self._handle.consume(1, _SLICE_S)
-        yield from self._handle.consume(_BATCH, 0)
 
     def _hand_on(self, message: Message, offset: int, take: Callable[[RawRecord], None]) -> None:
         key, value = message.key(), message.value()
@@ -255,11 +282,21 @@ class _Reader:
             take(RawRecord(offset, at, key, value if isinstance(value, bytes) else None))
 
 
-class LaterRecords:
-    """The records of a group since the moment, in the order of the log; of commits the last of each grain."""
+def _batch(handle: LibrdkafkaConsumer) -> Iterator[Message]:
+    """What has come; librdkafka would gather until a batch is full, or all of the time is over."""
+    yield from handle.consume(1, _SLICE_S)
+    yield from handle.consume(_BATCH, 0)
 
-    def __init__(self, grain_s: float) -> None:
+
+class LaterRecords:
+    """The records of a group since the moment, in the order of the log; of commits the last of each grain.
+
+    `stable`: the last stable offset; commits from there on are counted.
+    """
+
+    def __init__(self, grain_s: float, stable: int) -> None:
         self._grain_s = grain_s
+        self._stable = stable
         self._grain = 0.0
         #: The commits of this grain, not read yet: of most there is a later one.
         self._commits: dict[bytes, RawRecord] = {}
@@ -268,7 +305,7 @@ class LaterRecords:
         self._joined: set[str] = set()
         self._new: set[str] = set()
         self.records: list[LoggedRecord] = []
-        self.unreadable = 0
+        self.unreadable = self.unsettled = 0
 
     def take(self, record: RawRecord) -> None:
         """The next record."""
@@ -276,6 +313,7 @@ class LaterRecords:
             self.flush()
             self._read(record)
             return
+        self.unsettled += record.offset >= self._stable
         grain = record.at // self._grain_s if self._grain_s > 0 else float(record.offset)
         if grain != self._grain:
             self.flush()

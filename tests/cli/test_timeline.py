@@ -11,11 +11,13 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import (
     AclOperation,
@@ -28,7 +30,7 @@ from confluent_kafka.admin import (
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer
-from consumer_membership.admin import GroupDescription, ReadingProgress
+from consumer_membership.admin import GroupDescription, GroupHistory, ReadingProgress
 from consumer_membership.admin.history import HistoryQuestion, history_of
 from consumer_membership.cli import main
 from consumer_membership.cli.groups import Asking
@@ -36,6 +38,7 @@ from consumer_membership.cli.timeline import TimelineOptions, draw_timeline
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.devbroker import Broker
 from consumer_membership.observe.history import surveys_of
+from consumer_membership.runtime.group_log import TOPIC, OffsetRecorded, partition_of
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.group_client import Cluster
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
@@ -229,6 +232,40 @@ def test_log_is_read_back_only_to_what_changed(broker_pool: RunBrokers) -> None:
         (now, *_) = surveys_of(quiet, 60.0)
         assert now.group is not None
         assert now.committed.keys() == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_open_transaction_of_another_group_hides_nothing(kafka: Broker) -> None:
+    """Behind the last stable offset of the coordinator's partition are records, too; that it is there is said."""
+    servers, group = kafka.bootstrap_servers, unique("group")
+    stage, began = Stage(servers), time.time() - 60.0
+    topic = stage.topic(1, 10)
+    stage.commit(group, (topic, 0, 1))
+    count = len(AdminClient({"bootstrap.servers": servers}).list_topics(TOPIC, PATIENCE_S).topics[TOPIC].partitions)
+    names = map(unique, repeat("other"))
+    other = next(name for name in names if partition_of(name, count) == partition_of(group, count))
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": unique("transaction")})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    outsider = RawConsumer({"bootstrap.servers": servers, "group.id": other})
+    producer.send_offsets_to_transaction([Partition(topic, 0, 5)], outsider.consumer_group_metadata(), PATIENCE_S)
+    try:
+        stage.commit(group, (topic, 0, 2))
+        history = stage.admin.history(group, began)
+    finally:
+        producer.abort_transaction(PATIENCE_S)
+        outsider.close()
+    assert committed_in(history) == [1, 2]
+    assert any("is open in the coordinator's partition" in note for note in history.notes), history.notes
+    after = stage.admin.history(other, began)
+    assert committed_in(after) == []
+
+
+def committed_in(history: GroupHistory) -> list[int]:
+    """What was committed, one after the other."""
+    facts = (record.fact for record in history.records)
+    return [one.committed.offset for one in facts if isinstance(one, OffsetRecorded) and one.committed is not None]
 
 
 @pytest.mark.integration

@@ -93,9 +93,9 @@ def gone(record: RawRecord) -> RawRecord:
     return record._replace(value=None)
 
 
-def later(records: Iterable[RawRecord], grain_s: float = 0.0) -> LaterRecords:
+def later(records: Iterable[RawRecord], grain_s: float = 0.0, stable: int = 100_000) -> LaterRecords:
     """What is kept of these, which stand one behind the other."""
-    kept = LaterRecords(grain_s)
+    kept = LaterRecords(grain_s, stable)
     for offset, record in enumerate(records):
         kept.take(record._replace(offset=offset))
     kept.flush()
@@ -125,6 +125,12 @@ def test_commits_on_either_side_of_a_change_are_both_kept() -> None:
     """A look stands at each change, and shows what was committed then."""
     kept = later([commit(10.0, 0, 1), subscribed("m"), commit(10.1, 0, 2)], 60.0)
     assert [type(one.fact) for one in kept.records] == [gr.OffsetRecorded, gr.MemberRecorded, gr.OffsetRecorded]
+
+
+def test_commits_behind_the_last_stable_offset_are_counted() -> None:
+    """Those that are not kept, too, and nothing else of the group."""
+    kept = later([commit(10.0, 0, 1), commit(10.0, 0, 2), subscribed("m"), commit(10.0, 0, 3)], 60.0, stable=1)
+    assert kept.unsettled == 2
 
 
 def test_memory_is_bounded_by_grains_and_partitions() -> None:
