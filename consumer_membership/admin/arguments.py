@@ -5,10 +5,11 @@ A mistake of type is a TypeError, too. Nothing is guessed: `everyone="false"` wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
+from consumer_membership.runtime.group_log import ReadingProgress
 from consumer_membership.text import LONGEST_STRING, excerpt, problem_of
 
 
@@ -45,6 +46,13 @@ def grain(given: object) -> float:
     if not 0 <= given < inf:
         raise ConfigurationError("grain_s", given, "give seconds; 0 keeps every commit")
     return float(given)
+
+
+def on_progress(given: Callable[[ReadingProgress], object] | None) -> Callable[[ReadingProgress], object] | None:
+    """Who is told how far a call is."""
+    if given is not None and not callable(given):
+        raise ArgumentTypeError("on_progress", given, "give a function, or None")
+    return given
 
 
 def flag(name: str, given: object) -> bool:

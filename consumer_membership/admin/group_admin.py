@@ -105,7 +105,7 @@ class GroupAdmin:
             group_id=arguments.group_id(group_id),
             since=arguments.moment(since),
             grain_s=arguments.grain(grain_s),
-            on_progress=on_progress,
+            on_progress=arguments.on_progress(on_progress),
         )
 
         async def ask(cluster: Cluster) -> GroupHistory:

@@ -18,7 +18,7 @@ from consumer_membership.observe.timeline import LAG_COLUMNS, Timeline
 from consumer_membership.recorder.values import RecordingError
 
 #: How long the past is read without a word, and between two.
-_SILENCE_S = 2.0
+SILENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +115,14 @@ def _begun(
     timeline = Timeline(group, shown_s, began=since)
     # No more than a column of the page shows.
     grain_s = options.last_s / LAG_COLUMNS
-    history = admin.history(group, since, grain_s=grain_s, on_progress=_Teller(tell, clock))
+    history = admin.history(group, since, grain_s=grain_s, on_progress=ReadingTeller(tell, clock))
     timeline.notes += history.notes
     for survey in surveys_of(history, grain_s):
         timeline.add(survey, is_exact=True)
     return timeline
 
 
-class _Teller:
+class ReadingTeller:
     """Tells how far the reading of the past is, where it takes longer than one would wait without a word."""
 
     def __init__(self, tell: Callable[[str], None], clock: Callable[[], float]) -> None:
@@ -132,7 +132,7 @@ class _Teller:
 
     def __call__(self, progress: ReadingProgress) -> None:
         """A part more was read."""
-        if self._clock() - self._told_at >= _SILENCE_S:
+        if self._clock() - self._told_at >= SILENCE_S:
             self._told_at = self._clock()
             self._tell(
                 f"reading __consumer_offsets[{progress.partition}]: {progress.done:,} of {progress.most:,} offsets, at "

@@ -36,6 +36,11 @@ def committed(group: object) -> object:
     return make().committed(group)  # type: ignore[arg-type]  # the mistakes in question
 
 
+def history(since: object = 0.0, **kwargs: object) -> object:
+    """A history, whatever the types say."""
+    return make().history("g", since, **kwargs)  # type: ignore[arg-type]  # the mistakes in question
+
+
 MISTAKES: list[tuple[Callable[[], object], str, type[ConfigurationError]]] = [
     (lambda: make(None), "config=None: the configuration is a dict", ArgumentTypeError),
     (lambda: make(5), "config=5: the configuration is a dict", ArgumentTypeError),
@@ -59,6 +64,11 @@ MISTAKES: list[tuple[Callable[[], object], str, type[ConfigurationError]]] = [
     (lambda: describe("g", with_offsets="no"), "with_offsets='no': give True or False", ArgumentTypeError),
     (lambda: committed(5), "group_id=5: name a group, as text", ArgumentTypeError),
     (lambda: committed("g\udcff"), "group_id='g\\udcff': it is not UTF-8", ConfigurationError),
+    (lambda: history("1h"), "since='1h': give seconds since 1970 as a number", ArgumentTypeError),
+    (lambda: history(-1.0), "since=-1.0: give seconds since 1970", ConfigurationError),
+    (lambda: history(grain_s="1"), "grain_s='1': give seconds as a number", ArgumentTypeError),
+    (lambda: history(grain_s=-0.1), "grain_s=-0.1: give seconds; 0 keeps every commit", ConfigurationError),
+    (lambda: history(on_progress=5), "on_progress=5: give a function, or None", ArgumentTypeError),
     (lambda: remove(5, everyone=True), "group_id=5: name a group, as text", ArgumentTypeError),
     (lambda: remove(member_ids=[123]), "member_ids[0]=123: an id is text", ArgumentTypeError),
     (lambda: remove(member_ids=["m", None]), "member_ids[1]=None: an id is text", ArgumentTypeError),

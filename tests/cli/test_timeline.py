@@ -34,7 +34,7 @@ from consumer_membership.admin import GroupDescription, GroupHistory, ReadingPro
 from consumer_membership.admin.history import HistoryQuestion, history_of
 from consumer_membership.cli import main
 from consumer_membership.cli.groups import Asking
-from consumer_membership.cli.timeline import TimelineOptions, draw_timeline
+from consumer_membership.cli.timeline import SILENCE_S, ReadingTeller, TimelineOptions, draw_timeline
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.devbroker import Broker
 from consumer_membership.observe.history import surveys_of
@@ -357,6 +357,32 @@ def test_past_that_compaction_took_is_counted(broker_pool: RunBrokers, tmp_path:
         patiently = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.5), stop=stop_after_delay(PATIENCE_S))
         (note,) = patiently(noted)
         assert "compaction took them" in note
+
+
+def test_long_reading_is_told_now_and_then() -> None:
+    """Not a short one; how far it is, and that Ctrl-C ends it."""
+    told: list[str] = []
+    clock = iter([0.0, SILENCE_S / 2, SILENCE_S, SILENCE_S, SILENCE_S * 1.5]).__next__
+    tell = ReadingTeller(told.append, clock)
+    for done in (1_000, 2_000, 3_000):
+        tell(ReadingProgress(partition=7, done=done, most=1_000_000))
+    (words,) = told
+    assert words.startswith("reading __consumer_offsets[7]: 2,000 of 1,000,000 offsets")
+    assert "Ctrl-C" in words
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_group_that_never_was_is_said(kafka: Broker, tmp_path: Path) -> None:
+    """Also where the time asked for begins before the log, and before 1970."""
+    Stage(kafka.bootstrap_servers).commit(unique("other"), (Stage(kafka.bootstrap_servers).topic(), 0, 0))
+    page, group = tmp_path / "group.html", unique("nobody")
+    words = ["timeline", "-b", kafka.bootstrap_servers, "-g", group, "-o", str(page), "--last"]
+    for last in ("1m", "30d", "99999999h"):
+        assert main([*words, last]) == 0
+        first, second = shown(page)["notes"]
+        assert first.startswith("The coordinator has no record of this group")
+        assert second == f"The group could not be looked at: Group {group} not found."
 
 
 def test_recording_that_cannot_be_merged_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
