@@ -24,6 +24,8 @@ from consumer_membership.types import OffsetAndMetadata, TopicPartition
 LAG_COLUMNS = 240
 #: Lags are kept to three digits: no pixel shows more.
 _DIGITS = 3
+#: A shorter standstill is the pause between two commits, where the owner stays: a column of ten minutes.
+_LEAST_MS = 600_000 / LAG_COLUMNS
 _PAGE = Path(__file__).parent / "timeline.html"
 _DATA = "/*DATA*/null"
 _NOBODY = -1
@@ -62,6 +64,7 @@ class Timeline:
     def __init__(self, group_id: str, seconds: float, began: float | None = None) -> None:
         self.group_id = group_id
         self._column_ms = max(1.0, seconds * 1000 / LAG_COLUMNS)
+        self._least_ms = min(self._column_ms, _LEAST_MS)
         self._began = began
         self._last_ms = 0
         self._columns: list[int] = []
@@ -143,6 +146,7 @@ class Timeline:
         end = None if offsets is None else offsets.end
         lag = -1 if committed is None or end is None else max(0, end - committed)
         if committed != track.committed or lag <= 0:
+            self._end_standstill(track)
             track.committed, track.moved_at = committed, now
         elif track.still and track.still[-1][0] == track.moved_at:
             track.still[-1][1] = now
@@ -151,8 +155,16 @@ class Timeline:
         if is_column:
             track.lags.append(_rounded(lag))
 
+    def _end_standstill(self, track: _Track) -> None:
+        """Forget it where it was no more than the time between two commits of one owner."""
+        if not track.still or track.still[-1][0] != track.moved_at:
+            return
+        begin, end = track.still[-1]
+        if end - begin < self._least_ms and track.owners[-1][0] < begin:
+            track.still.pop()
+
     def data(self) -> Mapping[str, object]:
-        """What the page shows; times in ms since its begin, lags as differences from one column to the next."""
+        """What the page shows; times in ms since its begin, those of standstills and lags as differences."""
         began = self._began or 0.0
         exact = self._exact()
         for partition in exact.keys() - self._tracks.keys():
@@ -173,7 +185,7 @@ class Timeline:
                 [
                     f"{partition.topic}[{partition.partition}]",
                     self._owners(track, exact.get(partition, ())),
-                    self._still(track, partition, exact.get(partition, ())),
+                    _differences(self._still(track, partition, exact.get(partition, ()))),
                     _differences(track.lags),
                 ]
                 for partition, track in sorted(self._tracks.items())

@@ -100,7 +100,7 @@ def test_recording_takes_the_place_of_what_was_sampled() -> None:
     data = timeline.data()
     assert data["partitions"] == [
         ["t[0]", [0, 0], [0, 5000], [5, 2, -7]],
-        ["t[1]", [0, 0, 3250, -1, 5000, 1], [0, 10000, 3000, 3250], [0, 1, 1]],
+        ["t[1]", [0, 0, 3250, -1, 5000, 1], [0, 10000, -7000, 250], [0, 1, 1]],
     ]
     assert data["events"] == [[3250, "m gave up t[1]", 1], [5000, "c (n) joined", 0]]
     assert data["notes"] == ["a note"]
@@ -121,7 +121,7 @@ def test_time_between_two_recorded_owners_is_a_standstill() -> None:
     )
     timeline.add_account(account(member_ids=frozenset({"m", "o"}), runs=runs, standstills=stood))
     (told,) = [one for one in timeline.data()["partitions"] if one[0] == "t[7]"]  # type: ignore[attr-defined]
-    assert told[1:3] == [[0, -1, 1000, 0, 4000, -1, 4500, 1, 8000, -1], [3900, 4500]]
+    assert told[1:3] == [[0, -1, 1000, 0, 4000, -1, 4500, 1, 8000, -1], [3900, 600]]
 
 
 def test_page_has_everything_in_it() -> None:
@@ -136,7 +136,7 @@ def test_page_has_everything_in_it() -> None:
     assert json.loads(found[1])["group"] == "</script><b>"
 
 
-def ten_minutes(count: int) -> Timeline:
+def ten_minutes(count: int, commit_interval_s: int = 1) -> Timeline:
     """A sample a second; every partition's lag changes each time, and a tenth of them moves each minute."""
     timeline = Timeline("g", 600.0)
     for second in range(601):
@@ -146,16 +146,32 @@ def ten_minutes(count: int) -> Timeline:
             shares[(number + (minute if number % 10 == 0 else 0)) % 10].append(number)
         members = (member(f"m-{index}", assigned=partitions(*share)) for index, share in enumerate(shares))
         offsets: dict[int, tuple[int | None, int]] = {
-            number: (second * 10, second * 10 + (number * 7919 + second * 104729) % 100_000) for number in range(count)
+            number: (
+                (second - (second + number) % commit_interval_s) * 10,
+                second * 10 + (number * 7919 + second * 104729) % 100_000,
+            )
+            for number in range(count)
         }
         timeline.add(survey(replace(group(*members), epoch=minute), offsets, at=float(second)))
     return timeline
 
 
 @pytest.mark.slow
-def test_ten_minutes_of_a_thousand_partitions_are_3_mb_at_most() -> None:
-    """Although each lag is another one at each look."""
-    assert len(ten_minutes(1_000).page().encode()) <= 3_000_000
+@pytest.mark.parametrize("commit_interval_s", [1, 4])
+def test_ten_minutes_of_a_thousand_partitions_are_3_mb_at_most(commit_interval_s: int) -> None:
+    """Although each lag is another one at each look, and each partition stands still between any two commits."""
+    assert len(ten_minutes(1_000, commit_interval_s).page().encode()) <= 3_000_000
+
+
+def test_pause_between_two_commits_is_no_standstill() -> None:
+    """Where its owner stays; what stands still around a handover counts however short it is."""
+    timeline = Timeline("g", 600.0)
+    before = ((0.0, 1), (1.0, 2), (3.0, 2), (4.0, 3), (7.0, 3), (8.0, 4))
+    looks = [*((at, ONE, committed) for at, committed in before), (9.0, TWO, 4), (9.5, TWO, 5)]
+    for at, seen, committed in looks:
+        timeline.add(survey(seen, {1: (committed, 10)}, at=at))
+    (_, (_, owners, still, _)) = timeline.data()["partitions"]  # type: ignore[misc]
+    assert (owners, still) == ([0, 0, 9000, 1], [4000, 3000, 1000, 1000])
 
 
 @pytest.mark.slow
