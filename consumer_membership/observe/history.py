@@ -6,8 +6,10 @@ coordinator's own clock, and every so often between them for what was committed.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Self, assert_never
 
 from consumer_membership.admin import (
@@ -241,10 +243,8 @@ def surveys_of(history: GroupHistory, interval_s: float) -> Iterator[GroupSurvey
 
 def _at(ends: Sequence[tuple[float, int]], at: float) -> float:
     """The end at this moment: between two that are known, as if it had grown evenly."""
-    before = ends[0]
-    for after in ends:
-        if after[0] >= at:
-            span = after[0] - before[0]
-            return after[1] if span <= 0 else before[1] + (after[1] - before[1]) * (at - before[0]) / span
-        before = after
-    return before[1]
+    place = bisect_left(ends, at, key=itemgetter(0))
+    if place in (0, len(ends)):
+        return ends[min(place, len(ends) - 1)][1]
+    before, after = ends[place - 1], ends[place]
+    return before[1] + (after[1] - before[1]) * (at - before[0]) / (after[0] - before[0])
