@@ -41,6 +41,7 @@ class Cause(Enum):
     STALE_TARGET = "stale target assignment"
     STATIC_GHOST = "static member is away"
     NO_MEMBERS = "nobody in the group"
+    READ_WITHOUT_MEMBERS = "read without members"
     NOT_SUBSCRIBED = "nobody subscribes to the topic"
     NOT_ASSIGNED = "nobody has the partition"
     NEVER_COMMITTED = "member does not commit"

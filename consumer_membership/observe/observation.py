@@ -18,6 +18,9 @@ _LEAST_LOOKS = 3
 #: Whoever did not commit within this although there was something to read does not commit: one default interval, and
 #: a little for the way.
 _PATIENCE_S = 7.0
+#: A transaction's end takes one offset (KIP-98): who commits behind each record stays so far from the end of a topic
+#: that is written in transactions.
+MARKERS = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +108,15 @@ class Observation:
         has_grown = before.end is not None and after.end is not None and after.end > before.end
         if before.committed is None and not has_grown:
             return False  # it may have begun at the end, and there has been nothing to read since
+        if not has_grown and after.lag == MARKERS:
+            return False  # what ended the last transaction is counted, too, and given to nobody
         return has_grown or self.seconds >= _PATIENCE_S
+
+    @property
+    def is_read_without_members(self) -> bool:
+        """Whether offsets were committed while nobody was in the group: by a program that assigns its partitions."""
+        is_empty = all(not group.members for group in self.groups)
+        return is_empty and any(map(self.moves, self.last.committed))
 
     def moves(self, partition: TopicPartition) -> bool:
         """Whether something was committed in the meantime."""

@@ -244,7 +244,8 @@ def limits(seen: Observation) -> Iterator[GroupFinding]:
             remedy="let a session be three heartbeats or more",
         )
     kept = settings.get("offsets.retention.minutes", "")
-    if not group.members and seen.last.committed and kept.isdecimal() and int(kept) <= 24 * 60:
+    is_left = not group.members and not seen.is_read_without_members
+    if is_left and seen.last.committed and kept.isdecimal() and int(kept) <= 24 * 60:
         yield GroupFinding(
             urgency=Urgency.WARNING,
             cause=Cause.OFFSETS_EXPIRE,

@@ -32,16 +32,7 @@ def presence(seen: Observation) -> Iterator[GroupFinding]:
         return
     lags = seen.lags
     if not group.members:
-        behind = sum(lags.values())
-        words = "nobody is in the group" + (", and there is something to read" if behind else "")
-        yield GroupFinding(
-            urgency=Urgency.CRITICAL if behind else Urgency.NOTE,
-            cause=Cause.NO_MEMBERS,
-            subject=group.group_id,
-            explanation=words,
-            evidence=(f"{behind:,} records to read in {len(lags)} partitions",) if behind else (),
-            remedy="start its members; if they run, they have another group.id or another cluster",
-        )
+        yield _deserted(seen, group)
         return
     if group.state in _REBALANCING:
         return
@@ -61,6 +52,30 @@ def presence(seen: Observation) -> Iterator[GroupFinding]:
                 evidence=(f"{lag:,} records to read", f"they subscribe to {several(sorted(subscribed)) or 'nothing'}"),
                 remedy="subscribe to it again, or delete the group's offsets of it",
             )
+
+
+def _deserted(seen: Observation, group: GroupDescription) -> GroupFinding:
+    if seen.is_read_without_members:
+        moved = [one for one in seen.last.committed if seen.moves(one)]
+        return GroupFinding(
+            urgency=Urgency.NOTE,
+            cause=Cause.READ_WITHOUT_MEMBERS,
+            subject=group.group_id,
+            explanation="nobody is in the group, and offsets are committed: by a program that assigns its partitions",
+            evidence=(f"committed in {seen.seconds:.0f} s: {partitions_named(moved)}",),
+        )
+    behind = sum(seen.lags.values())
+    return GroupFinding(
+        urgency=Urgency.CRITICAL if behind else Urgency.NOTE,
+        cause=Cause.NO_MEMBERS,
+        subject=group.group_id,
+        explanation="nobody is in the group" + (", and there is something to read" if behind else ""),
+        evidence=(f"{behind:,} records to read in {len(seen.lags)} partitions",) if behind else (),
+        remedy=(
+            "start its members; if they run, they have another group.id or another cluster, or assign partitions by "
+            "hand and commit less often than it was watched (--seconds)"
+        ),
+    )
 
 
 def unassigned(seen: Observation) -> Iterator[GroupFinding]:

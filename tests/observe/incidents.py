@@ -361,6 +361,20 @@ def everybody_left(stage: Stage, group: str, _: ExitStack, kind: Any, protocol: 
     return nothing
 
 
+@incident(Cause.READ_WITHOUT_MEMBERS)
+def partitions_assigned_by_hand(stage: Stage, group: str, _: ExitStack) -> Between:
+    """A program that assigns its partitions itself, and is well: others write, and it commits."""
+    topic, reached = stage.topic(1, 10), [0]
+
+    def go_on() -> None:
+        stage.write(topic)
+        reached[0] += 5
+        stage.commit(group, (topic, 0, reached[0]))
+
+    go_on()
+    return go_on
+
+
 @incident(Cause.NOT_SUBSCRIBED, *BOTH)
 def topic_was_dropped(stage: Stage, group: str, stack: ExitStack, kind: Any, protocol: str) -> Between:
     """A deployment that forgot one of its topics."""

@@ -37,6 +37,30 @@ def test_idle_partition_does_not_stand_still() -> None:
         assert first(watched) is Cause.WELL
 
 
+def test_marker_of_a_transaction_is_nothing_to_read() -> None:
+    """Who commits behind each record stays one offset from the end: of one that is not written to that says nothing."""
+    before = survey(ONE, {0: (9, 10)})
+    assert first(seen(before, survey(ONE, {0: (9, 10)}, at=12.0))) is Cause.WELL
+    assert first(seen(before, survey(ONE, {0: (9, 11)}, at=12.0))) is Cause.MEMBER_STANDS
+    two = {0: (9, 10), 1: (4, 10)}
+    held = group(member("m", assigned=partitions(0, 1), epoch=6))
+    (standing,) = (
+        one for one in diagnosed(seen(survey(held, two), survey(held, two, at=12.0))) if one.urgency is Urgency.CRITICAL
+    )
+    assert "t[0]" not in " ".join(standing.evidence)
+
+
+def test_group_that_is_read_without_members_is_well() -> None:
+    """Partitions that a program assigns itself, and commits: nobody is in the group, and nothing stands still."""
+    empty = replace(group(), state="Empty")
+    before, day = survey(empty, {0: (5, 10)}), {"offsets.retention.minutes": "1440"}
+    watched = seen(before, survey(empty, {0: (8, 12)}, at=12.0, broker_settings=day))
+    assert [one.cause for one in diagnosed(watched)] == [Cause.READ_WITHOUT_MEMBERS, Cause.WELL]
+    assert first(seen(before, survey(empty, {0: (5, 12)}, at=12.0))) is Cause.NO_MEMBERS
+    # Somebody was in it at first: who committed may have been that one.
+    assert first(seen(survey(ONE, {0: (5, 10)}), survey(empty, {0: (8, 12)}, at=12.0))) is Cause.NO_MEMBERS
+
+
 def test_stillness_needs_time_or_records_in_between() -> None:
     """A look or two within a second say nothing about a member that commits every five."""
     before = survey(ONE, {0: (5, 10)})
