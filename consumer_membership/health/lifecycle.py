@@ -258,6 +258,10 @@ class Lifecycle:
             elif not found.is_stuck and found.position != position:
                 del self._stuck[partition]
                 recovered.setdefault("its position moves again", []).append(partition)
+            elif not found.is_stuck and found.lag == 0:
+                # Of one whose end nobody told: its leader is back, and there is nothing to read.
+                del self._stuck[partition]
+                recovered.setdefault("it is known where it ends, and nothing is behind", []).append(partition)
             # One that still stands, of an application that does not poll, has not recovered.
         yield from (_Told(_K.RECOVERED, cause, partitions) for cause, partitions in recovered.items())
         yield from (_Told(_K.STUCK, cause, partitions) for cause, partitions in stuck.items())

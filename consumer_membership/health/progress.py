@@ -20,6 +20,7 @@ POLLS_S = 5.0
 IS_PAUSED = "resume(): the application paused it"
 IS_FROZEN = "its revocation"
 NO_RECORD = "a record: its lag grows, its position stands"
+UNTOLD = "its leader to say where it ends: it may have none, not exist, or not be shown to this client"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,8 @@ class _Track:
     #: The lag at the beginning of the time in which it did not shrink below that, and when that time began.
     lag_then: int | None
     lags_since: Instant
+    #: Since when nobody has said where it ends; None: that is known.
+    untold_since: Instant | None
     is_behind: bool = False
 
 
@@ -147,11 +150,16 @@ class ProgressLog:
                 progressed_at=moved_at,
                 lag_then=lag,
                 lags_since=now,
+                untold_since=now if end is None else None,
             )
         if position != track.position:
             track.position, track.stands_since, track.end_then, track.progressed_at = position, now, end, now
         elif track.end_then is None:
             track.end_then = end
+        if end is not None:
+            track.untold_since = None
+        elif track.untold_since is None:
+            track.untold_since = now
         if partition in look.paused or partition in look.frozen:
             # Nobody wants its records: that time does not count.
             track.stands_since, track.end_then, track.lags_since = now, end, now
@@ -171,15 +179,25 @@ class ProgressLog:
             return False
         return end > max(track.end_then, track.position or 0)
 
+    def _is_untold(self, track: _Track, now: Instant) -> bool:
+        """Whether nothing has come for so long, and its leader, which is asked in that time, has not said its end."""
+        if track.untold_since is None:
+            return False
+        return now - max(track.untold_since, track.stands_since) >= self._stuck_after_s
+
     def _judged(self, partition: TopicPartition, track: _Track, look: Look, *, takes: bool) -> PartitionHealth:
         end, stable_end, now = look.ends.get(partition), look.stable_ends.get(partition), look.at
         lag = _lag(track.position, end)
         is_paused, is_frozen = partition in look.paused, partition in look.frozen
-        is_stuck = takes and not is_paused and not is_frozen and self._stands(track, end, now, self._stuck_after_s)
+        is_wanted = takes and not is_paused and not is_frozen
+        is_untold = is_wanted and self._is_untold(track, now)
+        is_stuck = is_untold or (is_wanted and self._stands(track, end, now, self._stuck_after_s))
         waits_for: str | None = None
         is_held_back = is_readable = False
         if is_paused or is_frozen:
             waits_for = IS_PAUSED if is_paused else IS_FROZEN
+        elif is_untold:
+            waits_for = UNTOLD
         elif is_stuck:
             is_readable = stable_end is not None and stable_end > (track.position or 0)
             is_held_back = not is_readable and stable_end is not None and end is not None and stable_end < end

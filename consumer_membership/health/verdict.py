@@ -9,7 +9,7 @@
 | IDLE | nothing to consume: no partitions, or nothing behind its positions | no |
 | PAUSED | the application paused all of its partitions | no |
 | BEHIND | records come, and more are written than are read | no: more members, or quicker ones |
-| STUCK | a partition's end moves away, its position stands; or a rebalance is beyond its time | not for a transaction |
+| STUCK | a partition's end moves away or is not told; or a rebalance is beyond its time | not for what others hold up |
 | NOT_POLLED | the application does not poll: half of max.poll.interval.ms is over, or all | after all, if it joined |
 | FENCED | the coordinator does not count it in any more; it gives up what it has, and joins again | no |
 | UNREACHABLE | the brokers are away, or do not answer | no: it is not this process's fault |
@@ -276,7 +276,15 @@ def _consumption(now: Instant, of: Circumstances) -> _Found:
     if progress.awaited:
         why = f"{progress.lag} records behind its positions, and none came in the last {RECENT_S:g} s"
         return _V.CONSUMING, moved_at, why, None, False
-    return _V.IDLE, moved_at, "there is nothing behind its positions", None, False
+    return _V.IDLE, moved_at, _why_idle(progress), None, False
+
+
+def _why_idle(progress: AssignmentProgress) -> str:
+    untold = [partition for partition, one in progress.partitions.items() if one.end is None and not one.is_paused]
+    if not untold:
+        return "there is nothing behind its positions"
+    ends = f" and {len(untold) - 1} more end" if len(untold) > 1 else " ends"
+    return f"it is not known yet where {_named(min(untold))}{ends}"
 
 
 def _stuck(progress: AssignmentProgress) -> _Found:
@@ -285,7 +293,9 @@ def _stuck(progress: AssignmentProgress) -> _Found:
     first = min(progress.stuck, key=lambda partition: (not progress.partitions[partition].is_readable, partition))
     seen = progress.partitions[first]
     others = f"; {len(progress.stuck) - 1} more stand, too" if len(progress.stuck) > 1 else ""
-    why = f"{_named(first)} stands at {seen.position}, {seen.lag} behind: it waits for {seen.waits_for}{others}"
+    known = f"{_named(first)} stands at {seen.position}, {seen.lag} behind"
+    what = f"nothing comes of {_named(first)}" if seen.end is None else known
+    why = f"{what}: it waits for {seen.waits_for}{others}"
     return _V.STUCK, seen.since, why, None, seen.is_readable
 
 

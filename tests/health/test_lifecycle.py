@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from consumer_membership.health.lifecycle import Lifecycle, LifecycleEvent, LifecycleKind, Moment
-from consumer_membership.health.progress import IS_PAUSED, NO_RECORD, AssignmentProgress, PartitionHealth
+from consumer_membership.health.progress import IS_PAUSED, NO_RECORD, UNTOLD, AssignmentProgress, PartitionHealth
 from consumer_membership.health.verdict import Circumstances, Health, judged
 from consumer_membership.membership.effects import InstanceReleased, LosePartitions, StateChanged
 from consumer_membership.membership.protocol import GroupEffect
@@ -248,6 +248,17 @@ def test_partition_is_stuck_and_recovers_once() -> None:
     assert watched.looks(p0=STANDS, p1=moves, p2=STANDS) == ["recovered 1"]
     assert watched.looks(p0=moves, p1=moves, p2=moves) == ["recovered 0 2"]
     assert watched.looks(p0=moves, p1=moves, p2=moves) == []
+
+
+def test_partition_whose_leader_is_back_has_recovered() -> None:
+    """Nobody had said where it ends; now it is known that there is nothing to read."""
+    watched = Watched()
+    watched.joins(P0, P1)
+    blank = PartitionHealth(position=5, end=None, lag=None, progressed_at=None)
+    untold = replace(blank, is_stuck=True, waits_for=UNTOLD)
+    assert watched.looks(p0=RECORDS, p1=untold) == ["stuck 1"]
+    assert watched.looks(p0=RECORDS, p1=blank) == []
+    assert watched.looks(p0=RECORDS, p1=replace(blank, end=5, lag=0)) == ["recovered 1"]
 
 
 def test_causes_of_what_stands_are_told() -> None:

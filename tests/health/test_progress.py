@@ -8,6 +8,7 @@ from consumer_membership.health.progress import (
     IS_FROZEN,
     IS_PAUSED,
     NO_RECORD,
+    UNTOLD,
     AssignmentProgress,
     Look,
     PartitionHealth,
@@ -93,6 +94,31 @@ def test_partition_of_which_nothing_ever_came_is_stuck_too() -> None:
         found = scene.look({}, {P0: 10 + number})
     assert found.stuck == (P0,)
     assert found.partitions[P0].position is None
+
+
+def test_partition_whose_end_nobody_tells_is_stuck() -> None:
+    """It has no leader, or is not there: nothing comes of it, and that nobody can write to it is no comfort."""
+    scene = Scene()
+    scene.look({P0: 10, P1: 5}, {P1: 5})
+    early = scene.look({P0: 10, P1: 5}, {P1: 5}, after_s=58.0)
+    assert not early.stuck
+    late = scene.look({P0: 10, P1: 5}, {P1: 5})
+    assert late.stuck == (P0,)
+    assert (late.partitions[P0].waits_for, late.partitions[P0].is_readable) == (UNTOLD, False)
+    assert not scene.look({P0: 10, P1: 5}, {P0: 10, P1: 5}).stuck
+    # An end that was known is asked for again, and a look without an answer is none that lasted.
+    assert not scene.look({P0: 10, P1: 5}, {P1: 5}).stuck
+
+
+def test_partition_whose_end_nobody_tells_is_not_stuck_where_nobody_wants_it() -> None:
+    """It is paused, or the application does not poll."""
+    scene = Scene()
+    for _ in range(40):
+        assert not scene.look({P0: 10}, {}, paused={P0}).stuck
+    scene = Scene()
+    scene.polls = False
+    for _ in range(40):
+        assert not scene.look({P0: 10}, {}).stuck
 
 
 def test_application_that_does_not_poll_is_not_a_stuck_partition() -> None:

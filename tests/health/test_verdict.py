@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from consumer_membership.health.progress import IS_PAUSED, NO_RECORD, AssignmentProgress, PartitionHealth
+from consumer_membership.health.progress import IS_PAUSED, NO_RECORD, UNTOLD, AssignmentProgress, PartitionHealth
 from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, judged
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView, Transition
@@ -115,6 +115,19 @@ def test_open_transaction_is_the_cause_and_no_restart_helps() -> None:
     both = health(view(S.STABLE), progress(p0=HELD_BACK, p1=STANDS))
     assert both.why.startswith("orders-1 stands")
     assert both.would_restart_help
+
+
+def test_partition_whose_end_nobody_tells_is_not_idle() -> None:
+    """At first that is told, and after a while it is stuck: no restart gives a partition its leader."""
+    blank = PartitionHealth(position=None, end=None, lag=None, progressed_at=None)
+    found = health(view(S.STABLE), progress(p0=blank, p1=RESTS))
+    assert (found.verdict, found.why) == (V.IDLE, "it is not known yet where orders-0 ends")
+    both = health(view(S.STABLE), progress(p0=blank, p1=blank))
+    assert both.why == "it is not known yet where orders-0 and 1 more end"
+    stands = replace(blank, is_stuck=True, waits_for=UNTOLD, since=NOW - 60)
+    found = health(view(S.STABLE), progress(p0=stands, p1=RESTS))
+    assert (found.verdict, found.would_restart_help, found.is_ready) == (V.STUCK, False, False)
+    assert found.why == f"nothing comes of orders-0: it waits for {UNTOLD}"
 
 
 def test_all_paused_is_paused() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from consumer_membership import Consumer, Health, HealthVerdict, PartitionHealth, types
+from consumer_membership import Consumer, Health, HealthVerdict, PartitionHealth, TopicPartition, types
 from consumer_membership.devbroker import Broker
+from consumer_membership.health.progress import UNTOLD
 from consumer_membership.runtime.application import health_monitor
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.proxy import Proxy
@@ -86,6 +87,15 @@ def write_in_transaction(writer: Producer, topic: str) -> None:
     writer.begin_transaction()
     writer.produce(topic, b"never committed", partition=0)
     assert writer.flush(PATIENCE_S) == 0
+
+
+def test_partition_that_is_not_there_is_not_idle(topic: str, make: Callable[..., Consumer]) -> None:
+    """Assigned by hand: nothing ever comes of it, and no restart would help."""
+    consumer = make()
+    consumer.assign([TopicPartition(topic, 7)])
+    found = until(consumer, V.STUCK)
+    assert found.why == f"nothing comes of {topic}-7: it waits for {UNTOLD}"
+    assert not found.would_restart_help
 
 
 def test_consumer_consumes_rests_and_is_closed(kafka: Broker, topic: str, make: Callable[..., Consumer]) -> None:
