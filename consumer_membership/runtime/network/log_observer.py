@@ -43,6 +43,9 @@ from consumer_membership.types import CONFLICT_CODE, TopicPartition
 
 #: The states whose entry an operator wants to see without asking for details.
 _NOTABLE = frozenset({MemberState.JOINING, MemberState.FENCED, MemberState.STALE, MemberState.UNSUBSCRIBED})
+#: Where a member is when its leave is answered, and the answers by which the coordinator does not know it (any more).
+_LEFT = frozenset({MemberState.UNSUBSCRIBING, MemberState.UNSUBSCRIBED})
+_UNKNOWN = frozenset({Verdict.REJOIN, Verdict.GROUP_GONE})
 
 
 #: librdkafka's words for what a line is about, by which its users search.
@@ -107,6 +110,9 @@ class LogObserver:
                 self._log.info("[%s] %s", _who(view), event.error)
             case HeartbeatRejected() if event.error.code == CONFLICT_CODE:
                 pass  # a join that was not sent: the choice of the other protocol says so
+            case HeartbeatRejected() if view.state in _LEFT and event.verdict in _UNKNOWN:
+                # The leave of a member that never got in: the coordinator has nothing to forget.
+                self._log.debug("[%s] The coordinator did not know the member that left: %s", _who(view), event.error)
             case HeartbeatRejected():
                 self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.error}")
             case HeartbeatAnswered() | ex.ClassicHeartbeatAnswered():

@@ -9,10 +9,11 @@ import pytest
 from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.exchanges import AssignmentComputed
 from consumer_membership.membership.effects import ProtocolChosen
-from consumer_membership.membership.events import TimePassed
+from consumer_membership.membership.events import HeartbeatRejected, TimePassed, Verdict
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
+from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
@@ -79,6 +80,16 @@ def test_refusal_is_a_warning_and_one_that_came_too_late_is_nothing(caplog: pyte
     heard = told(caplog, refusal, view=picture(last_error=OLD_GENERATION))
     assert heard == [("WARNING", "Heartbeat failed: ILLEGAL_GENERATION")]
     assert told(caplog, refusal) == []
+
+
+def test_leave_of_a_member_that_never_got_in_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The coordinator does not know it, or its group: that is told of a member that wants to be in it, only."""
+    gone = BrokerError(code=69, name="GROUP_ID_NOT_FOUND", message="Group g not found.")
+    refusal = HeartbeatRejected(request_id=1, verdict=Verdict.GROUP_GONE, error=gone)
+    assert told(caplog, refusal, view=picture(state=MemberState.UNSUBSCRIBED)) == []
+    assert told(caplog, refusal, view=picture(state=MemberState.JOINING)) == [
+        ("WARNING", "GroupHeartbeatRequest failed: GROUP_ID_NOT_FOUND: Group g not found.")
+    ]
 
 
 def test_choice_of_the_protocol_is_told_with_its_reason_and_what_is_in_vain(caplog: pytest.LogCaptureFixture) -> None:
