@@ -92,6 +92,11 @@ class TopicWatch:
         found = [self._words_for(name, self.unavailable[name]) for name in sorted(self.unavailable)]
         return ", ".join(found) if found else None
 
+    def refused_words(self) -> str | None:
+        """What may not be described, for people: the coordinator lets nobody in who subscribes to it by name."""
+        refused = [name for name, error in self.unavailable.items() if error.code != UNKNOWN_TOPIC_CODE]
+        return ", ".join(self._words_for(name, self.unavailable[name]) for name in sorted(refused)) or None
+
     def _words_for(self, name: str, error: BrokerError) -> str:
         if name in self._subscription.kept_out:
             return f"topic '{name}' is in topic.blacklist"

@@ -123,6 +123,8 @@ def test_change_of_the_reason_is_told() -> None:
     scene = saw(joining("orders", "payments"), "payments", refused=["orders"])
     assert (told(scene), scene.view.missing_topics) == ([("orders", 29)], frozenset())
     words = "topic 'orders' may not be described (TOPIC_AUTHORIZATION_FAILED)"
+    # The coordinator answers no join with such a topic: that is what is waited for, and not its answer.
+    assert scene.view.waits_for == words
     assert scene.answer(1, []).settle().view.waits_for == words
     saw(scene.after(2.0), "payments", refused=["orders"])
     saw(scene.after(3.0), "payments")

@@ -591,7 +591,7 @@ class ConsumerProtocol:
             case _S.JOINING if instance.is_waiting:
                 return instance.words(), instance.waits_since
             case _S.JOINING:
-                return "the coordinator's answer to the join", parts.since
+                return parts.watch.refused_words() or "the coordinator's answer to the join", parts.since
             case _S.STABLE if not parts.ownership.owned:
                 return parts.watch.words() or "partitions: the coordinator has assigned none", parts.since
             case _:
