@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -50,6 +52,7 @@ def draw_timeline(
         err.write(f"consumer-membership timeline: {words}\n")
 
     def ask() -> tuple[Iterable[str], int]:
+        _check_output(options.output)
         accounts = [_account(path, options.asking.group) for path in options.recordings]
         admin = options.asking.admin()
         timeline = _begun(options, admin, tell, clock)
@@ -138,6 +141,20 @@ class ReadingTeller:
                 f"reading __consumer_offsets[{progress.partition}]: {progress.done:,} of {progress.most:,} offsets, at "
                 "most; Ctrl-C ends it without a page"
             )
+
+
+def _check_output(path: Path) -> None:
+    """Refuse a page that could not be written before anybody has watched for ten minutes."""
+    folder = path.parent
+    if path.is_dir():
+        code = errno.EISDIR
+    elif not folder.is_dir():
+        code = errno.ENOTDIR if folder.exists() else errno.ENOENT
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        code = errno.EACCES
+    else:
+        return
+    raise ConfigurationError("--output", str(path), f"it cannot be written ({os.strerror(code)})")
 
 
 def _account(path: Path, group: str) -> MemberAccount:

@@ -58,7 +58,7 @@ SET = AlterConfigOpType.SET
 @pytest.mark.integration
 @pytest.mark.slow
 def test_page_is_written_of_what_was_seen(kafka: Broker, tmp_path: Path) -> None:
-    """Also where Ctrl-C ends it early; a page that cannot be written is one line and exit code 1."""
+    """Also where Ctrl-C ends it early."""
     servers = kafka.bootstrap_servers
     topic, group = create_topic(servers, unique("topic"), 2), unique("group")
     produce(servers, topic, 10)
@@ -76,9 +76,21 @@ def test_page_is_written_of_what_was_seen(kafka: Broker, tmp_path: Path) -> None
     assert draw_timeline(options, out, err, end) == 0
     assert out.getvalue() == f"{page}: 1 looks, 0 changes\n"
     assert f'"{topic}[0]"' in page.read_text()
-    nowhere = TimelineOptions(asking=asking, output=tmp_path / "no" / "where.html")
-    assert draw_timeline(nowhere, out, err, end) == 1
-    assert "No such file or directory" in err.getvalue()
+
+
+def test_page_that_cannot_be_written_is_refused_before_anybody_watches(tmp_path: Path) -> None:
+    """One line, exit code 2, and no broker is asked."""
+    (tmp_path / "file").touch()
+    for output, why in (
+        (tmp_path / "no" / "where.html", "No such file or directory"),
+        (tmp_path / "file" / "page.html", "Not a directory"),
+        (tmp_path, "Is a directory"),
+    ):
+        err = io.StringIO()
+        options = TimelineOptions(asking=Asking(config={}, group="g"), output=output)
+        assert draw_timeline(options, io.StringIO(), err) == 2
+        words = f"--output={str(output)!r}: it cannot be written ({why})"
+        assert err.getvalue() == f"consumer-membership timeline: {words}\n"
 
 
 def shown(page: Path) -> dict[str, Any]:
