@@ -27,6 +27,8 @@ from consumer_membership.devbroker.foreground import run_foreground
 from consumer_membership.text import excerpt, problem_of
 
 _TEN_MINUTES_S = 600.0
+#: More than this nobody means, and `inf` is no time that a system waits for.
+_YEAR_S = 366 * 24 * 3_600.0
 _Number = TypeVar("_Number", int, float)
 
 _DESCRIPTION = "Kafka consumer groups whose membership (KIP-848) you can see."
@@ -336,15 +338,15 @@ def _duration(text: str) -> float:
     unit = _UNITS.get(text[-1:])
     number = text if unit is None else text[:-1]
     seconds = _at_least(0.1, float)(number) * (1.0 if unit is None else unit)
-    if seconds == inf:
-        raise argparse.ArgumentTypeError(f"{text} has no end")
+    if seconds > _YEAR_S:
+        raise argparse.ArgumentTypeError(f"{text} is more than a year")
     return seconds
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
-def _at_least(least: _Number, kind: type[_Number]) -> Callable[[str], _Number]:
+def _at_least(least: _Number, kind: type[_Number], most: float = inf) -> Callable[[str], _Number]:
     def number(text: str) -> _Number:
         try:
             value = kind(text)
@@ -352,9 +354,15 @@ def _at_least(least: _Number, kind: type[_Number]) -> Callable[[str], _Number]:
             raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
         if not value >= least:
             raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text} is more than a year in seconds")
         return value
 
     return number
+
+
+def _seconds(least: float) -> Callable[[str], float]:
+    return _at_least(least, float, _YEAR_S)
 
 
 # ---- the commands and their arguments -------------------------------------------------------------------------------
@@ -390,7 +398,7 @@ def _flag(flags: str, help_text: str, **how: object) -> _Argument:
     return flags, {"action": "store_true", "help": help_text, **how}
 
 
-_COUNT, _NUMBER = _at_least(1, int), _at_least(0, float)
+_COUNT, _NUMBER = _at_least(1, int), _seconds(0)
 _BROKER_WAYS = [way.value for way in Way]
 _HELP_OF_WAY = "where the broker comes from (default: the first of these that can be had)"
 #: Which group, of which cluster, and how to get there.
@@ -403,7 +411,7 @@ _CLUSTER = (
 _GROUP = (*_CLUSTER, _takes("-g --group", None, "group.id", required=True))
 _HOW = (
     _flag("--json", "one JSON object instead of tables"),
-    _takes("--timeout", "S", "seconds for it all, attempts included (default 30)", type=_at_least(0.001, float)),
+    _takes("--timeout", "S", "seconds for it all, attempts included (default 30)", type=_seconds(0.001)),
 )
 _ASKING = (*_GROUP, *_HOW)
 _KINDS = ("classic", "consumer", "share", "streams")
@@ -469,7 +477,7 @@ _COMMANDS = (
         (
             *_ASKING,
             _flag("--watch", "again and again, until Ctrl-C, with rates"),
-            _takes("--interval", "S", "seconds between two looks (default 2)", type=_at_least(0.1, float), default=2.0),
+            _takes("--interval", "S", "seconds between two looks (default 2)", type=_seconds(0.1), default=2.0),
             _takes("--looks", "N", "end after so many looks", type=_COUNT),
         ),
     ),
@@ -484,7 +492,7 @@ _COMMANDS = (
                 "--seconds",
                 "S",
                 "to watch it (default 12; below that, whoever commits every 5 s may look still)",
-                type=_at_least(0.1, float),
+                type=_seconds(0.1),
                 default=12.0,
             ),
         ),
@@ -496,11 +504,11 @@ _COMMANDS = (
         _timeline,
         (
             *_GROUP,
-            _takes("--timeout", "S", "seconds for each look (default 30)", type=_at_least(0.001, float)),
+            _takes("--timeout", "S", "seconds for each look (default 30)", type=_seconds(0.001)),
             _takes("--last", "TIME", "how much of the past: 90s, 10m, 2h, 7d", type=_duration),
             _takes("--for", "TIME", "how long to watch from now on", type=_duration, dest="seconds"),
             _takes("--recording", "FILE", "recordings of members", nargs="+", action="extend", default=[]),
-            _takes("--interval", "S", "seconds between two looks (default 1)", type=_at_least(0.1, float), default=1.0),
+            _takes("--interval", "S", "seconds between two looks (default 1)", type=_seconds(0.1), default=1.0),
             _takes("-o --output", "FILE", "the page", required=True),
         ),
     ),
@@ -511,8 +519,8 @@ _COMMANDS = (
         _watch,
         (
             *_GROUP,
-            _takes("--timeout", "S", "seconds for each look (default 30)", type=_at_least(0.001, float)),
-            _takes("--interval", "S", "seconds between two looks (default 2)", type=_at_least(0.1, float), default=2.0),
+            _takes("--timeout", "S", "seconds for each look (default 30)", type=_seconds(0.001)),
+            _takes("--interval", "S", "seconds between two looks (default 2)", type=_seconds(0.1), default=2.0),
         ),
     ),
     _Command(

@@ -113,8 +113,7 @@ def _begun(
     group, shown_s = options.asking.group, options.seconds + options.last_s
     if options.last_s <= 0:
         return Timeline(group, shown_s)
-    # No record is older than 1970.
-    since = max(0.0, time.time() - options.last_s)
+    since = time.time() - options.last_s
     timeline = Timeline(group, shown_s, began=since)
     # No more than a column of the page shows.
     grain_s = options.last_s / LAG_COLUMNS
