@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from consumer_membership.errors import UseError
+from consumer_membership.errors import ConfigurationError, UseError
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.recorder.ring import Recorder
 
@@ -41,6 +41,26 @@ class RecorderSettings:
     is_on: bool = True
     directory: str | None = None
     on_signal: bool = False
+
+
+def check_directory(settings: RecorderSettings) -> None:
+    """Refuse a folder into which nothing could be written once something is the matter.
+
+    Raises:
+        ConfigurationError: it, or what it is to be made in, is no folder, or not this process's to write to.
+    """
+    if not settings.is_on or settings.directory is None:
+        return
+    there = os.path.abspath(settings.directory)  # noqa: PTH100 - pathlib imports more than a consumer needs
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)  # noqa: PTH120
+    if not os.path.isdir(there):  # noqa: PTH112
+        why = f"{there} is no folder"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        why = f"this process may not write to {there}"
+    else:
+        return
+    raise ConfigurationError("recorder.directory", settings.directory, f"{why}; name a folder that it may write to")
 
 
 class Dumps:

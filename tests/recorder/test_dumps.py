@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from consumer_membership.errors import UseError
+from consumer_membership.errors import ConfigurationError, UseError
 from consumer_membership.recorder import dumps
-from consumer_membership.recorder.dumps import Dumps, RecorderSettings
+from consumer_membership.recorder.dumps import Dumps, RecorderSettings, check_directory
 from consumer_membership.recorder.recording import read
 from tests.recorder.members import Recorded
 
@@ -30,6 +30,17 @@ def test_file_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     assert path.parent == tmp_path / "configured" / "folder"
     assert path.name.startswith("orders-group-")
     assert read(path).cause == "a test"
+
+
+def test_folder_into_which_nothing_could_be_written_is_refused(tmp_path: Path) -> None:
+    """When the consumer is made, and not once it is stuck; one that is not there yet is made with the first file."""
+    (tmp_path / "file").touch()
+    check_directory(RecorderSettings(directory=str(tmp_path / "new" / "folder")))
+    check_directory(RecorderSettings(directory=str(tmp_path / "file"), is_on=False))
+    for directory in (tmp_path / "file", tmp_path / "file" / "folder"):
+        with pytest.raises(ConfigurationError, match=f"{tmp_path}/file is no folder; name a folder") as refused:
+            check_directory(RecorderSettings(directory=str(directory)))
+        assert refused.value.key == "recorder.directory"
 
 
 def test_file_without_a_place_goes_to_the_temporary_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.metrics.snapshot import Metrics
+from consumer_membership.recorder.dumps import check_directory
 from consumer_membership.runtime.application.callbacks import CallbackStyle
 from consumer_membership.runtime.application.commits import GRACE_S, Commits, CommitSettings, OffsetBook
 from consumer_membership.runtime.application.fetcher import Fetcher, whole_ms
@@ -92,6 +93,7 @@ class Session:
         )
         self._settings = config.member_settings()
         recorder = config.recorder_settings()
+        check_directory(recorder)
         self.subscriptions = config.subscription_settings()
         self._may_be_classic = GroupProtocol.CLASSIC in protocols.protocols
         self._has_servers = bool(connection.bootstrap_servers)
