@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -32,6 +33,9 @@ _NAMED_KEYS = {"\x1b[B": "j", "\x1b[A": "k", "\x1b[6~": " ", "\x1b[5~": "b", "\x
 _HEADS = 9
 _MOST_MEMBERS = 8
 _PAGE, _FAR = 10, 1 << 30
+#: Below so many columns the table of partitions leaves out rates, and owners.
+_WIDE, _NARROW = 64, 48
+_LEAST_NAME = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,7 @@ def watch_group(asking: Asking, interval_s: float, out: TextIO, err: TextIO) -> 
                 rates.look(time.monotonic(), positions(report))
                 due = time.monotonic() + interval_s
                 while (left_s := due - time.monotonic()) > 0:
-                    live.update(picture(report, rates, view, console.height), refresh=True)
+                    live.update(picture(report, rates, view, *reversed(console.size)), refresh=True)
                     if not select.select([sys.stdin], [], [], left_s)[0]:
                         break
                     for key in keys_of(os.read(sys.stdin.fileno(), 256).decode("ascii", "replace")):
@@ -125,7 +129,24 @@ def _keys() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def picture(report: GroupReport, rates: Rates, view: WatchView, height: int) -> RenderableType:
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """A text of which the end is shown where there is no room for all of it: a partition's number, not its topic."""
+
+    text: str
+
+    def __rich_measure__(self, _: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(len(self.text), _LEAST_NAME), len(self.text)).with_maximum(options.max_width)
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width
+        shown = (
+            self.text if len(self.text) <= room else f"\N{HORIZONTAL ELLIPSIS}{self.text[len(self.text) - room + 1 :]}"
+        )
+        yield Text(shown, no_wrap=True)
+
+
+def picture(report: GroupReport, rates: Rates, view: WatchView, height: int, width: int) -> RenderableType:
     """The group, its members and as many of its partitions as there is room for."""
     group, rate = report.group, rates.of_all()
     lag = "unknown" if report.lag is None else f"{report.lag:,}"
@@ -141,7 +162,7 @@ def picture(report: GroupReport, rates: Rates, view: WatchView, height: int) -> 
         Text(f"lag {lag}{pace}{until}", no_wrap=True),
         _members(report, view),
         Text(f"{len(rows)} partitions, {view.shown}, by {view.sort}{where}", style="dim"),
-        _partitions(rows[view.first : last], rates),
+        _partitions(rows[view.first : last], rates, width),
         Text(_KEYS, style="dim", no_wrap=True),
     )
 
@@ -187,20 +208,25 @@ def _members(report: GroupReport, view: WatchView) -> RenderableType:
     return table
 
 
-def _partitions(rows: list[PartitionProgress], rates: Rates) -> RenderableType:
+def _partitions(rows: list[PartitionProgress], rates: Rates, width: int) -> RenderableType:
+    shown = ["lag"]
+    shown += ["read/s", "drained"] if width >= _WIDE else []
+    shown += ["still"]
     table = Table("partition", box=None, expand=True)
-    for name in ("lag", "read/s", "drained", "still"):
+    for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("owner", no_wrap=True)
+    if width >= _NARROW:
+        table.add_column("owner", no_wrap=True)
     for one in rows:
         partition = TopicPartition(one.topic, one.partition)
         rate, still_s = rates.of(partition), rates.still_for_s(partition)
-        table.add_row(
-            Text(f"{one.topic}[{one.partition}]", no_wrap=True),
-            "-" if one.lag is None else f"{one.lag:,}",
-            "-" if rate is None else f"{rate.read:,.0f}",
-            "-" if rate is None or one.lag is None else duration(rate.drained_in_s(one.lag)),
-            duration(still_s) if still_s else "",
-            (one.owner or "nobody")[:12] + (f" -> {one.next_owner[:12]}" if one.next_owner else ""),
-        )
+        owner = (one.owner or "nobody")[:12] + (f" -> {one.next_owner[:12]}" if one.next_owner else "")
+        cells = {
+            "lag": "-" if one.lag is None else f"{one.lag:,}",
+            "read/s": "-" if rate is None else f"{rate.read:,.0f}",
+            "drained": "-" if rate is None or one.lag is None else duration(rate.drained_in_s(one.lag)),
+            "still": duration(still_s) if still_s else "",
+        }
+        told = [cells[name] for name in shown] + ([owner] if width >= _NARROW else [])
+        table.add_row(_Tail(f"{one.topic}[{one.partition}]"), *told)
     return table

@@ -6,6 +6,7 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -58,7 +59,7 @@ def test_picture_fits_80_columns_and_the_height() -> None:
     out, rates, now = StringIO(), Rates(), report(*range(50))
     rates.look(0.0, positions(now))
     rates.look(4.0, positions(now))
-    Console(file=out, width=80, height=24).print(picture(now, rates, WatchView(), 24))
+    Console(file=out, width=80, height=24).print(picture(now, rates, WatchView(), 24, 80))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 24
@@ -66,6 +67,25 @@ def test_picture_fits_80_columns_and_the_height() -> None:
     assert any("-t[0]" in line for line in lines)
     assert any(line.lstrip().startswith("t[49]") and "4 s" in line for line in lines)
     assert "q quit" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("width", "name"), [(80, "t"), (40, "t"), (80, "of-a-team." * 9 + "t"), (40, "of-a-team." * 9 + "t")]
+)
+def test_partition_is_told_by_its_number_on_every_width(width: int, name: str) -> None:
+    """Its lag and how long it stands stay, too; rates and owners need more room."""
+    out, rates, now = StringIO(), Rates(), report(*range(12))
+    now = replace(now, partitions=tuple(replace(one, topic=name, owner="a" * 50) for one in now.partitions))
+    rates.look(0.0, positions(now))
+    rates.look(4.0, positions(now))
+    Console(file=out, width=width, height=24).print(picture(now, rates, WatchView(), 24, width))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= 24
+    worst = next(line for line in lines if "t[11]" in line)
+    assert worst.split()[1] == "11"
+    assert "4 s" in worst
+    assert ("a" * 12 in worst) is (width == 80)
 
 
 def many(members: int, count: int) -> GroupReport:
@@ -89,7 +109,7 @@ def many(members: int, count: int) -> GroupReport:
 def drawn(now: GroupReport, rates: Rates, view: WatchView) -> list[str]:
     """The screen."""
     out = StringIO()
-    Console(file=out, width=80, height=24).print(picture(now, rates, view, 24))
+    Console(file=out, width=80, height=24).print(picture(now, rates, view, 24, 80))
     return out.getvalue().splitlines()
 
 
