@@ -72,6 +72,8 @@ class AssignmentProgress:
     partitions: Mapping[TopicPartition, PartitionHealth] = field(default_factory=lambda: MappingProxyType({}))
     stuck: tuple[TopicPartition, ...] = ()
     behind: tuple[TopicPartition, ...] = ()
+    #: Those of which nobody has said where they end, yet; without paused ones.
+    untold: tuple[TopicPartition, ...] = ()
     paused: int = 0
     #: Of how many something was written since their position stands.
     awaited: int = 0
@@ -128,6 +130,9 @@ class ProgressLog:
             partitions=MappingProxyType(partitions),
             stuck=tuple(sorted(partition for partition, one in partitions.items() if one.is_stuck)),
             behind=tuple(sorted(partition for partition, one in partitions.items() if one.is_behind)),
+            untold=tuple(
+                sorted(partition for partition, one in partitions.items() if one.end is None and not one.is_paused)
+            ),
             paused=sum(one.is_paused for one in partitions.values()),
             awaited=sum(
                 self._stands(track, look.ends.get(partition), look.at, 0.0) for partition, track in tracks.items()

@@ -280,11 +280,11 @@ def _consumption(now: Instant, of: Circumstances) -> _Found:
 
 
 def _why_idle(progress: AssignmentProgress) -> str:
-    untold = [partition for partition, one in progress.partitions.items() if one.end is None and not one.is_paused]
+    untold = progress.untold
     if not untold:
         return "there is nothing behind its positions"
     ends = f" and {len(untold) - 1} more end" if len(untold) > 1 else " ends"
-    return f"it is not known yet where {_named(min(untold))}{ends}"
+    return f"it is not known yet where {_named(untold[0])}{ends}"
 
 
 def _stuck(progress: AssignmentProgress) -> _Found:

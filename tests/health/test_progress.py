@@ -101,7 +101,7 @@ def test_partition_whose_end_nobody_tells_is_stuck() -> None:
     scene = Scene()
     scene.look({P0: 10, P1: 5}, {P1: 5})
     early = scene.look({P0: 10, P1: 5}, {P1: 5}, after_s=58.0)
-    assert not early.stuck
+    assert (early.stuck, early.untold) == ((), (P0,))
     late = scene.look({P0: 10, P1: 5}, {P1: 5})
     assert late.stuck == (P0,)
     assert (late.partitions[P0].waits_for, late.partitions[P0].is_readable) == (UNTOLD, False)

@@ -40,6 +40,7 @@ def progress(**partitions: PartitionHealth) -> AssignmentProgress:
         partitions=seen,
         stuck=tuple(partition for partition, one in seen.items() if one.is_stuck),
         behind=tuple(partition for partition, one in seen.items() if one.is_behind),
+        untold=tuple(partition for partition, one in seen.items() if one.end is None),
         paused=sum(one.is_paused for one in seen.values()),
         lag=sum(one.lag or 0 for one in seen.values()),
         progressed_at=max((one.progressed_at or 0.0 for one in seen.values()), default=None),
