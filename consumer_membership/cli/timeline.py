@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from consumer_membership.admin import GroupAdmin, ReadingProgress
+from consumer_membership.admin import GroupAdmin, GroupSurvey, ReadingProgress, Subject
 from consumer_membership.cli.groups import DONE, REFUSED, Asking, answered
 from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.observe.history import surveys_of
@@ -91,7 +91,10 @@ def _watched(
         while True:
             begun = clock()
             try:
-                timeline.add(admin.survey(options.asking.group, in_depth=False))
+                survey = admin.survey(options.asking.group, in_depth=False)
+                timeline.add(survey)
+                if not looks and survey.group is None:
+                    tell(_unseen(survey))
                 looks += 1
             except MembershipError as error:
                 if not looks:
@@ -104,6 +107,12 @@ def _watched(
     except KeyboardInterrupt:
         tell("ended early")
     return looks
+
+
+def _unseen(survey: GroupSurvey) -> str:
+    """A name that is wrong is told at once; a group that is not there yet may come."""
+    refused = survey.refusals.get(Subject.COORDINATOR) or survey.refusals.get(Subject.GROUP)
+    return f"group.id={survey.group_id!r}: nothing is seen of it{f' ({refused})' if refused is not None else ''}"
 
 
 def _begun(

@@ -78,6 +78,19 @@ def test_page_is_written_of_what_was_seen(kafka: Broker, tmp_path: Path) -> None
     assert f'"{topic}[0]"' in page.read_text()
 
 
+@pytest.mark.integration
+def test_group_that_is_not_there_is_told_at_once(kafka: Broker, tmp_path: Path) -> None:
+    """It may come while it is watched, and its name may be wrong: then nobody wants to wait for ten minutes."""
+    group, err = unique("group"), io.StringIO()
+    asking = Asking(config={"bootstrap.servers": kafka.bootstrap_servers}, group=group)
+    heard: list[str] = []
+    options = TimelineOptions(asking=asking, output=tmp_path / "page.html", seconds=1.0, interval_s=0.6)
+    assert draw_timeline(options, io.StringIO(), err, lambda _: heard.append(err.getvalue())) == 0
+    words = f"group.id={group!r}: nothing is seen of it (GROUP_ID_NOT_FOUND: Group {group} not found.)"
+    assert heard[0] == f"consumer-membership timeline: {words}\n"
+    assert err.getvalue() == heard[0]
+
+
 def test_page_that_cannot_be_written_is_refused_before_anybody_watches(tmp_path: Path) -> None:
     """One line, exit code 2, and no broker is asked."""
     (tmp_path / "file").touch()
