@@ -59,6 +59,11 @@ def answered(command: str, ask: Callable[[], tuple[Iterable[str], int]], out: Te
         # `| head` has seen enough. Python would complain about the same pipe once more at its exit.
         discard(out)
         return DONE
+    except OSError as error:
+        # The network's are translated: it is the output's, as of a full disk.
+        discard(out)
+        err.write(f"consumer-membership {command}: {error.strerror or error}\n")
+        return REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
     except MembershipError as error:

@@ -95,6 +95,14 @@ def test_file_that_cannot_be_read_is_one_line(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
+def test_output_on_a_full_disk_is_one_line(path: Path) -> None:
+    """No traceback, and exit code 1."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*COMMAND, path], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "consumer-membership replay: No space left on device\n")
+
+
 def test_other_processes_replay_identically(tmp_path: Path) -> None:
     """Texts have other hashes there, and sets another order: nothing that a core orders may hang on that."""
     for number, name in enumerate(("everything", "classic", "pool")):
