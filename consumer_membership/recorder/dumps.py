@@ -76,6 +76,8 @@ class Dumps:
     def write(self, cause: str, path: str | os.PathLike[str] | None = None) -> Path:
         """Write what is kept to this file, or into this folder; None: the configured one, or that of temporary files.
 
+        What ends with a slash is a folder, and is made where it is not there.
+
         Raises:
             UseError: the recorder is off.
             OSError: the file cannot be written.
@@ -87,7 +89,7 @@ class Dumps:
         if not self._settings.is_on:
             raise UseError("recorder.enable=false: nothing of this consumer was recorded; remove the key")
         target = Path(self._folder() if path is None else path)
-        if path is None or target.is_dir():
+        if path is None or target.is_dir() or os.fspath(path).endswith(("/", os.sep)):
             target.mkdir(parents=True, exist_ok=True)
             target /= self._name()
         trouble = self.recorder.trouble

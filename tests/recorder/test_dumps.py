@@ -26,6 +26,7 @@ def test_file_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     made = dumps_of(tmp_path / "configured" / "folder")
     assert made.write("a test", tmp_path / "a.gz") == tmp_path / "a.gz"
     assert made.write("a test", str(tmp_path)).parent == tmp_path
+    assert made.write("a test", f"{tmp_path}/new/").parent == tmp_path / "new"
     path = made.write("a test")
     assert path.parent == tmp_path / "configured" / "folder"
     assert path.name.startswith("orders-group-")
