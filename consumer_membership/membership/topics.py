@@ -90,21 +90,21 @@ class TopicWatch:
     def words(self) -> str | None:
         """What is not there, for people; None: everything is."""
         found = [self._words_for(name, self.unavailable[name]) for name in sorted(self.unavailable)]
-        return ", ".join(found) if found else None
+        return "; ".join(found) if found else None
 
     def refused_words(self) -> str | None:
         """What may not be described, for people: the coordinator lets nobody in who subscribes to it by name."""
         refused = [name for name, error in self.unavailable.items() if error.code != UNKNOWN_TOPIC_CODE]
-        return ", ".join(self._words_for(name, self.unavailable[name]) for name in sorted(refused)) or None
+        return "; ".join(self._words_for(name, self.unavailable[name]) for name in sorted(refused)) or None
 
     def _words_for(self, name: str, error: BrokerError) -> str:
         if name in self._subscription.kept_out:
-            return f"topic '{name}' is in topic.blacklist"
+            return f"topic '{name}', which is in topic.blacklist"
         if error.code != UNKNOWN_TOPIC_CODE:
-            return f"topic '{name}' may not be described ({error.name})"
+            return f"topic '{name}', which may not be described ({error.name})"
         if name in self._compiled:
-            return f"pattern '{name}' matches no topic ({error.name})"
-        return f"topic '{name}' does not exist ({error.name})"
+            return f"pattern '{name}', which matches no topic ({error.name})"
+        return f"topic '{name}', which does not exist ({error.name})"
 
     # ---- what happens ----
 

@@ -131,7 +131,7 @@ def test_subscription_of_blacklisted_topics_alone_is_told(kafka: Broker, prefix:
             message = consumer.poll(0.1)
         assert message is not None
         assert (message.topic(), message.error().code()) == (f"{prefix}-1", 3)
-        words = f"topic '{prefix}-1' is in topic.blacklist"
+        words = f"topic '{prefix}-1', which is in topic.blacklist"
         while consumer.membership().waits_for != words and time.monotonic() < deadline:
             assert consumer.poll(0.1) is None
         assert consumer.membership().waits_for == words

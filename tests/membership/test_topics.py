@@ -101,7 +101,7 @@ def test_missing_topic_is_looked_for_sooner_and_sooner_no_more() -> None:
 def test_member_without_partitions_waits_for_the_topic() -> None:
     """The view says which, in words, instead of "assigned none"; a member that reads something waits for nothing."""
     scene = saw(joining("orders", "payments"), "payments")
-    assert scene.answer(1, []).settle().view.waits_for == "topic 'orders' does not exist (UNKNOWN_TOPIC_OR_PART)"
+    assert scene.answer(1, []).settle().view.waits_for == "topic 'orders', which does not exist (UNKNOWN_TOPIC_OR_PART)"
     scene = saw(joining("orders", "payments"), "payments")
     assert scene.answer(1, [B0]).settle().view.waits_for is None
 
@@ -122,7 +122,7 @@ def test_change_of_the_reason_is_told() -> None:
     """A topic that may not be described is told as such; it is not missing, and not told twice."""
     scene = saw(joining("orders", "payments"), "payments", refused=["orders"])
     assert (told(scene), scene.view.missing_topics) == ([("orders", 29)], frozenset())
-    words = "topic 'orders' may not be described (TOPIC_AUTHORIZATION_FAILED)"
+    words = "topic 'orders', which may not be described (TOPIC_AUTHORIZATION_FAILED)"
     # The coordinator answers no join with such a topic: that is what is waited for, and not its answer.
     assert scene.view.waits_for == words
     assert scene.answer(1, []).settle().view.waits_for == words
@@ -135,7 +135,7 @@ def test_pattern_without_a_match_is_told_like_a_topic() -> None:
     """As librdkafka's classic consumer does; with a pattern all topics are asked for."""
     scene = saw(joining("payments", pattern="^ord.*"), "payments", "x-orders")
     assert (asked(scene), told(scene)) == ([None], [("^ord.*", 3)])
-    words = "pattern '^ord.*' matches no topic (UNKNOWN_TOPIC_OR_PART)"
+    words = "pattern '^ord.*', which matches no topic (UNKNOWN_TOPIC_OR_PART)"
     assert scene.answer(1, []).settle().view.waits_for == words
     assert saw(scene.after(3.0), "payments", "orders").view.missing_topics == frozenset()
 
@@ -206,7 +206,7 @@ def test_classic_follower_looks_and_tells() -> None:
     scene = saw(classic_joining("a", "b"), "b")
     assert (asked(scene), told(scene)) == ([{"a", "b"}], [("a", 3)])
     scene.gather(1).share().settle()
-    assert scene.member.view().waits_for == "topic 'a' does not exist (UNKNOWN_TOPIC_OR_PART)"
+    assert scene.member.view().waits_for == "topic 'a', which does not exist (UNKNOWN_TOPIC_OR_PART)"
 
 
 def test_classic_leader_looks_sooner_while_a_topic_is_missing_and_takes_it_in() -> None:
@@ -226,7 +226,7 @@ def test_classic_member_with_a_pattern_tells_what_its_list_shows() -> None:
     scene = classic_joining("b", pattern="^a").listed("b")
     assert (asked(scene), told(scene)) == ([], [("^a", 3)])
     scene.gather(1).share().settle()
-    assert scene.member.view().waits_for == "pattern '^a' matches no topic (UNKNOWN_TOPIC_OR_PART)"
+    assert scene.member.view().waits_for == "pattern '^a', which matches no topic (UNKNOWN_TOPIC_OR_PART)"
     scene.after(2.0).listed("a", "b")
     assert scene.join.protocols[0][1].topics == {"a", "b"}
 
@@ -237,7 +237,7 @@ def test_topic_that_the_blacklist_keeps_out_is_told_and_never_asked_for() -> Non
     scene = Scene(topic_refresh_s=REFRESH_S).feed(ev.Subscribed(subscription=subscription)).poll().found()
     assert (asked(scene), scene.beats[0].topics) == ([{"payments"}], ("payments",))
     assert told(saw(scene, "payments", "orders")) == [("orders", 3)]
-    assert scene.answer(1, []).settle().view.waits_for == "topic 'orders' is in topic.blacklist"
+    assert scene.answer(1, []).settle().view.waits_for == "topic 'orders', which is in topic.blacklist"
 
 
 def test_topic_that_the_coordinator_refuses_is_told_once_and_by_name() -> None:
