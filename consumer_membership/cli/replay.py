@@ -231,7 +231,7 @@ def _begun(recording: Recording) -> float:
 def _moment_of(replayed: tuple[ReplayedEvent, ...], recording: Recording) -> float:
     """When the member is looked at: when the file was written, unless the replay stopped before its end."""
     if len(replayed) == len(recording.entries) or not replayed:
-        return recording.clock
+        return recording.known_until
     return replayed[-1].entry.at
 
 

@@ -106,7 +106,9 @@ class _Account:
                 break
             at = self._recording.moment(step.entry.at)
             self._step(step, at)
-        end, note = self._recording.moment(self._recording.clock), ""
+        end, note = self._recording.moment(self._recording.known_until), ""
+        if not self._recording.is_whole:
+            note = f"{file} was cut short: what became of its member afterwards is not known."
         if run.difference is not None:
             end = at
             note = f"{file} is told up to its event {run.count - 1}: this version of the package does otherwise there."

@@ -69,7 +69,7 @@ _TOLD_TRANSITIONS = 4
 
 def explained(recording: Recording, entries: tuple[Entry, ...], view: MembershipView) -> str:
     """What was the matter after these entries of the recording; `view` is the member's then."""
-    now = recording.clock if len(entries) == len(recording.entries) else entries[-1].at if entries else recording.clock
+    now = entries[-1].at if 0 < len(entries) < len(recording.entries) else recording.known_until
     return " ".join(_sentences(recording, entries, view, now))
 
 

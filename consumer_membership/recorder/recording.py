@@ -53,6 +53,11 @@ class Recording:
     view: MembershipView | None
     is_whole: bool = True
 
+    @property
+    def known_until(self) -> Instant:
+        """Until when it tells how the member was: when it was written; of a file that was cut short, its last event."""
+        return self.clock if self.is_whole or not self.entries else self.entries[-1].at
+
     def moment(self, at: Instant) -> float:
         """An entry's time in seconds since 1970."""
         return self.written_at - (self.clock - at)
@@ -192,7 +197,9 @@ def read(path: Path) -> Recording:
         raise RecordingError(
             f"{path}, written by consumer-membership {written_by}, cannot be read by {__version__}: {error}"
         ) from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, StopIteration) as error:
+    except StopIteration:
+        raise RecordingError(f"{path} was cut short before the first event: nothing of the member is in it") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RecordingError(f"{path} is damaged: {type(error).__name__}: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.observe.recorded import MemberAccount, RecordedStandstill, account_of
-from consumer_membership.recorder.recording import Recording
+from consumer_membership.recorder.recording import Recording, read
 from consumer_membership.types import TopicIdPartition, TopicPartition
 from tests.recorder.members import Recorded
 
@@ -56,6 +57,19 @@ def test_partition_is_owned_from_the_moment_that_it_is_handed_over(member: Recor
         f"process {recording.process} (member-1) has orders[0] in epoch 1, told of them 2.000 s before: "
         "the coordinator changed the assignment"
     )
+
+
+def test_account_ends_where_a_file_was_cut_short(member: Recorded, tmp_path: Path) -> None:
+    """Who had the partition afterwards is not known."""
+    taken = member.now
+    member.now += 100.0
+    path = tmp_path / "a"
+    member.written(path)
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    path.write_bytes(gzip.compress(b"".join(lines[:-1])))
+    account, recording = account_of(path), read(path)
+    assert (account.end, account.runs[0].end) == (recording.moment(taken), recording.moment(taken))
+    assert account.note == "a was cut short: what became of its member afterwards is not known."
 
 
 def test_application_that_does_not_poll_loses_it(member: Recorded, tmp_path: Path) -> None:

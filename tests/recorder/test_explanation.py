@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,15 @@ def test_application_that_does_not_come_back_from_a_callback(member: Recorded, t
     assert said.startswith("The member was in the middle of a rebalance: it owned 0 partitions, and was to own 1.")
     assert "It had waited for 50.0 s for the application's on_assign. It is the application's turn" in said
     assert "Since then it was ordered to take part in a rebalance, and did not." in said
+
+
+def test_file_that_was_cut_short_blames_nobody_for_what_it_has_not(member: Recorded, tmp_path: Path) -> None:
+    """The application polled until the file was written, as far as anybody knows."""
+    member.tell(Polled())
+    member.now += 100.0
+    recording = replace(member.written(tmp_path / "a"), is_whole=False)
+    replayed = tuple(Replay(recording).steps())
+    assert "last seen polling" not in explained(recording, recording.entries, replayed[-1].view)
 
 
 def test_application_that_did_not_poll_in_time(member: Recorded, tmp_path: Path) -> None:

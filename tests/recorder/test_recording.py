@@ -73,9 +73,13 @@ def test_file_without_its_end_is_read_as_far_as_it_goes(path: Path) -> None:
     recording = read(path)
     assert not recording.is_whole
     assert 0 < len(recording.entries) < 204
+    assert recording.known_until == recording.entries[-1].at < recording.clock
     assert Replay(recording).run() is None
     path.write_bytes(gzip.compress(lines)[:-200])
     assert not read(path).is_whole
+    path.write_bytes(gzip.compress(lines[: lines.index(b"\n") + 1]))
+    with pytest.raises(RecordingError, match="was cut short before the first event"):
+        read(path)
 
 
 def test_file_of_another_version_is_refused_in_words(path: Path) -> None:
