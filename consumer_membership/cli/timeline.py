@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from consumer_membership.admin import GroupAdmin, GroupSurvey, ReadingProgress, Subject
+from consumer_membership.admin import GroupAdmin, ReadingProgress
 from consumer_membership.cli.groups import DONE, REFUSED, Asking, answered
 from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.observe.history import surveys_of
@@ -61,8 +61,6 @@ def draw_timeline(
         looks = _watched(timeline, admin, options, tell, pause, clock)
         if not looks:
             return [], REFUSED
-        for note in timeline.notes:
-            tell(note)
         try:
             options.output.write_text(timeline.page(), encoding="utf-8")
         except OSError as error:
@@ -86,16 +84,17 @@ def _watched(
     Raises:
         MembershipError: the first look was not.
     """
-    looks, deadline = 0, clock() + options.seconds
+    looks, told, deadline = 0, 0, clock() + options.seconds
     try:
         while True:
             begun = clock()
             try:
-                survey = admin.survey(options.asking.group, in_depth=False)
-                timeline.add(survey)
-                if not looks and survey.group is None:
-                    tell(_unseen(survey))
+                timeline.add(admin.survey(options.asking.group, in_depth=False))
                 looks += 1
+                # At once: a name that is wrong is nothing to wait ten minutes for.
+                for note in timeline.notes[told:]:
+                    tell(note)
+                told = len(timeline.notes)
             except MembershipError as error:
                 if not looks:
                     raise
@@ -107,12 +106,6 @@ def _watched(
     except KeyboardInterrupt:
         tell("ended early")
     return looks
-
-
-def _unseen(survey: GroupSurvey) -> str:
-    """A name that is wrong is told at once; a group that is not there yet may come."""
-    refused = survey.refusals.get(Subject.COORDINATOR) or survey.refusals.get(Subject.GROUP)
-    return f"group.id={survey.group_id!r}: nothing is seen of it{f' ({refused})' if refused is not None else ''}"
 
 
 def _begun(

@@ -86,7 +86,7 @@ def test_group_that_is_not_there_is_told_at_once(kafka: Broker, tmp_path: Path) 
     heard: list[str] = []
     options = TimelineOptions(asking=asking, output=tmp_path / "page.html", seconds=1.0, interval_s=0.6)
     assert draw_timeline(options, io.StringIO(), err, lambda _: heard.append(err.getvalue())) == 0
-    words = f"group.id={group!r}: nothing is seen of it (GROUP_ID_NOT_FOUND: Group {group} not found.)"
+    words = f"The group could not be looked at: Group {group} not found."
     assert heard[0] == f"consumer-membership timeline: {words}\n"
     assert err.getvalue() == heard[0]
 
