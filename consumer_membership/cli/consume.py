@@ -101,6 +101,11 @@ class _Printing:
             # `| head` has seen enough. Python would complain about the same pipe once more at its exit.
             discard(self._out)
             return _DONE
+        except OSError as error:
+            # The network's are translated: it is the output's, as of a full disk.
+            discard(self._out)
+            self._narration.tell(f"error: {error.strerror or error}")
+            return _REFUSED
         if self._is_fatal:
             return _REFUSED
         if self._options.timeout_s is not None and not self._narration.has_joined and not self._stop.is_set():

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -36,12 +37,12 @@ def topic(kafka: Broker) -> str:
 
 
 @contextmanager
-def consuming(kafka: Broker, topic: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+def consuming(
+    kafka: Broker, topic: str, *words: str, stdout: IO[str] | int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
     """A `consume` of this topic from the beginning; killed at the end if it is still there."""
     arguments = ["consume", "-b", kafka.bootstrap_servers, "-g", topic, "-t", topic, "--from-beginning", *words]
-    process = subprocess.Popen(
-        [*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True)
     with process:
         try:
             yield process
@@ -109,6 +110,17 @@ def test_consume_ends_after_a_silence(kafka: Broker, topic: str) -> None:
     with consuming(kafka, topic, "--timeout", "10") as process:
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, len(out.splitlines())) == (0, 9)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
+def test_consume_onto_a_full_disk_is_one_line(kafka: Broker, topic: str) -> None:
+    """No traceback, exit code 1, and the group is left."""
+    with Path("/dev/full").open("w") as full, consuming(kafka, topic, stdout=full) as process:
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert "error: No space left on device" in said
+    assert "Traceback" not in said
+    assert not has_members(kafka, topic)
 
 
 def test_consume_into_a_closed_pipe_ends_quietly(kafka: Broker, topic: str) -> None:
