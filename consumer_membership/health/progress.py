@@ -28,8 +28,8 @@ class Look:
     """What was seen of the assigned partitions at one moment; offsets are absent where they are not known.
 
     `positions` are the next offsets to hand out, `begun` the partitions of which a record was handed out, `ends` the
-    high watermarks. `stable_ends` are where readers of
-    committed records stop (KIP-98), as far as somebody asked.
+    high watermarks. `stable_ends` are where readers of committed records stop (KIP-98), as far as somebody asked.
+    `has_broker`: whether librdkafka has one to fetch from.
     """
 
     at: Instant
@@ -40,6 +40,7 @@ class Look:
     begun: Collection[TopicPartition] = ()
     paused: Collection[TopicPartition] = ()
     frozen: Collection[TopicPartition] = ()
+    has_broker: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +164,8 @@ class ProgressLog:
             track.end_then = end
         if end is not None:
             track.untold_since = None
-        elif track.untold_since is None:
+        elif track.untold_since is None or not look.has_broker:
+            # Where no broker can be reached, no leader can say it.
             track.untold_since = now
         if partition in look.paused or partition in look.frozen:
             # Nobody wants its records: that time does not count.

@@ -36,6 +36,7 @@ class Scene:
         stable_ends: Mapping[TopicPartition, int] | None = None,
         paused: Collection[TopicPartition] = (),
         frozen: Collection[TopicPartition] = (),
+        has_broker: bool = True,
         after_s: float = 2.0,
     ) -> AssignmentProgress:
         """One look, so many seconds after the one before."""
@@ -48,6 +49,7 @@ class Scene:
             stable_ends=stable_ends or {},
             paused=paused,
             frozen=frozen,
+            has_broker=has_broker,
         )
         return self.log.look(seen, self.now if self.polls else None)
 
@@ -108,6 +110,15 @@ def test_partition_whose_end_nobody_tells_is_stuck() -> None:
     assert not scene.look({P0: 10, P1: 5}, {P0: 10, P1: 5}).stuck
     # An end that was known is asked for again, and a look without an answer is none that lasted.
     assert not scene.look({P0: 10, P1: 5}, {P1: 5}).stuck
+
+
+def test_end_that_nobody_tells_while_no_broker_is_there_is_no_standstill() -> None:
+    """The time counts from the moment that there is one again."""
+    scene = Scene()
+    for _ in range(100):
+        assert scene.look({P0: 10}, {}, has_broker=False).stuck == ()
+    assert scene.look({P0: 10}, {}, after_s=STUCK_AFTER_S - 1).stuck == ()
+    assert scene.look({P0: 10}, {}, after_s=1).stuck == (P0,)
 
 
 def test_partition_whose_end_nobody_tells_is_not_stuck_where_nobody_wants_it() -> None:

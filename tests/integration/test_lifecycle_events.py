@@ -145,6 +145,8 @@ def test_silence_is_heard_whatever_callbacks_do(kafka: Broker, group: MakeHearin
         )
         hearing.consumer.subscribe([topic])
         poll_until(lambda: K.ASSIGNED in hearing.kinds, hearing)
+        # Where it ends is known: without that it would be stuck after a second and a half here.
+        poll_until(lambda: [one.end for one in hearing.consumer.health().partitions.values()] == [0], hearing)
         proxy.cut()
         poll_until(lambda: K.HEARTBEAT_SILENCE in hearing.kinds, hearing)
         assert "no heartbeat was answered" in hearing.last(K.HEARTBEAT_SILENCE).cause

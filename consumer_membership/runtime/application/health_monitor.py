@@ -151,6 +151,7 @@ class HealthMonitor:
             stable_ends={partition: end for partition, end in self._ends.stable.items() if partition in assigned},
             paused=frozenset(fetcher.paused),
             frozen=frozenset(fetcher.frozen | fetcher.given_up),
+            has_broker=fetcher.lost_since is None,
         )
 
     def _end_of(self, partition: TopicPartition) -> int:
