@@ -175,6 +175,7 @@ def interrupted(example: str, kafka: Broker, topic: str) -> list[str]:
         Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(
             is_everything_committed
         )
+        assert process.poll() is None, "it ended before it was interrupted"
         process.send_signal(signal.SIGINT)
         asked = ended(process)
     assert (asked.returncode, asked.stderr) == (0, "")

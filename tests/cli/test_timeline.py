@@ -405,7 +405,8 @@ def test_group_that_never_was_is_said(kafka: Broker, tmp_path: Path) -> None:
     words = ["timeline", "-b", kafka.bootstrap_servers, "-g", group, "-o", str(page), "--last"]
     for last in ("1m", "30d", "366d"):
         assert main([*words, last]) == 0
-        first, second = shown(page)["notes"]
+        # Others' records may have been compacted meanwhile, which is said, too.
+        first, second = shown(page)["notes"][-2:]
         assert first.startswith("The coordinator has no record of this group")
         assert second == f"The group could not be looked at: Group {group} not found."
 

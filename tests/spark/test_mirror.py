@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -21,7 +21,7 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.spark.mirror import OffsetMirror, _checked, _MirroredGroup, ends_of
 from tests.benchmarks.spark_jars import connector_jars
-from tests.spark.clusters import CONNECT
+from tests.spark.clusters import CONNECT, port_of_own_servers
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import CLASSIC_ONLY
@@ -248,9 +248,11 @@ def test_query_of_spark_is_mirrored(kafka: Broker, tmp_path: Path, master: str) 
     command += [",".join(connector_jars()), master]
     # An installation before the installed one may be there, too.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    with subprocess.Popen(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as query:
+    its = {**os.environ, "PYTHONPATH": path}
+    with (
+        port_of_own_servers() if master.startswith(CONNECT) else nullcontext(),
+        subprocess.Popen(command, cwd=tmp_path, env=its, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as query,
+    ):
         assert query.stdin is not None
         assert query.stdout is not None
         assert json.loads(query.stdout.readline()) == {f"{topic}-{number}": 100 for number in range(3)}
