@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -302,6 +303,8 @@ def main() -> int:
     only = frozenset(filter(None, options.only.split(",")))
     if unknown := only - STAGES.keys():
         parser.error(f"--only {','.join(sorted(unknown))}: there is no such stage; the stages are {', '.join(STAGES)}")
+    # A shell has what it starts in the background ignore Ctrl-C, and so would every program that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Those whom this process starts end with it, however it ends.
     os.environ["TESTS_OWNER"] = str(os.getpid())
     began = time.monotonic()

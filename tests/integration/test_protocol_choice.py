@@ -301,7 +301,8 @@ threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).st
 consumer = KafkaConsumer(sys.argv[3], bootstrap_servers=sys.argv[1], group_id=sys.argv[2], heartbeat_interval_ms=200,
     metadata_max_age_ms=500, partition_assignment_strategy=[Telling])
 while True:
-    consumer.poll(timeout_ms=50)
+    # It gives up what it waits for when this is over: with less it never joins on a machine that is slow.
+    consumer.poll(timeout_ms=2000)
     if consumer.assignment():
         print(len(consumer.assignment()), flush=True)
 """
