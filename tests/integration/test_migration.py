@@ -406,7 +406,7 @@ def test_static_member_that_converts_an_outdated_group_leaves_no_partition_behin
     stage, group = Stage(converting.bootstrap_servers), unique("group")
     topic = stage.topic(6)
     with ExitStack() as stack:
-        converted(stage, group, stack, topic, partial(grown, stage, group, topic), state="Stable", kind=Consumer)
+        converted(stage, group, stack, topic, partial(grown, stage, topic), state="Stable", kind=Consumer)
         stage.until(group, lambda one: [len(member.assignment) for member in one.members] == [3] * 3)
 
 
