@@ -10,6 +10,7 @@ what was sampled of it, when the page is made.
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +25,17 @@ from consumer_membership.types import OffsetAndMetadata, TopicPartition
 LAG_COLUMNS = 240
 #: Lags are kept to three digits: no pixel shows more.
 _DIGITS = 3
-#: A shorter standstill is the pause between two commits, where the owner stays: a column of ten minutes.
+#: A shorter standstill of a partition that keeps its owner is not shown: a column of ten minutes.
 _LEAST_MS = 600_000 / LAG_COLUMNS
+#: A partition stalls once it waits for a commit this many times longer than usual. Auto-commit's gaps vary by a factor
+#: of two, because a record arrives anywhere between two commits, and a sample adds up to its interval.
+_USUAL_GAPS = 3
+#: So many gaps tell what is usual.
+_LEAST_GAPS = 3
+#: `auto.commit.interval.ms` of librdkafka's, Java's and this package's consumers, where too few commits were seen.
+_DEFAULT_GAP_MS = 5_000
+#: Gaps are counted in steps of this many ms, so that a watch of days needs no more memory than one of minutes.
+_GAP_STEP_MS = 100
 _PAGE = Path(__file__).parent / "timeline.html"
 _DATA = "/*DATA*/null"
 _NOBODY = -1
@@ -53,6 +63,16 @@ class _Track:
     lags: list[int] = field(default_factory=list)
     committed: int | None = None
     moved_at: int = 0
+    #: By owner, how long records waited for its commits.
+    gaps: defaultdict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def owner_at(self, ms: int) -> int:
+        """The owner at this moment."""
+        return next((owner for begin, owner in reversed(self.owners) if begin <= ms), _NOBODY)
+
+    def is_handed_over(self, begin: int, end: int) -> bool:
+        """Whether the owner changes between these two moments."""
+        return any(begin <= at <= end for at, _ in self.owners[1:])
 
 
 class Timeline:
@@ -146,7 +166,8 @@ class Timeline:
         end = None if offsets is None else offsets.end
         lag = -1 if committed is None or end is None else max(0, end - committed)
         if committed != track.committed or lag <= 0:
-            self._end_standstill(track)
+            if committed != track.committed and track.committed is not None and track.owners[-1][0] <= track.moved_at:
+                track.gaps[owner][round((now - track.moved_at) / _GAP_STEP_MS) * _GAP_STEP_MS] += 1
             track.committed, track.moved_at = committed, now
         elif track.still and track.still[-1][0] == track.moved_at:
             track.still[-1][1] = now
@@ -155,18 +176,31 @@ class Timeline:
         if is_column:
             track.lags.append(_rounded(lag))
 
-    def _end_standstill(self, track: _Track) -> None:
-        """Forget it where it was no more than the time between two commits of one owner."""
-        if not track.still or track.still[-1][0] != track.moved_at:
-            return
-        begin, end = track.still[-1]
-        if end - begin < self._least_ms and track.owners[-1][0] < begin:
-            track.still.pop()
+    def _stalls(self, track: _Track, usual_ms: Mapping[int, int], group_ms: int) -> Iterator[tuple[int, int]]:
+        """The waits for a commit that are longer than this partition's owner usually takes."""
+        for begin, end in track.still:
+            owner = track.owner_at(end)
+            usual = _usual(track.gaps[owner]) if owner in track.gaps else None
+            least_ms: float = _USUAL_GAPS * (usual or usual_ms.get(owner, group_ms))
+            if not track.is_handed_over(begin, end):
+                least_ms = max(least_ms, self._least_ms)
+            if end - begin >= least_ms:
+                yield begin, end
+
+    def _cadence(self) -> tuple[Mapping[int, int], int]:
+        """How long records usually wait for a commit: by owner, and in the group."""
+        by_owner: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        for track in self._tracks.values():
+            for owner, gaps in track.gaps.items():
+                by_owner[owner] += gaps
+        usual = {owner: usual for owner, gaps in by_owner.items() if (usual := _usual(gaps)) is not None}
+        return usual, _usual(sum(by_owner.values(), Counter())) or _DEFAULT_GAP_MS
 
     def data(self) -> Mapping[str, object]:
         """What the page shows; times in ms since its begin, those of standstills and lags as differences."""
         began = self._began or 0.0
         exact = self._exact()
+        usual_ms, group_ms = self._cadence()
         for partition in exact.keys() - self._tracks.keys():
             self._tracks[partition] = _Track(lags=[-1] * len(self._columns))
         return {
@@ -185,7 +219,9 @@ class Timeline:
                 [
                     f"{partition.topic}[{partition.partition}]",
                     self._owners(track, exact.get(partition, ())),
-                    _differences(self._still(track, partition, exact.get(partition, ()))),
+                    _differences(
+                        self._still(self._stalls(track, usual_ms, group_ms), partition, exact.get(partition, ()))
+                    ),
                     _differences(track.lags),
                 ]
                 for partition, track in sorted(self._tracks.items())
@@ -223,11 +259,13 @@ class Timeline:
                 pieces = [*_cut(pieces, begin, end, None), (begin, end, self._members[run.member_id])]
         return list(_flat(sorted(pieces), self._last_ms))
 
-    def _still(self, track: _Track, partition: TopicPartition, runs: Iterable[OwnedRun]) -> list[int]:
+    def _still(
+        self, stalls: Iterable[tuple[int, int]], partition: TopicPartition, runs: Iterable[OwnedRun]
+    ) -> list[int]:
         """From when to when nothing was consumed: by what was committed, or to a millisecond by what was recorded."""
         told = [(self._ms(one.begin), self._ms(one.end)) for one in self._stood.get(partition, ())]
         told += [(self._ms(one.end), self._ms(following.begin)) for one, following in between(runs)]
-        spans = [*((begin, end) for begin, end in track.still), *_joined(told)]
+        spans = [*stalls, *_joined(told)]
         return [number for span in sorted(spans) for number in span]
 
     def page(self) -> str:
@@ -313,6 +351,18 @@ def _flat(pieces: Iterable[_Piece], last: int) -> Iterator[int]:
         reached = max(reached, end)
     if reached < last and whose != _NOBODY:
         yield from (reached, _NOBODY)
+
+
+def _usual(gaps: Counter[int]) -> int | None:
+    """The median gap (ms), at least one step; None: there are too few."""
+    if gaps.total() < _LEAST_GAPS:
+        return None
+    left = gaps.total() / 2
+    for gap, count in sorted(gaps.items()):
+        left -= count
+        if left <= 0:
+            return max(gap, _GAP_STEP_MS)
+    return None
 
 
 def _rounded(lag: int) -> int:
