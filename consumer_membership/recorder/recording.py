@@ -154,13 +154,18 @@ def _entry_line(entry: Entry, encoder: Encoder) -> Json:
 
 
 def write(path: Path, held: RingContents, cause: str, clock: Instant) -> None:
-    """Write a file with what a ring holds: under another name first, so that nobody finds half of one.
+    """Write what a ring holds to this file, which is never seen half-written, also with several writers at once.
+
+    The file is made under a random name, and `O_EXCL` refuses a file or link that is there already: in a folder that
+    others may write to, neither they nor a second writer choose what is written to. A symbolic link at `path` is
+    replaced, not followed.
 
     Raises:
         OSError: it cannot be written.
     """
-    unfinished = path.with_name(f"{path.name}.part")
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    unfinished = path.with_name(f".{os.urandom(8).hex()}.recording.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(unfinished, flags, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as raw, gzip.GzipFile("", "wb", 6, raw) as packed:
             for line in lines_of(held, cause, clock):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from consumer_membership.membership.events import Polled
 from consumer_membership.recorder.recording import VERSION, read, write
 from consumer_membership.recorder.replay import Replay
+from consumer_membership.recorder.ring import Entry
 from consumer_membership.recorder.values import RecordingError
 from tests.recorder.members import Recorded
 
@@ -59,6 +61,40 @@ def test_file_that_cannot_be_written_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OSError):  # noqa: PT011 - which one is the system's
         write(tmp_path / "no" / "folder", member.recorder.held(), "a test", 0.0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_write_leaves_links_and_files_of_others_alone(tmp_path: Path) -> None:
+    """A symbolic link or a file that is there already is replaced by the recording, and nothing is written to it."""
+    member = Recorded()
+    foreign, path = tmp_path / "foreign", tmp_path / "a.gz"
+    foreign.write_text("keep")
+    path.symlink_to(foreign)
+    (tmp_path / "a.gz.part").symlink_to(foreign)
+    assert member.written(path).is_whole
+    assert (foreign.read_text(), path.is_symlink(), stat.S_IMODE(path.stat().st_mode)) == ("keep", False, 0o600)
+    assert {one.name for one in tmp_path.iterdir()} == {"foreign", "a.gz", "a.gz.part"}
+
+
+def test_write_does_not_share_its_unfinished_file(tmp_path: Path) -> None:
+    """A second write to one path, begun while the first is under way, has its own file, and both end whole."""
+    path = tmp_path / "a.gz"
+    member = Recorded()
+    member.join()
+    held, during = member.recorder.held(), []
+
+    class Interrupted(tuple[Entry, ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[Entry]:
+            yield from super().__iter__()
+            write(path, held, "the second", 0.0)
+            during.append(read(path).cause)
+
+    write(path, held._replace(entries=Interrupted(held.entries)), "the first", 0.0)
+    assert during == ["the second"]
+    recording = read(path)
+    assert (recording.cause, recording.is_whole) == ("the first", True)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_file_without_its_end_is_read_as_far_as_it_goes(path: Path) -> None:
