@@ -520,7 +520,7 @@ def test_methods_fields_and_parameters_exist() -> None:
         *dir(spark.GroupRead),
         *spark.Options.__annotations__,
         *spark.__all__,
-        *MembershipView.__dataclass_fields__,
+        *dir(MembershipView),
         *("format", "read_uncommitted"),
         *(verdict.value for verdict in HealthVerdict),
         *(kind.value for kind in LifecycleKind),

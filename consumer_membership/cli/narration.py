@@ -89,7 +89,7 @@ class Narration:
         if now - since < _PATIENCE_S or now < self._remind_at:
             return
         self._remind_at = now + _REMIND_S
-        error = f" (last error: {view.last_error})" if view.last_error is not None else ""
+        error = f" (last error: {view.present_error})" if view.present_error is not None else ""
         self.tell(f"waiting for {now - since:.0f} s for {view.waits_for}{error}")
 
     def _wonder(self, view: MembershipView, now: float) -> None:

@@ -140,7 +140,8 @@ def _member(view: MembershipView, recording: Recording, now: float) -> Iterator[
     if view.missing_topics:
         yield f"topics    {missing_of(view.missing_topics)}"
     if view.last_error is not None:
-        yield f"error     {view.last_error}"
+        over = "" if view.last_error_over_at is None else f", over{lasted(view.last_error_over_at)}"
+        yield f"error     {view.last_error}{lasted(view.last_error_at)}{over}"
     for change in view.transitions:
         yield f"{_after(change.at, recording):>12}  {change.old} -> {change.new}: {change.reason}"
 
@@ -214,6 +215,8 @@ def _plain(view: MembershipView, begun: float) -> dict[str, object]:
         "coordinator": None if view.coordinator is None else str(view.coordinator),
         "last_heartbeat_at": after(view.last_heartbeat_at),
         "last_error": None if view.last_error is None else str(view.last_error),
+        "last_error_at": after(view.last_error_at),
+        "last_error_over_at": after(view.last_error_over_at),
         "transitions": [
             {"at": after(one.at), "old": one.old.name, "new": one.new.name, "reason": one.reason}
             for one in view.transitions

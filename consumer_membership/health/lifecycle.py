@@ -269,7 +269,7 @@ class Lifecycle:
 
 def _silence(view: MembershipView, for_s: float) -> _Told:
     whose = f"the coordinator, {view.coordinator}" if view.coordinator is not None else "a coordinator"
-    cause = f" ({view.last_error})" if view.coordinator is None and view.last_error is not None else ""
+    cause = f" ({view.present_error})" if view.coordinator is None and view.present_error is not None else ""
     return _Told(_K.HEARTBEAT_SILENCE, f"no heartbeat was answered by {whose}, for {for_s:.1f} s{cause}")
 
 

@@ -40,6 +40,8 @@ from consumer_membership.types import (
 
 _S = MemberState
 
+#: The states of a member that hears of its coordinator with each heartbeat.
+_IN_TOUCH = frozenset({_S.RECONCILE, _S.ACK, _S.STABLE})
 #: How long the coordinator may be looked for before the brokers are called unreachable.
 SEARCH_S = 5.0
 #: So many heartbeat intervals without an answer are a silence; at least so many seconds.
@@ -141,7 +143,7 @@ def judged(now: Instant, of: Circumstances) -> Health:
 def is_silent(now: Instant, view: MembershipView) -> bool:
     """Whether a member that is in its group has not been answered for so long that its heartbeats count as unheard."""
     heard_at = view.last_heartbeat_at
-    if heard_at is None or view.state not in (_S.RECONCILE, _S.ACK, _S.STABLE):
+    if heard_at is None or view.state not in _IN_TOUCH:
         return False
     return now - heard_at >= max(SILENT_S, SILENT_INTERVALS * (view.heartbeat_interval_s or DEFAULT_INTERVAL_S))
 
@@ -173,9 +175,9 @@ def _ended(of: Circumstances) -> _Found | None:
 def _away(now: Instant, of: Circumstances) -> _Found | None:
     """Brokers that cannot be reached, and heartbeats that nobody answers: not the fault of this process."""
     view = of.view
-    cause = f": {view.last_error}" if view.last_error is not None else ""
+    cause = f": {view.present_error}" if view.present_error is not None else ""
     if view.coordinator is None and view.state is not _S.UNSUBSCRIBED:
-        since = view.waits_since
+        since = _missed_since(view)
         if since is not None and now - since >= SEARCH_S:
             return _V.UNREACHABLE, since, f"waits for {view.waits_for}{cause}", view.lease_until, False
     heard_at = view.last_heartbeat_at
@@ -185,6 +187,18 @@ def _away(now: Instant, of: Circumstances) -> _Found | None:
     if of.broker_lost_since is not None and now - of.broker_lost_since >= SEARCH_S:
         return _V.UNREACHABLE, of.broker_lost_since, "waits for a broker that librdkafka can fetch from", None, False
     return None
+
+
+def _missed_since(view: MembershipView) -> Instant | None:
+    """Since when the coordinator that is searched for is missing; None: nobody searches.
+
+    The search begins when a request has waited for its whole time, so the coordinator of a member in its group is
+    missing from the moment at which the next heartbeat's answer was due.
+    """
+    since, heard_at = view.waits_since, view.last_heartbeat_at
+    if since is None or heard_at is None or view.state not in _IN_TOUCH:
+        return since
+    return min(since, heard_at + (view.heartbeat_interval_s or DEFAULT_INTERVAL_S))
 
 
 def _under_way(now: Instant, of: Circumstances) -> _Found | None:

@@ -123,8 +123,9 @@ class GroupMember:
 
     @property
     def last_error(self) -> BrokerError | None:
-        """What went wrong last."""
-        return self.parts.last_error
+        """What went wrong last, over or not."""
+        noted = self.parts.last_error
+        return None if noted is None else noted.error
 
     @property
     def newest_attempt(self) -> int:
@@ -488,8 +489,25 @@ class GroupMember:
         if self._shown is _S.UNSUBSCRIBING:
             self._advance_leave()
         self._conclude(self._protocol.advance())
+        if self._has_recovered:
+            parts.end_error()
         self._collect_positions_if_due()
         self._look_for_topics_if_due()
+
+    @property
+    def _has_recovered(self) -> bool:
+        """Whether the coordinator has confirmed a settled member since its last error.
+
+        A member outside its group has no heartbeats; all it needs is that the coordinator is known. An error about a
+        topic is over when the topic is there (`Parts.tell_seen`).
+        """
+        noted, coordinator = self.parts.last_error, self.parts.coordinator
+        if noted is None or noted.topic is not None or not coordinator.is_known or not self.parts.reconciler.is_idle:
+            return False
+        if self._shown is _S.UNSUBSCRIBED:
+            return True
+        heard_at = self._protocol.last_heartbeat_at
+        return self._shown in (_S.ACK, _S.STABLE) and heard_at is not None and heard_at > noted.at
 
     @property
     def _poll_deadline(self) -> Instant:
@@ -525,6 +543,7 @@ class GroupMember:
         """The member as it is now; later it gives another view."""
         parts, ownership, shown = self.parts, self.parts.ownership, self._protocol.view()
         waits_for, waits_since = self._waits(shown)
+        noted = parts.last_error
         return MembershipView(
             state=self._shown,
             protocol=self.protocol,
@@ -543,7 +562,9 @@ class GroupMember:
             heartbeat_interval_s=shown.heartbeat_interval_s,
             session_timeout_s=shown.session_timeout_s,
             last_heartbeat_at=self._protocol.last_heartbeat_at,
-            last_error=parts.last_error,
+            last_error=None if noted is None else noted.error,
+            last_error_at=None if noted is None else noted.at,
+            last_error_over_at=None if noted is None else noted.over_at,
             transitions=tuple(parts.transitions),
             missing_topics=parts.watch.missing,
             protocol_reason=self._choice.reason,

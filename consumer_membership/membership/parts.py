@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from consumer_membership.light_dataclasses import replace
 from consumer_membership.membership.backoff import Backoff, Jitter
 from consumer_membership.membership.coordinator import Coordinator
 from consumer_membership.membership.effects import (
@@ -27,7 +28,7 @@ from consumer_membership.membership.reconciler import Reconciler
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.topics import Seen, TopicWatch
-from consumer_membership.membership.view import Transition
+from consumer_membership.membership.view import LastError, Transition
 from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, Instant, LeaveOption, Subscription
 
 #: How long the answer to the leave may take; it is sent once and never repeated.
@@ -90,7 +91,7 @@ class Parts:
         #: Since when the state is what it is.
         self.since: Instant | None = None
         self.transitions: deque[Transition] = deque(maxlen=REMEMBERED_TRANSITIONS)
-        self.last_error: BrokerError | None = None
+        self.last_error: LastError | None = None
         self._effects: list[GroupEffect] = []
         self._last_request_id = 0
 
@@ -128,11 +129,16 @@ class Parts:
 
     def note_error(self, error: BrokerError) -> None:
         """Something went wrong that the application need not be told of; the view has it."""
-        self.last_error = error
+        self.last_error = LastError(error=error, at=self.now)
+
+    def end_error(self) -> None:
+        """The member has recovered from its last error."""
+        if self.last_error is not None and self.last_error.over_at is None:
+            self.last_error = replace(self.last_error, over_at=self.now)
 
     def raise_to_application(self, problem: Problem, error: BrokerError, topic: str | None = None) -> None:
         """Tell the application."""
-        self.last_error = error
+        self.last_error = LastError(error=error, at=self.now, topic=topic)
         notice = RaiseToApplication(
             problem=problem,
             error=error,
@@ -145,6 +151,8 @@ class Parts:
         """Tell the application which subscribed topics are not available, and the log which ones have come."""
         for one in seen.unavailable:
             self.raise_to_application(Problem.REFUSED, one.error, one.topic)
+        if self.last_error is not None and self.last_error.topic in seen.appeared:
+            self.end_error()
         if seen.appeared:
             self.order(TopicsAppeared(topics=seen.appeared))
 

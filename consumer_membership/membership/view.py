@@ -20,6 +20,19 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastError:
+    """What went wrong last, when, and when the member recovered from it (None: it has not).
+
+    `topic`: the subscribed topic that the error is about, None where it is about the member or its brokers.
+    """
+
+    error: BrokerError
+    at: Instant
+    topic: str | None = None
+    over_at: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipView:
     """One member at one moment.
 
@@ -32,6 +45,8 @@ class MembershipView:
     `transitions` are the latest ones, oldest first. `session_timeout_s` is the group's session timeout where the broker
     tells it, and a member with an instance id asks: how long it may be away before its partitions go to others
     (KIP-345).
+    `last_error` is what went wrong last, `last_error_at` when; `last_error_over_at` is when the member recovered from
+    it, None while it has not. `present_error` is the error that still lasts.
     """
 
     state: MemberState
@@ -63,6 +78,13 @@ class MembershipView:
     #: Until when what the member owns is surely its own, by what it heard of the coordinator; afterwards nothing of it
     #: is handed out before the coordinator has answered anew. None: it owns nothing that a session keeps.
     lease_until: Instant | None = None
+    last_error_at: Instant | None = None
+    last_error_over_at: Instant | None = None
+
+    @property
+    def present_error(self) -> BrokerError | None:
+        """The last error, unless the member has recovered from it."""
+        return self.last_error if self.last_error_over_at is None else None
 
     @property
     def needs_poll(self) -> bool:
@@ -108,6 +130,8 @@ def ended(view: MembershipView, error: BrokerError, now: Instant) -> MembershipV
         waits_since=None,
         waits_until=None,
         last_error=error,
+        last_error_at=now,
+        last_error_over_at=None,
         transitions=(*view.transitions, end),
         group_protocol=None,
         lease_until=None,

@@ -86,8 +86,11 @@ def _sentences(recording: Recording, entries: tuple[Entry, ...], view: Membershi
             yield turn
     yield from _about_polls(recording, entries, view, now)
     yield from _about_answers(entries, now)
-    if view.last_error is not None and view.state is not _S.FATAL:
-        yield f"The last error was: {_ended(str(view.last_error))}"
+    if view.present_error is not None and view.state is not _S.FATAL:
+        yield f"The last error was: {_ended(str(view.present_error))}"
+    if view.last_error_over_at is not None:
+        over = f"The last error was over for {_lasted(now - view.last_error_over_at)}"
+        yield f"{over}: {_ended(str(view.last_error))}"
     if view.transitions:
         latest = view.transitions[-_TOLD_TRANSITIONS:]
         led = "; ".join(f"{now - one.at:.1f} s before, {one.old} to {one.new} ({one.reason})" for one in latest)

@@ -51,6 +51,8 @@ def test_narration_says_what_is_waited_for_every_few_seconds() -> None:
         narration.look(waiting, float(now))
     words = "the group's coordinator to be found (last error: _TRANSPORT: refused)"
     assert told(err) == [f"waiting for {seconds} s for {words}" for seconds in (2, 5)]
+    narration.look(replace(waiting, last_error_over_at=18.0), 18.0)
+    assert told(err)[2:] == ["waiting for 8 s for the group's coordinator to be found"]
 
 
 def test_narration_says_when_a_settled_member_lost_its_coordinator() -> None:

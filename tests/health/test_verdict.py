@@ -244,6 +244,32 @@ def test_outage_of_the_brokers_is_not_the_process_fault() -> None:
     assert health(view(S.STABLE), broker_lost_since=NOW - 6).verdict is V.UNREACHABLE
 
 
+def test_search_that_follows_an_unanswered_heartbeat_is_unreachable_at_once() -> None:
+    """The coordinator is missing from the moment at which an answer was due, not from the first search for it."""
+    searching = view(
+        S.STABLE,
+        coordinator=None,
+        waits_for="the group's coordinator to be found",
+        waits_since=NOW,
+        last_heartbeat_at=NOW - 10,
+        lease_until=NOW + 35,
+    )
+    found = health(searching, progress(p0=RESTS))
+    assert (found.verdict, found.since, found.until) == (V.UNREACHABLE, NOW - 5, NOW + 35)
+    assert (found.is_ready, found.would_restart_help) == (False, False)
+    assert found.why == "waits for the group's coordinator to be found"
+    moved = replace(searching, last_heartbeat_at=NOW - 9.9)
+    assert health(moved, progress(p0=RESTS)).verdict is V.IDLE
+
+
+def test_error_that_is_over_is_not_the_cause_of_a_silence() -> None:
+    """Only the present error explains why no heartbeat is answered now."""
+    error = BrokerError(code=-195, name="_TRANSPORT", message="Connection refused")
+    silent = view(S.STABLE, last_heartbeat_at=NOW - 16, last_error=error, last_error_at=NOW - 90)
+    assert health(silent).why == "no heartbeat was answered for 16 s: _TRANSPORT: Connection refused"
+    assert health(replace(silent, last_error_over_at=NOW - 80)).why == "no heartbeat was answered for 16 s"
+
+
 def test_heartbeats_that_nobody_answers_are_told() -> None:
     """After three intervals."""
     silent = view(S.STABLE, last_heartbeat_at=NOW - 16, lease_until=NOW + 29)

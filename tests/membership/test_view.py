@@ -6,8 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from consumer_membership.membership.events import CoordinatorLost, SessionTimeoutLearned, Verdict
-from consumer_membership.types import GroupProtocol
+from consumer_membership.membership.events import (
+    CommitRequested,
+    CoordinatorFound,
+    CoordinatorLookupFailed,
+    CoordinatorLost,
+    SessionTimeoutLearned,
+    Verdict,
+)
+from consumer_membership.membership.topics import Seen, Unavailable
+from consumer_membership.types import BrokerError, GroupProtocol
 from tests.membership.builders import (
     A0,
     A1,
@@ -31,6 +39,8 @@ from tests.membership.builders import (
     unsubscribing,
 )
 
+AWAY = BrokerError(code=-195, name="_TRANSPORT", message="No broker can be reached")
+NO_TOPIC = BrokerError(code=3, name="UNKNOWN_TOPIC_OR_PART")
 POLL = "the application's next poll"
 
 WAITS: dict[str, tuple[Callable[[], Scene], str | None]] = {
@@ -103,6 +113,38 @@ def test_view_counts_partitions_without_a_name() -> None:
 def test_view_shows_the_last_error() -> None:
     """The coordinator's latest refusal stays visible."""
     assert fatal().view.last_error == GROUP_FULL
+
+
+def test_error_is_over_when_the_coordinator_has_confirmed_the_member() -> None:
+    """The view keeps the error with its time; the first heartbeat that is answered afterwards ends it."""
+    scene = stable(A0).after(0.1).feed(CoordinatorLost(reason="closed"))
+    scene.feed(CoordinatorLookupFailed(error=AWAY, is_final=False)).after(2.0)
+    lasting = scene.view
+    scene.feed(CoordinatorFound(coordinator=COORDINATOR)).until(lambda s: s.protocol.heartbeats.in_flight is not None)
+    found, over_at = scene.view, scene.now
+    over = scene.answer().view
+    assert (lasting.last_error_at, lasting.present_error, found.present_error) == (START + 0.1, AWAY, AWAY)
+    assert (over.last_error, over.last_error_at, over.last_error_over_at) == (AWAY, START + 0.1, over_at)
+    assert over.present_error is None
+
+
+def test_error_of_a_search_outside_the_group_is_over_when_the_coordinator_is_found() -> None:
+    """A member that only commits has no heartbeats that could confirm it."""
+    scene = Scene().feed(CommitRequested(commit_id=1, offsets=at(1, A0), timeout_s=60.0))
+    scene.feed(CoordinatorLookupFailed(error=AWAY, is_final=False)).after(2.0)
+    lasting = scene.view.present_error
+    over = scene.feed(CoordinatorFound(coordinator=COORDINATOR)).view
+    assert (lasting, over.present_error, over.last_error_over_at) == (AWAY, None, scene.now)
+
+
+def test_error_about_a_topic_is_over_when_the_topic_is_there() -> None:
+    """Answered heartbeats say nothing about a topic that is missing."""
+    scene = stable(A0)
+    parts = scene.parts
+    parts.tell_seen(Seen(unavailable=(Unavailable(topic="orders", error=NO_TOPIC),)))
+    lasting = scene.after(5.0).answer().view.present_error
+    parts.tell_seen(Seen(appeared=("orders",)))
+    assert (lasting, scene.view.present_error, scene.view.last_error) == (NO_TOPIC, None, NO_TOPIC)
 
 
 def test_view_shows_since_when_the_coordinator_is_searched() -> None:
