@@ -19,7 +19,7 @@ from consumer_membership.errors import ConfigurationError, MembershipError, Tran
 from consumer_membership.spark.board import Board
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.control import MemberProgress
-from consumer_membership.spark.job import clear_away, raised_in_a_task, refuse_stopped, words_of
+from consumer_membership.spark.job import clear_away, raised_in, raised_in_a_task, refuse_stopped, words_of
 from consumer_membership.spark.member import MemberSummary
 from consumer_membership.spark.pickling import pickled
 from consumer_membership.spark.plan import MemberPlan
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("consumer_membership.spark")
 
 _INTERRUPT_S = 0.5
-#: The last line of a traceback that a task ended with.
-_RAISED = re.compile(r"consumer_membership\.(?:\w+\.)*(\w+(?:Error|Exception)): (.*)")
 
 
 class ConnectJob:
@@ -106,7 +104,7 @@ class ConnectJob:
                 )
             return self._summaries
         refuse_stopped(self._spark, self._error)
-        raised = _RAISED.findall(str(self._error))
+        raised = raised_in(self._error)
         if raised:
             kind, text = raised[-1]
             raise raised_in_a_task(kind, text) from self._error

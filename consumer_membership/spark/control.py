@@ -1,47 +1,46 @@
-"""The line between a driver and its tasks: orders one way, reports the other; one JSON object a line over TCP.
+"""Orders from a driver to its tasks, and reports from tasks to their driver, over authenticated lines (`spark.line`).
 
-Spark tells a Python task nothing: not that it was cancelled, not that another attempt replaced it, and the driver hears
-nothing of a task before its end. A line that breaks is made again while the task works on: networks are cut, and
-firewalls forget connections. The driver is gone when nobody listens at its address, or after two minutes without an
-answer, which is when Spark gives up an executor of which it hears nothing (`spark.network.timeout`).
-
-The driver knows its tasks by a secret that travels with the plan; who does not begin with it is not listened to.
+Spark does not inform a Python task of a cancellation or of a later attempt, and informs the driver of a task only at
+the task's end. The task makes a broken line again while it works on: networks are cut, and firewalls forget
+connections. The task takes the driver for gone when its address refuses connections, or when no peer there has proved
+for two minutes to be the driver. Spark also gives up an executor of which it hears nothing for two minutes
+(`spark.network.timeout`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
-import json
 import logging
 import secrets
 import socket
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from consumer_membership.errors import TransportError
+from consumer_membership.runtime.failures import is_told
 from consumer_membership.spark.context import Partition
+from consumer_membership.spark.line import BROKEN, Caller, Line, LineVersionError, admit, call, hang_up
 from consumer_membership.spark.plan import ControlAddress
 
 _log = logging.getLogger("consumer_membership.spark")
 
 _CONNECT_S = 5.0
 _CONNECT_ATTEMPTS = 3
-#: How long what is sent may stay unconfirmed, and a line without words unproven, until it counts as broken: the
-#: system's own patience is a quarter of an hour, and two hours.
-_UNCONFIRMED_S = 10
+#: How long a starting task waits for the driver's side of the handshake: other code may hold the interpreter's lock.
+_ANSWER_S = 20.0
 #: How long a driver that does not answer is called again, and the pause between two calls.
 _GONE_AFTER_S, _CALL_EVERY_S = 120.0, 0.5
-#: Far more than any report; who sends more without a line's end is none of ours.
-_LONGEST_LINE = 4 * 1024 * 1024
-#: What a line may end with: a connection that broke, or words that are none of ours.
-_BROKEN = (OSError, ValueError, KeyError, TypeError)
+#: For a handshake as a whole, on the driver. It takes milliseconds.
+_HANDSHAKE_S = 10.0
+#: Connections that have not authenticated yet, each with a thread; beyond them the driver closes the oldest.
+_MOST_CALLERS = 128
+#: Between two attempts to accept a connection after a failure: the system does not report that files are free again.
+_ACCEPT_AGAIN_S = 0.2
 
 
 class Order(StrEnum):
@@ -135,134 +134,98 @@ class ControlLink(Link):
     ) -> None:
         super().__init__()
         self._address = address
-        self._hello = {"secret": address.secret, "instance": instance, "attempt": attempt}
-        self._instance = instance
+        self._caller = Caller(instance=instance, attempt=attempt)
         self._gone_after_s = gone_after_s
         self._closing = threading.Event()
-        self._line = _Line(_connected(address))
-        self._line.send(self._hello)
+        self._line = _first_line(address, self._caller)
         self._reader = threading.Thread(target=self._read, name="consumer-membership-control", daemon=True)
         self._reader.start()
 
     def report(self, progress: MemberProgress) -> None:
-        """Tell the driver; never raises."""
+        """Send the driver a report; never raises."""
         self._line.send({"progress": asdict(progress)})
 
     def fail(self, kind: str, text: str) -> None:
-        """Tell the driver why the task is about to fail; never raises."""
-        self._line.send({"failed": {"kind": kind, "text": text}})
+        """Send the driver why the task is about to fail; never raises."""
+        self._line.send({"failed": {"kind": kind, "text": text if self._address.sends_texts else ""}})
 
     def close(self) -> None:
-        """Say goodbye; the driver then expects nothing more."""
+        """Close the line; the driver then expects no more reports."""
         self._closing.set()
         self._line.hang_up()
         self._reader.join(2 * _CONNECT_S)
-        self._line.socket.close()
+        self._line.close()
 
     def _read(self) -> None:
-        while self._is_served() and self.order is None and self._has_called_again():
-            _log.info("Task %s: the line to the driver was broken, and is made again", self._instance)
+        self._receive_orders()
+        while self.order is None and self._has_called_again():
+            _log.info("Task %s: the line to the driver broke and is restored", self._caller.instance)
+            self._receive_orders()
         if self.order is None and not self._closing.is_set():
-            _log.warning("Task %s: the driver is gone; finishing the batch in hand", self._instance)
+            _log.warning("Task %s: the driver is gone; finishing the current batch", self._caller.instance)
             self.cut_short = "it could not reach the driver any more"
             self.order = Order.STOP
 
-    def _is_served(self) -> bool:
-        """Whether it was this run's driver that listened; returns when the line ends."""
-        is_served = False
-        with contextlib.suppress(*_BROKEN):
+    def _receive_orders(self) -> None:
+        """Take the driver's orders until the line ends."""
+        try:
             for words in self._line.received():
-                is_served = True
                 if "order" in words:
                     self.order, self.cut_short = Order(str(words["order"])), None
-                    _log.info("Task %s: the driver says %s", self._instance, self.order)
-        return is_served
+                    _log.info("Task %s: the driver orders %s", self._caller.instance, self.order)
+        except BROKEN as broken:
+            _log.debug("Task %s: the line to the driver ended: %s", self._caller.instance, broken)
 
     def _has_called_again(self) -> bool:
-        """Whether there is a new line; none where nobody listens any more, nobody answers for long, or at the end."""
+        """Whether there is a new line; none if the address refuses, no driver answers for long, or at the end."""
         deadline = time.monotonic() + self._gone_after_s
         while not self._closing.is_set():
             try:
-                line = _Line(
-                    _configured(socket.create_connection((self._address.host, self._address.port), _CONNECT_S))
-                )
+                line = _called(self._address, self._caller, _CONNECT_S)
             except ConnectionRefusedError:
                 return False
-            except OSError as failed:
-                _log.debug("Task %s: the driver does not answer: %s", self._instance, failed)
+            except (*BROKEN, LineVersionError) as failed:
+                _log.debug("Task %s: the driver does not answer: %s", self._caller.instance, failed)
                 if time.monotonic() > deadline:
                     return False
                 self._closing.wait(_CALL_EVERY_S)
             else:
-                line.send(self._hello)
-                self._line.socket.close()
+                self._line.close()
                 self._line = line
                 if self._closing.is_set():
-                    # It was not there yet when whoever closes hung up.
+                    # `close` has hung up the line before this one.
                     line.hang_up()
                 return True
         return False
 
 
-def _connected(address: ControlAddress) -> socket.socket:
+def _called(address: ControlAddress, caller: Caller, answer_s: float) -> Line:
+    """A line to the driver; raises what `line.call` raises."""
+    connection = socket.create_connection((address.host, address.port), _CONNECT_S)
+    try:
+        return call(connection, address.secret, caller, answer_s)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _first_line(address: ControlAddress, caller: Caller) -> Line:
     attempts = Retrying(
         stop=stop_after_attempt(_CONNECT_ATTEMPTS),
         wait=wait_exponential(multiplier=0.2),
-        retry=retry_if_exception_type(OSError),
+        retry=retry_if_exception_type(BROKEN),
         reraise=True,
     )
+    place = f"{address.host}:{address.port}"
     try:
-        connection = attempts(socket.create_connection, (address.host, address.port), _CONNECT_S)
-    except OSError as failed:
+        return attempts(_called, address, caller, _ANSWER_S)
+    except LineVersionError as other:
+        raise LineVersionError(f"the driver at {place}: {other}") from other
+    except BROKEN as failed:
         raise TransportError(
-            f"the driver cannot be reached at {address.host}:{address.port} ({failed}); set spark.driver.host to an "
-            "address that executors reach, or give control_host"
+            f"the driver cannot be reached at {place}: no driver of this run answers there ({failed}); set "
+            "spark.driver.host to an address of the driver that executors reach, or give control_host"
         ) from failed
-    return _configured(connection)
-
-
-def _configured(connection: socket.socket) -> socket.socket:
-    """For either end: who does not read, or cannot be reached any more, holds nobody."""
-    connection.settimeout(None)
-    # Sends are bounded, by a struct timeval; reads are not.
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("<qq", int(_CONNECT_S), 0))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    wishes = {
-        "TCP_USER_TIMEOUT": 1000 * _UNCONFIRMED_S,
-        "TCP_KEEPIDLE": _UNCONFIRMED_S // 2,
-        "TCP_KEEPINTVL": _UNCONFIRMED_S // 2,
-        "TCP_KEEPCNT": 1,
-    }
-    for name, value in wishes.items():
-        if hasattr(socket, name):  # Linux has all of them
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return connection
-
-
-@dataclass(slots=True, eq=False)
-class _Line:
-    """One end of a connection; nothing that is sent raises, for the end of a line says STOP."""
-
-    socket: socket.socket
-    attempt: int = -1
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def send(self, words: Mapping[str, object]) -> None:
-        with contextlib.suppress(OSError), self.lock:
-            self.socket.sendall(json.dumps(words).encode() + b"\n")
-
-    def received(self) -> Iterator[Mapping[str, object]]:
-        """The objects that the other end sends, until it closes."""
-        with self.socket.makefile("rb") as stream:
-            while line := stream.readline(_LONGEST_LINE):
-                words = json.loads(line)
-                if not isinstance(words, dict):
-                    raise TypeError(f"not an object: {line[:80]!r}")
-                yield words
-
-    def hang_up(self) -> None:
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
 
 
 # ---- the driver's end ------------------------------------------------------------------------------------------------
@@ -271,14 +234,25 @@ class _Line:
 class ControlServer:
     """Where the tasks of one run call; each instance has one attempt at work, the latest.
 
-    `host` is what tasks connect to; `bind` where the driver listens.
+    Args:
+        host: What tasks connect to.
+        bind: Where the driver listens.
+        sends_texts: Whether tasks send the texts of their errors, which travel in clear text.
+        handshake_s: After this time the driver closes a connection that has not authenticated.
     """
 
-    def __init__(self, host: str, bind: str) -> None:
+    def __init__(self, host: str, bind: str, *, sends_texts: bool = True, handshake_s: float = _HANDSHAKE_S) -> None:
         self._listener = socket.create_server((bind, 0))
-        self.address = ControlAddress(host=host, port=self._listener.getsockname()[1], secret=secrets.token_hex(16))
+        self.address = ControlAddress(
+            host=host, port=self._listener.getsockname()[1], secret=secrets.token_hex(32), sends_texts=sends_texts
+        )
+        self._handshake_s = handshake_s
+        self._is_closed = threading.Event()
         self._changed = threading.Condition()
-        self._lines: dict[int, _Line] = {}
+        #: Connections that have not authenticated yet, the oldest first.
+        self._callers: dict[socket.socket, None] = {}
+        self._strangers = 0
+        self._lines: dict[int, Line] = {}
         self._latest: dict[int, int] = {}
         self._progress: dict[int, MemberProgress] = {}
         self._failures: list[Failure] = []
@@ -313,15 +287,18 @@ class ControlServer:
 
     def close(self) -> None:
         """Hang up; tasks that are still there take it for the driver's end."""
+        self._is_closed.set()
         with contextlib.suppress(OSError):
             # Wakes the accepting thread, which closing alone does not.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._thread.join(_CONNECT_S)
         with self._changed:
-            lines = list(self._lines.values())
+            callers, lines = list(self._callers), list(self._lines.values())
+        for connection in callers:
+            hang_up(connection)
         for line in lines:
             line.hang_up()
-        self._thread.join(_CONNECT_S)
 
     def wait_for_change(self, timeout_s: float, is_over: Callable[[], bool]) -> None:
         """Return when a task said something, when it was woken, or after this time; at once if it is over."""
@@ -340,41 +317,87 @@ class ControlServer:
             self._changed.notify_all()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                serving = threading.Thread(target=self._serve, args=self._listener.accept()[:1], daemon=True)
-                serving.name = "consumer-membership-task"
-                serving.start()
+        """Accept until the end, whatever fails meanwhile: without this thread no task could be stopped."""
+        failures = 0
+        while not self._is_closed.is_set():
+            try:
+                self._receive(self._listener.accept()[0])
+            except (OSError, RuntimeError) as failed:  # RuntimeError: the system has no thread left
+                if self._is_closed.is_set():
+                    return
+                failures += 1
+                if is_told(failures):
+                    _log.warning("The driver cannot accept a task's connection (%d times): %s", failures, failed)
+                self._is_closed.wait(_ACCEPT_AGAIN_S)
+            else:
+                if failures:
+                    _log.info("The driver accepts connections again, after %d failures", failures)
+                failures = 0
+
+    def _receive(self, connection: socket.socket) -> None:
+        """Serve a connection in a thread of its own; make room for it among those that have not authenticated."""
+        serving = threading.Thread(target=self._serve, args=(connection,), name="consumer-membership-task", daemon=True)
+        with self._changed:
+            oldest = next(iter(self._callers)) if len(self._callers) >= _MOST_CALLERS else None
+            if oldest is not None:
+                del self._callers[oldest]
+            self._callers[connection] = None
+        if oldest is not None:
+            hang_up(oldest)
+        try:
+            serving.start()
+        except RuntimeError:
+            with self._changed:
+                self._callers.pop(connection, None)
+            connection.close()
+            raise
 
     def _serve(self, connection: socket.socket) -> None:
-        line, instance = _Line(_configured(connection)), -1
-        with connection, contextlib.suppress(*_BROKEN):
-            words = line.received()
-            first = next(words, {})
-            if not hmac.compare_digest(str(first["secret"]), self.address.secret):
+        with connection:
+            line = self._admitted(connection)
+            if line is None:
                 return
-            instance, line.attempt = int(str(first["instance"])), int(str(first["attempt"]))
+            instance = line.caller.instance
             self._enter(instance, line)
-            for said in words:
-                self._hear(instance, line, said)
-        with self._changed:
-            if self._lines.get(instance) is line:
-                del self._lines[instance]
-            self._changed.notify_all()
+            if self._is_closed.is_set():
+                # `close` may have looked through the lines before this one was among them.
+                line.hang_up()
+            try:
+                for words in line.received():
+                    self._hear(instance, line, words)
+            except BROKEN as broken:
+                _log.debug("The line to task %s ended: %s", instance, broken)
+            with self._changed:
+                if self._lines.get(instance) is line:
+                    del self._lines[instance]
+                self._changed.notify_all()
 
-    def _enter(self, instance: int, line: _Line) -> None:
+    def _admitted(self, connection: socket.socket) -> Line | None:
+        try:
+            return admit(connection, self.address.secret, self._handshake_s)
+        except (*BROKEN, LineVersionError) as refused:
+            with self._changed:
+                self._strangers += 1
+                count = self._strangers
+            if is_told(count) and not self._is_closed.is_set():
+                _log.warning("The driver closed a connection that did not authenticate (%d by now): %s", count, refused)
+            return None
+        finally:
+            with self._changed:
+                self._callers.pop(connection, None)
+
+    def _enter(self, instance: int, line: Line) -> None:
         """The latest attempt is the one at work; an older one hears of it, whichever called first."""
         with self._changed:
-            latest = self._latest.get(instance, line.attempt)
-            self.has_replacements = self.has_replacements or latest != line.attempt
-            replaced: _Line | None = line
-            if line.attempt >= latest:
+            latest = self._latest.get(instance, line.caller.attempt)
+            self.has_replacements = self.has_replacements or latest != line.caller.attempt
+            replaced: Line | None = line
+            if line.caller.attempt >= latest:
                 replaced = self._lines.get(instance)
-                self._latest[instance] = line.attempt
+                self._latest[instance] = line.caller.attempt
                 self._lines[instance] = line
             order = self._order
-        line.send({"welcome": instance})
-        if replaced is not None and replaced.attempt == line.attempt and replaced is not line:
+        if replaced is not None and replaced.caller.attempt == line.caller.attempt and replaced is not line:
             # The same attempt has called again: nobody is at the other end of that line.
             replaced.hang_up()
         elif replaced is not None:
@@ -382,7 +405,7 @@ class ControlServer:
         if order is not None:
             line.send({"order": order})
 
-    def _hear(self, instance: int, line: _Line, words: Mapping[str, object]) -> None:
+    def _hear(self, instance: int, line: Line, words: Mapping[str, object]) -> None:
         with self._changed:
             match words:
                 case {"progress": dict() as said}:
@@ -390,8 +413,10 @@ class ControlServer:
                         owned = tuple((str(topic), int(number)) for topic, number in said["owned"])
                         self._progress[instance] = MemberProgress(**{**said, "owned": owned})
                 case {"failed": {"kind": str() as kind, "text": str() as text}}:
-                    was_latest = self._latest.get(instance) == line.attempt
+                    was_latest = self._latest.get(instance) == line.caller.attempt
                     self._failures.append(
-                        Failure(instance=instance, attempt=line.attempt, kind=kind, text=text, was_latest=was_latest)
+                        Failure(
+                            instance=instance, attempt=line.caller.attempt, kind=kind, text=text, was_latest=was_latest
+                        )
                     )
             self._changed.notify_all()

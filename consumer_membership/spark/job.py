@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from dataclasses import replace
@@ -29,6 +30,15 @@ _log = logging.getLogger("consumer_membership.spark")
 _WITH_A_TEXT = (FencedError, errors.SinkError, errors.DrainError, errors.TransportError)
 #: GROUP_ID_NOT_FOUND: nobody joined.
 _NO_SUCH_GROUP = 69
+#: Settings with which Spark encrypts what its driver and executors exchange.
+_ENCRYPTION = (
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.ssl.enabled",
+    "spark.ssl.rpc.enabled",
+)
+#: The last line of a traceback that a task ended with.
+_RAISED = re.compile(r"consumer_membership\.(?:\w+\.)*(\w+(?:Error|Exception)): (.*)")
 #: Between two looks at a job about which nothing is heard.
 _LOOK_S = 0.5
 #: How long the tasks of a job that Spark gave up may take to commit and leave. Spark kills the process of a stuck one
@@ -53,7 +63,11 @@ class MemberJob:
         self._context = context
         payload = pickled(sink)
         host = control_host or _setting(spark, "spark.driver.host", "127.0.0.1")
-        self._server = ControlServer(host, _setting(spark, "spark.driver.bindAddress", host))
+        # Spark's own channels then carry the texts of errors, which may quote records: the control line is clear text.
+        is_encrypted = any(_setting(spark, key, "false") == "true" for key in _ENCRYPTION)
+        self._server = ControlServer(
+            host, _setting(spark, "spark.driver.bindAddress", host), sends_texts=not is_encrypted
+        )
         self.plan = replace(plan, control=self._server.address)
         self._payload = payload
         self._began_at = time.monotonic()
@@ -110,7 +124,8 @@ class MemberJob:
         failures = self._server.failures()
         if failures:
             last = failures[-1]
-            text = f"task {last.instance}, attempt {last.attempt}: {last.text}"
+            said = last.text or dict(raised_in(self._error)).get(last.kind, "the executor's log has the text")
+            text = f"task {last.instance}, attempt {last.attempt}: {said}"
             raise raised_in_a_task(last.kind, text) from self._error
         raise MembershipError(f"the Spark job failed: {words_of(self._error)}") from self._error
 
@@ -194,6 +209,11 @@ def _is_from_outside(failure: Failure) -> bool:
     A member that was out of its group for a while, and whose partitions its own run has, joins again and fails nothing.
     """
     return failure.kind == FencedError.__name__ and failure.was_latest
+
+
+def raised_in(error: BaseException) -> list[tuple[str, str]]:
+    """Kinds and texts of this package's errors that tasks raised, as Spark quotes them; the latest last."""
+    return _RAISED.findall(str(error))
 
 
 def raised_in_a_task(kind: str, text: str) -> MembershipError:

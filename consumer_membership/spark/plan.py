@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 from consumer_membership.config import ConsumerConfig
@@ -43,11 +43,15 @@ _OWNED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlAddress:
-    """Where the driver listens to its tasks, and the secret by which it knows them."""
+    """Where the driver listens to its tasks, and the secret of the run, which both ends prove to have.
+
+    `sends_texts`: whether the texts of errors may travel on the line, which is not encrypted.
+    """
 
     host: str
     port: int
-    secret: str
+    secret: str = field(repr=False)
+    sends_texts: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 
@@ -16,6 +18,7 @@ from consumer_membership.errors import TransportError
 from consumer_membership.spark.control import ControlLink, ControlServer, Failure, Order
 from consumer_membership.spark.plan import ControlAddress
 from tests.spark.recorders import progress
+from tests.spark.relay import Relay
 
 PATIENCE_S = 20.0
 
@@ -86,61 +89,10 @@ def test_end_of_the_driver_is_an_order_to_stop(server: ControlServer) -> None:
         link.report(progress(0, 1, 1))
 
 
-class Firewall:
-    """Between a task and its driver: it forgets the connections that it passes."""
-
-    def __init__(self, to: ControlAddress) -> None:
-        self._to = (to.host, to.port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self.calls = 0
-        #: Connections on which the driver has said something.
-        self.answered = 0
-        self._ends: list[socket.socket] = []
-        threading.Thread(target=self._pass, daemon=True).start()
-
-    def forget(self) -> None:
-        """Reset every connection there is, and none that is made again meanwhile."""
-        for end in tuple(self._ends):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Let nobody through any more."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self.forget()
-        for end in self._ends:
-            end.close()
-
-    def _pass(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(self._to)
-                self._ends += [near, far]
-                self.calls += 1
-                threading.Thread(target=_copied, args=(near, far), daemon=True).start()
-                threading.Thread(target=self._answer, args=(far, near), daemon=True).start()
-
-    def _answer(self, far: socket.socket, near: socket.socket) -> None:
-        with suppress(OSError):
-            near.sendall(far.recv(4096))
-            self.answered += 1
-        _copied(far, near)
-
-
-def _copied(one: socket.socket, other: socket.socket) -> None:
-    with suppress(OSError):
-        while words := one.recv(4096):
-            other.sendall(words)
-
-
 def test_line_that_breaks_is_made_again(server: ControlServer) -> None:
     """The task goes on meanwhile, is no replacement of itself, and hears what the driver says afterwards."""
     with (
-        closing(Firewall(server.address)) as firewall,
+        closing(Relay((server.address.host, server.address.port))) as firewall,
         closing(ControlLink(replace(server.address, port=firewall.port), 0, 1)) as link,
     ):
         until(lambda: firewall.answered == 1)
@@ -161,7 +113,7 @@ def test_line_that_breaks_is_made_again(server: ControlServer) -> None:
 def test_line_that_breaks_hears_of_the_attempt_that_came_meanwhile(server: ControlServer) -> None:
     """Its task was taken for lost, and another one works in its place."""
     with (
-        closing(Firewall(server.address)) as firewall,
+        closing(Relay((server.address.host, server.address.port))) as firewall,
         closing(ControlLink(replace(server.address, port=firewall.port), 0, 1)) as first,
     ):
         until(lambda: firewall.answered == 1)
@@ -172,7 +124,7 @@ def test_line_that_breaks_hears_of_the_attempt_that_came_meanwhile(server: Contr
 
 def test_driver_that_does_not_answer_is_gone_after_a_while(server: ControlServer) -> None:
     """An order like its end, of which the task may know that nobody gave it."""
-    with closing(Firewall(server.address)) as firewall:
+    with closing(Relay((server.address.host, server.address.port))) as firewall:
         address = replace(server.address, port=firewall.port)
         with closing(ControlLink(address, 0, 1, gone_after_s=0.1)) as link:
             until(lambda: firewall.answered == 1)
@@ -181,16 +133,217 @@ def test_driver_that_does_not_answer_is_gone_after_a_while(server: ControlServer
             assert link.cut_short is not None
 
 
-def test_stranger_is_not_listened_to(server: ControlServer) -> None:
-    """Without the secret nothing is taken; nonsense ends the line and harms nobody."""
-    with closing(ControlLink(replace(server.address, secret="guess" + server.address.secret), 0, 9)) as stranger:
-        stranger.report(progress(0, 9, 1))
-        until(lambda: stranger.order is Order.STOP)
-    for words in (b"\n", b"[]\n", b"nonsense\n", json.dumps({"secret": server.address.secret}).encode() + b"\n"):
+def test_driver_refuses_a_task_without_the_secret(server: ControlServer) -> None:
+    """The task's error names the address; bytes of other protocols end their connection and have no effect."""
+    with pytest.raises(TransportError, match="no driver of this run answers"):
+        ControlLink(replace(server.address, secret="0" * 64), 0, 9)
+    for words in (b"\n", b"[]\n", b"nonsense\n", b'{"secret": "%s"}\n' % server.address.secret.encode(), b"x" * 5_000):
         with socket.create_connection((server.address.host, server.address.port)) as plain:
             plain.sendall(words)
-            assert plain.recv(1) == b""
+            with suppress(ConnectionResetError):
+                while plain.recv(4096):
+                    pass
     assert (server.progress(), server.attempts()) == ((), {})
+
+
+def test_driver_refuses_a_recorded_handshake(server: ControlServer) -> None:
+    """A connection that repeats every byte of an earlier task's is closed, and its attempt does not call again."""
+    with (
+        closing(Relay((server.address.host, server.address.port))) as relay,
+        closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
+    ):
+        link.report(progress(0, 1, 7))
+        until(lambda: server.progress() == (progress(0, 1, 7),))
+    recorded = relay.passed("task")
+    assert b'"attempt": 1' in recorded
+    with closing(ControlLink(server.address, 0, 1)) as link:
+        with socket.create_connection((server.address.host, server.address.port)) as plain:
+            plain.sendall(recorded)
+            answered = b""
+            with suppress(ConnectionResetError):
+                while more := plain.recv(4096):
+                    answered += more
+        # The challenge, and no welcome.
+        assert answered.count(b"\n") <= 1
+        # A line that the recorded attempt had replaced would have ended.
+        link.report(progress(0, 1, 8))
+        until(lambda: server.progress() == (progress(0, 1, 8),))
+
+
+def test_task_refuses_a_recorded_driver(server: ControlServer) -> None:
+    """A listener that repeats every byte of the driver's, with its order to stop, is not the driver."""
+    with (
+        closing(Relay((server.address.host, server.address.port))) as relay,
+        closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
+    ):
+        server.stop()
+        until(lambda: link.order is Order.STOP)
+    recorded = relay.passed("driver")
+    assert recorded.count(b"\n") == 3
+    with closing(Impostor(recorded)) as impostor, pytest.raises(TransportError, match="not authentic"):
+        ControlLink(replace(server.address, port=impostor.port), 0, 1)
+
+
+class Impostor:
+    """A listener that sends the same bytes to every connection."""
+
+    def __init__(self, said: bytes) -> None:
+        self._said = said
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._thread = threading.Thread(target=self._answer, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _answer(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                with connection, suppress(OSError):
+                    connection.sendall(self._said)
+                    while connection.recv(4096):
+                        pass
+
+
+def test_injected_order_does_not_stop_a_task(server: ControlServer) -> None:
+    """The task drops the connection, calls its driver again, and takes the driver's own order there."""
+    with (
+        closing(Relay((server.address.host, server.address.port))) as relay,
+        closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
+    ):
+        until(lambda: server.attempts() == {0: 1})
+        relay.inject(b'{"order": "stop"}\n' + b"0" * 64 + b' {"order": "stop"}\n')
+        until(lambda: relay.calls == 2)
+        assert (link.order, link.cut_short) == (None, None)
+        server.stop()
+        until(lambda: link.order is Order.STOP)
+        assert link.cut_short is None
+
+
+def test_altered_order_is_not_taken(server: ControlServer) -> None:
+    """A machine on the way that changes a frame breaks the line, and nothing else."""
+
+    def altered(number: int, passed: bytes) -> bytes:
+        return passed.replace(b'"stop"', b'"superseded"') if number == 1 else passed
+
+    with (
+        closing(Relay((server.address.host, server.address.port), altered)) as relay,
+        closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
+    ):
+        until(lambda: server.attempts() == {0: 1})
+        server.stop()
+        until(lambda: link.order is not None)
+        assert (link.order, relay.calls) == (Order.STOP, 2)
+
+
+def test_impostor_at_the_drivers_address_is_no_order_to_stop_at_once(server: ControlServer) -> None:
+    """A task calls its driver until its time is over, whatever other listeners there answer."""
+
+    def altered(number: int, passed: bytes) -> bytes:
+        return b"nonsense\n" if number in (2, 3) else passed
+
+    with (
+        closing(Relay((server.address.host, server.address.port), altered)) as relay,
+        closing(ControlLink(replace(server.address, port=relay.port), 0, 1)) as link,
+    ):
+        until(lambda: server.attempts() == {0: 1})
+        relay.forget()
+        until(lambda: relay.calls == 4)
+        until(lambda: len(server.attempts()) == 1)
+        assert link.order is None
+        server.stop()
+        until(lambda: link.order is Order.STOP)
+        assert link.cut_short is None
+
+
+def test_silent_connections_keep_no_task_away(server: ControlServer) -> None:
+    """A thousand of them hold a bounded number of threads and files of the driver, and a task gets through at once."""
+    crowd = Program("crowd", str(server.address.port))
+    with closing(crowd):
+        crowd.expect("connected 1000")
+        with closing(ControlLink(server.address, 0, 1)):
+            until(lambda: server.attempts() == {0: 1})
+        serving = [thread for thread in threading.enumerate() if thread.name == "consumer-membership-task"]
+        assert 1 <= len(serving) <= 130
+    until(lambda: not any(thread.name == "consumer-membership-task" for thread in threading.enumerate()))
+
+
+def test_silent_connection_is_closed_after_the_time_for_a_handshake() -> None:
+    """The driver ends it; nothing else does."""
+    with (
+        closing(ControlServer("127.0.0.1", "127.0.0.1", handshake_s=0.1)) as server,
+        socket.create_connection((server.address.host, server.address.port)) as silent,
+    ):
+        silent.settimeout(PATIENCE_S)
+        while silent.recv(4096):
+            pass
+
+
+def test_driver_accepts_again_after_it_had_no_file_left() -> None:
+    """EMFILE is logged once, and a task that called meanwhile is served."""
+    driver = Program("driver")
+    with closing(driver):
+        port, secret = driver.expect("listens").split()[1:]
+        driver.say("exhaust")
+        driver.expect("exhausted")
+        with ThreadPoolExecutor() as pool:
+            address = ControlAddress(host="127.0.0.1", port=int(port), secret=secret)
+            calling = pool.submit(ControlLink, address, 0, 1)
+            driver.expect("refused EMFILE")
+            driver.say("release")
+            with closing(calling.result(PATIENCE_S)) as link:
+                driver.say("stop")
+                until(lambda: link.order is Order.STOP)
+        assert driver.expect("warnings") == "warnings 1"
+
+
+class Program:
+    """`control_programs.py` in a process of its own, with limits of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.control_programs", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def say(self, words: str) -> None:
+        """Write a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(words + "\n")
+        self._process.stdin.flush()
+
+    def expect(self, beginning: str) -> str:
+        """The next line, which begins so."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        assert line.startswith(beginning), line
+        return line
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def test_driver_that_encrypts_elsewhere_gets_no_texts() -> None:
+    """The line is clear text, and the text of a sink's error may quote records: only its kind travels."""
+    with (
+        closing(ControlServer("127.0.0.1", "127.0.0.1", sends_texts=False)) as server,
+        closing(Relay((server.address.host, server.address.port))) as relay,
+        closing(ControlLink(replace(server.address, port=relay.port), 0, 7)) as link,
+    ):
+        link.fail("SinkError", "customer 4711")
+        until(lambda: bool(server.failures()))
+        assert [(one.kind, one.text) for one in server.failures()] == [("SinkError", "")]
+        assert b"4711" not in relay.passed("task")
 
 
 def test_driver_that_cannot_be_reached_is_named() -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Message
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
+from consumer_membership.errors import SinkError
 from consumer_membership.spark import SinkContext, job
 from consumer_membership.spark.context import attempt_number
 from consumer_membership.spark.control import ControlLink, Order
@@ -31,10 +32,11 @@ RECORDS = 100
 class Session(threading.Event):
     """A session of Spark whose only job is given up when this is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, conf: Mapping[str, str] | None = None, reason: str = "job 0 was cancelled") -> None:
         super().__init__()
-        self.conf: Mapping[str, str] = {}
+        self.conf: Mapping[str, str] = conf or {}
         self.sparkContext = self
+        self._reason = reason
 
     def setJobGroup(self, *_: str, interruptOnCancel: bool) -> None:  # noqa: N802, N803 - Spark's names
         """There is one job only."""
@@ -50,7 +52,7 @@ class Session(threading.Event):
     def collect(self) -> list[MemberSummary]:
         """Wait for the end of the job."""
         self.wait(PATIENCE_S)
-        raise RuntimeError("job 0 was cancelled")
+        raise RuntimeError(self._reason)
 
 
 class Scene:
@@ -137,3 +139,18 @@ def test_stuck_task_is_waited_for_in_bounded_time(scene: Scene, monkeypatch: pyt
         assert (scene.committed(), scene.members(), stuck.running()) == ([], 0, True)
     finally:
         may_end.set()
+
+
+def test_texts_of_errors_come_from_spark_where_it_encrypts(kafka: Broker) -> None:
+    """The control line is clear text: with Spark's encryption on only the error's kind travels on it."""
+    raised = "Job aborted:\nconsumer_membership.errors.SinkError: orders-0: customer 4711\n\n\tat org.Frame"
+    session = Session({"spark.network.crypto.enabled": "true"}, raised)
+    plan = planned({"bootstrap.servers": kafka.bootstrap_servers}, ["orders"], unique("group"))
+    running = MemberJob(session, plan, unused, None)  # type: ignore[arg-type]  # enough of one
+    assert running.plan.control is not None
+    with closing(ControlLink(running.plan.control, 0, 5)) as link:
+        link.fail("SinkError", "what the control line would carry")
+    session.set()
+    assert running.wait(PATIENCE_S)
+    with pytest.raises(SinkError, match=r"^task 0, attempt 5: orders-0: customer 4711$"):
+        running.outcome()
