@@ -179,7 +179,7 @@ def test_headings_stand_alone(path: Path) -> None:
 def test_python_is_python_and_names_what_exists() -> None:
     """Also the view's fields and the consumer's methods."""
     shown = all_blocks("python")
-    assert len(shown) == 18
+    assert len(shown) == 19
     used = [node for _, code in shown for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
     of = {
         "consumer": dir(Consumer),
@@ -518,6 +518,7 @@ def test_methods_fields_and_parameters_exist() -> None:
         *dir(confluent_kafka.Producer),
         *dir(spark.RunHandle),
         *dir(spark.GroupRead),
+        *dir(spark.CheckpointFolder),
         *spark.Options.__annotations__,
         *spark.__all__,
         *dir(MembershipView),

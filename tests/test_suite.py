@@ -58,6 +58,7 @@ TESTED_BY: Mapping[str, str] = MappingProxyType(
         "runtime/guardian/asking.py": "runtime/guardian/test_leaving.py",
         "runtime/network/cluster_client.py": "admin/test_survey.py",
         "spark/checkpoint.py": "cli/test_checkpoint.py",
+        "spark/checkpoint_folder.py": "cli/test_checkpoint.py",
         "spark/context.py": "spark/test_member.py",
         "spark/sinks/files.py": "spark/sinks/test_parquet.py",
         "spark/source/hold.py": "spark/source/test_stream.py",

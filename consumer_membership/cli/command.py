@@ -118,15 +118,19 @@ examples:
 """
 _CHECKPOINT = """\
 Shows where a streaming query of Spark is, from its checkpoint's folder (of
-spark-sql-kafka or of kafka-group), gives that to a group, or makes a new
-checkpoint that begins where a group is. Nothing is written without --execute.
-The query has to be stopped, and the group without members; whether a query runs
-that has nothing to do cannot be told from its folder.
+spark-sql-kafka or of kafka-group). to-group commits these offsets to a group,
+from-group makes a new checkpoint that begins where a group is, and to-kafka
+rewrites the checkpoint of a kafka-group query in place, so that the query goes
+on with format("kafka"). Nothing is written without --execute.
+Stop the query first, and the group's members. A kafka-group query is recognized
+by its member; an idle query of spark-sql-kafka cannot be recognized. Folders of
+other file systems (hdfs://, s3a://): consumer_membership.spark.CheckpointFolder.
 
 examples:
   consumer-membership checkpoint show /data/orders/checkpoint
   consumer-membership checkpoint to-group /data/orders/checkpoint -b localhost:9092 -g orders --execute
   consumer-membership checkpoint from-group /data/orders/new -b localhost:9092 -g orders --execute
+  consumer-membership checkpoint to-kafka /data/orders/checkpoint -b localhost:9092 --execute
 """
 _DEMO = """\
 Starts a real Kafka, a stream of numbered records and members as processes of
@@ -559,11 +563,11 @@ _COMMANDS = (
     ),
     _Command(
         "checkpoint",
-        "show where a query of Spark is; move offsets between it and a group",
+        'show where a query of Spark is; move it to a group, from a group, or to format("kafka")',
         _CHECKPOINT,
         _checkpoint,
         (
-            _takes("action", None, "what to do", choices=("show", "to-group", "from-group")),
+            _takes("action", None, "what to do", choices=("show", "to-group", "from-group", "to-kafka")),
             _takes("path", "PATH", "the query's checkpointLocation, a local folder"),
             *_CLUSTER,
             _takes("-g --group", None, "group.id"),

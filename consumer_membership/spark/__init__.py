@@ -4,6 +4,8 @@ Nothing here imports pyspark before it is called; what travels to the tasks is c
 """
 
 from consumer_membership.errors import DataLossError, DrainError, FencedError, SinkError
+from consumer_membership.spark.checkpoint import Checkpoint, SourceOffsets
+from consumer_membership.spark.checkpoint_folder import CheckpointFolder, GroupMove
 from consumer_membership.spark.context import BatchFormat, Fence, OffsetRange, Sink, SinkContext
 from consumer_membership.spark.control import MemberProgress
 from consumer_membership.spark.diagnosis.findings import Diagnosis
@@ -18,12 +20,15 @@ from consumer_membership.spark.task import foreach_partition, member_task
 
 __all__ = [
     "BatchFormat",
+    "Checkpoint",
+    "CheckpointFolder",
     "DataLossError",
     "Diagnosis",
     "DrainError",
     "DrainResult",
     "Fence",
     "FencedError",
+    "GroupMove",
     "GroupRead",
     "KafkaSink",
     "MemberProgress",
@@ -40,6 +45,7 @@ __all__ = [
     "Sink",
     "SinkContext",
     "SinkError",
+    "SourceOffsets",
     "check",
     "drain",
     "foreach_partition",

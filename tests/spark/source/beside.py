@@ -49,3 +49,28 @@ def stream_rows(
         query = writing.trigger(availableNow=True).start()
         query.awaitTermination()
     return found
+
+
+def counts_by_value(
+    spark: SparkSession, source: str, options: Mapping[str, str], folder: str, *, is_failing: bool = False
+) -> dict[str, int]:
+    """How often a query has counted each value so far, of the values that this run has read; it keeps state.
+
+    With `is_failing` its sink raises, so that its next batch is planned and not done.
+    """
+    register(spark)
+    found: dict[str, int] = {}
+
+    def see(frame: DataFrame, _: int) -> None:
+        found.update({row["value"].decode(): row["count"] for row in frame.collect()})
+        assert not is_failing, "the sink fails"
+
+    records = spark.readStream.format(source).options(**options).load()
+    writing = records.groupBy("value").count().writeStream.outputMode("update").foreachBatch(see)
+    query = writing.option("checkpointLocation", folder).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    except Exception as failed:  # the query's own error, of a class that depends on its kind
+        if not is_failing or "the sink fails" not in str(failed):
+            raise
+    return found

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from consumer_membership.cli import main
 from tests.benchmarks.spark_jars import connector_jars
 from tests.spark.clusters import SessionProcess, a_session, until
-from tests.spark.source.beside import OURS, THEIRS, batch_rows, columns, stream_rows
+from tests.spark.source.beside import OURS, THEIRS, batch_rows, columns, counts_by_value, stream_rows
 from tests.support.compaction import (
     EAGER_CLEANER,
     create_compacted_topic,
@@ -152,6 +152,43 @@ def test_query_changes_its_source_and_keeps_its_checkpoint(
     assert len(before) == 10
     assert [len(rows) for rows in after] == [6]
     assert sorted([*before, *after[0]]) == read_both(session, subscribed(kafka, topic))
+
+
+def test_checkpoint_to_kafka_takes_a_query_with_state_back_to_spark_sql_kafka(
+    kafka: Broker, session: SessionProcess, tmp_path: Path
+) -> None:
+    """A query with state goes to `kafka-group` and back in place; it counts each record once, and keeps its state."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
+    options, folder = subscribed(kafka, topic, startingOffsets="earliest"), str(tmp_path)
+    back = ["checkpoint", "to-kafka", folder, "-b", kafka.bootstrap_servers, "--execute"]
+    produce(kafka.bootstrap_servers, topic, 10)
+    assert session.ask(counts_by_value, THEIRS, options, folder) == {str(number): 1 for number in range(10)}
+    produce(kafka.bootstrap_servers, topic, 6)
+    grouped = {**options, "group.id": group}
+    assert session.ask(counts_by_value, OURS, grouped, folder) == {str(number): 2 for number in range(6)}
+    produce(kafka.bootstrap_servers, topic, 4)
+    # Its next batch is planned by `kafka-group`, and done by spark-sql-kafka.
+    assert session.ask(counts_by_value, OURS, grouped, folder, is_failing=True).keys() == {"0", "1", "2", "3"}
+    assert main(back) == 0
+    assert session.ask(counts_by_value, THEIRS, options, folder) == {str(number): 3 for number in range(4)}
+    produce(kafka.bootstrap_servers, topic, 3)
+    assert session.ask(counts_by_value, THEIRS, options, folder) == {str(number): 4 for number in range(3)}
+    produce(kafka.bootstrap_servers, topic, 2)
+    assert session.ask(counts_by_value, OURS, grouped, folder) == {str(number): 5 for number in range(2)}
+
+
+def test_checkpoint_to_kafka_keeps_where_the_first_batch_begins(
+    kafka: Broker, session: SessionProcess, tmp_path: Path
+) -> None:
+    """spark-sql-kafka repeats a first batch that is not done from where `kafka-group` began it."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
+    options, folder = subscribed(kafka, topic), str(tmp_path)
+    produce(kafka.bootstrap_servers, topic, 10)
+    grouped = {**options, "group.id": group, "startingOffsets": f'{{"{topic}":{{"0":7}}}}'}
+    seen = session.ask(counts_by_value, OURS, grouped, folder, is_failing=True)
+    assert seen == {"7": 1, "8": 1, "9": 1}
+    assert main(["checkpoint", "to-kafka", folder, "-b", kafka.bootstrap_servers, "--execute"]) == 0
+    assert session.ask(counts_by_value, THEIRS, {**options, "startingOffsets": "latest"}, folder) == seen
 
 
 @pytest.mark.parametrize("source", [OURS, THEIRS])

@@ -1,0 +1,209 @@
+"""A folder of text files on any file system that Spark can reach: this machine's, or one of Hadoop's.
+
+The tools for checkpoints need no more: the files of a subfolder with the times of their last writes, one file as text,
+and a file replaced as a whole. A reader sees the old text or the new one, also after an interrupted write.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from consumer_membership.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Where Spark has the class that writes checkpoints, from pyspark 4.1 on and before.
+_MANAGERS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager",
+    "org.apache.spark.sql.execution.streaming.CheckpointFileManager",
+)
+
+
+class TextFolder(Protocol):
+    """Names are relative to the folder, with `/` between their parts."""
+
+    def exists(self, name: str = "") -> bool:
+        """Whether there is a file or a folder of this name; without a name, the folder itself."""
+        ...
+
+    def is_empty(self) -> bool:
+        """Whether the folder is a folder without entries; False also where it is a file."""
+        ...
+
+    def files(self, name: str) -> Mapping[str, float]:
+        """The files of a subfolder, and when each was written (seconds since 1970); empty if it does not exist."""
+        ...
+
+    def read(self, name: str) -> str:
+        """The text of a file."""
+        ...
+
+    def replace(self, name: str, text: str) -> None:
+        """Write a file as a whole, with its folders; an existing file is replaced in one step."""
+        ...
+
+    def path_of(self, name: str) -> str:
+        """The full path, for messages."""
+        ...
+
+
+def folder_of(path: str, spark: SparkSession | None) -> TextFolder:
+    """The folder at this path: through Spark's file systems if there is a session, else of this machine.
+
+    Raises:
+        ConfigurationError: the path needs a session, or Spark has no such file system.
+    """
+    if spark is not None:
+        return SparkFolder(path, spark)
+    scheme, sign, rest = path.partition("://")
+    if sign and scheme != "file":
+        remedy = (
+            f"without a Spark session only local folders can be read; for {scheme}:// use "
+            "consumer_membership.spark.CheckpointFolder(path, spark) in a program with a session"
+        )
+        raise ConfigurationError("path", path, remedy)
+    return LocalFolder(Path(rest if sign else path.removeprefix("file:")))
+
+
+class LocalFolder:
+    """A folder of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def exists(self, name: str = "") -> bool:
+        """As `TextFolder` says."""
+        return (self._root / name).exists()
+
+    def is_empty(self) -> bool:
+        """As `TextFolder` says."""
+        return self._root.is_dir() and not any(self._root.iterdir())
+
+    def files(self, name: str) -> Mapping[str, float]:
+        """As `TextFolder` says."""
+        folder = self._root / name
+        if not folder.is_dir():
+            return {}
+        return {each.name: each.stat().st_mtime for each in folder.iterdir() if each.is_file()}
+
+    def read(self, name: str) -> str:
+        """As `TextFolder` says."""
+        return (self._root / name).read_text()
+
+    def replace(self, name: str, text: str) -> None:
+        """As `TextFolder` says.
+
+        Hadoop's local file system keeps a checksum beside each file, and refuses a file that does not match it. A file
+        without a checksum is read as it is. So the checksum is removed before the file changes, never after.
+        """
+        file = self._root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        scratch = file.with_name(f".{file.name}.{uuid.uuid4()}.tmp")
+        try:
+            with scratch.open("w") as writing:
+                writing.write(text)
+                writing.flush()
+                os.fsync(writing.fileno())
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+            scratch.replace(file)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+    def path_of(self, name: str) -> str:
+        """As `TextFolder` says."""
+        return str(self._root / name)
+
+
+class SparkFolder:
+    """A folder of any file system that a classic session's Hadoop configuration knows.
+
+    Files are written by the class that writes Spark's own checkpoints (`spark.sql.streaming.checkpointFileManagerClass`
+    if it is set), so a write is as atomic as Spark's. All of it goes through Py4J, whose objects have no types.
+    """
+
+    def __init__(self, path: str, spark: SparkSession) -> None:
+        self._jvm: Any = getattr(spark, "_jvm", None)
+        if self._jvm is None:
+            remedy = "the file systems of Spark are reached through a classic session; Spark Connect has no access"
+            raise ConfigurationError("spark", type(spark).__name__, remedy)
+        self._path = path
+        with self._translated():
+            self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no public way to it
+            self._root: Any = self._jvm.org.apache.hadoop.fs.Path(path)
+            self._files: Any = self._root.getFileSystem(self._conf)
+
+    def exists(self, name: str = "") -> bool:
+        """As `TextFolder` says."""
+        with self._translated():
+            return bool(self._files.exists(self._at(name)))
+
+    def is_empty(self) -> bool:
+        """As `TextFolder` says."""
+        with self._translated():
+            is_folder = self._files.exists(self._root) and self._files.getFileStatus(self._root).isDirectory()
+            return bool(is_folder and not list(self._files.listStatus(self._root)))
+
+    def files(self, name: str) -> Mapping[str, float]:
+        """As `TextFolder` says."""
+        at = self._at(name)
+        with self._translated():
+            if not self._files.exists(at):
+                return {}
+            found = [each for each in self._files.listStatus(at) if each.isFile()]
+            return {each.getPath().getName(): each.getModificationTime() / 1000 for each in found}
+
+    def read(self, name: str) -> str:
+        """As `TextFolder` says."""
+        with self._translated():
+            reading = self._files.open(self._at(name))
+            try:
+                return bytes(reading.readAllBytes()).decode()
+            finally:
+                reading.close()
+
+    def replace(self, name: str, text: str) -> None:
+        """As `TextFolder` says."""
+        at = self._at(name)
+        with self._translated():
+            manager = self._manager()
+            manager.mkdirs(at.getParent())
+            writing = manager.createAtomic(at, True)
+            try:
+                writing.write(bytearray(text.encode()))
+            except BaseException:
+                writing.cancel()
+                raise
+            writing.close()
+
+    def path_of(self, name: str) -> str:
+        """As `TextFolder` says."""
+        return str(self._at(name).toString())
+
+    def _at(self, name: str) -> Any:  # noqa: ANN401 - Py4J's
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, name) if name else self._root
+
+    def _manager(self) -> Any:  # noqa: ANN401 - Py4J's
+        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        for name in _MANAGERS:
+            if loader.getResource(f"{name.replace('.', '/')}.class") is not None:
+                found = self._jvm
+                for part in name.split("."):
+                    found = getattr(found, part)
+                return found.create(self._root, self._conf)
+        raise ConfigurationError("path", self._path, f"this Spark has no {_MANAGERS[0]}; write to a local folder")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with pyspark
+
+        try:
+            yield
+        except Py4JJavaError as failed:
+            remedy = f"Spark cannot use it: {failed.java_exception.toString()}"
+            raise ConfigurationError("path", self._path, remedy) from failed
