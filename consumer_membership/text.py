@@ -58,6 +58,11 @@ def excerpt(text: str) -> str:
     return text if len(text) <= 2 * _SHOWN else f"{text[:_SHOWN]}..."
 
 
+def printable(text: str) -> str:
+    """The text on one line, without control of a terminal: other signs are escaped as in Python."""
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
 def speakable(text: str) -> str:
     """The same text where UTF-8 and C can take it, else with escapes: for messages made of strangers' words."""
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")

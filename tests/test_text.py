@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer_membership.text import LONGEST_STRING, excerpt, problem_of, speakable
+from consumer_membership.text import LONGEST_STRING, excerpt, printable, problem_of, speakable
 from tests.support.texts import ANY_TEXT, is_taken_by_c
 
 
@@ -29,6 +29,13 @@ def test_speakable_text_has_no_problem_and_good_text_stays(text: str) -> None:
     """Strangers' words are escaped as far as it is needed."""
     assert problem_of(speakable(text), None) is None
     assert (speakable(text) == text) == (problem_of(text, None) is None)
+
+
+@given(ANY_TEXT)
+def test_printable_text_is_one_line_and_good_text_stays(text: str) -> None:
+    """Only signs that are not printable are escaped, each as in Python."""
+    assert printable(text).isprintable()
+    assert (printable(text) == text) == text.isprintable()
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0")), st.integers(0, 40))

@@ -22,6 +22,7 @@ from consumer_membership.cli.narration import Narration, missing_of
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.demo.screen import discard
 from consumer_membership.errors import MembershipError
+from consumer_membership.text import printable
 
 #: The exit codes: all went well; the group refused the member for good, or never took it in, or there is no topic; the
 #: arguments are wrong.
@@ -55,7 +56,7 @@ def consume(options: ConsumeOptions, out: TextIO, err: TextIO) -> int:
         ConsumerConfig.from_mapping(options.config).with_servers()
         consumer = Consumer(config, logger=_logger(options.verbosity, err))
     except (MembershipError, KafkaException, ValueError, TypeError) as error:
-        err.write(f"consumer-membership consume: {_words(error)}\n")
+        err.write(f"consumer-membership consume: {printable(_words(error))}\n")
         return _MISUSED
     with _stop_signals(narration) as stop:
         printing = _Printing(consumer, options, narration, out, stop)
@@ -200,8 +201,8 @@ def _words(error: Exception) -> str:
 def text_line(message: Message) -> str:
     """`TOPIC[PARTITION]@OFFSET TIME key=... value=...`, and headers where there are some.
 
-    Bytes that are not UTF-8, and control characters, are escaped as in Python: a record is always one line, and
-    cannot play tricks on a terminal.
+    Bytes that are not UTF-8, and control characters, are escaped as in Python, also in header names: a record is always
+    one line, and cannot control a terminal.
     """
     parts = [
         f"{message.topic()}[{message.partition()}]@{message.offset()}",
@@ -209,7 +210,7 @@ def text_line(message: Message) -> str:
         f"key={_escaped(_raw(message.key()))}",
         f"value={_escaped(_raw(message.value()))}",
     ]
-    parts += [f"{name}:{_escaped(_raw(value))}" for name, value in _headers(message)]
+    parts += [f"{printable(name)}:{_escaped(_raw(value))}" for name, value in _headers(message)]
     return " ".join(parts)
 
 
@@ -253,7 +254,7 @@ def _escaped(value: bytes | None) -> str:
         text = value.decode()
     except UnicodeDecodeError:
         return repr(value)[2:-1]
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return printable(text)
 
 
 def _for_json(value: bytes | None) -> str | dict[str, str] | None:

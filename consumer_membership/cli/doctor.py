@@ -32,7 +32,7 @@ def examine(options: DoctorOptions, out: TextIO, err: TextIO, wait: Callable[[fl
         seen = observe(asking.admin(), asking.group, options.seconds, wait)
         findings = diagnosed(seen)
         code = REFUSED if any(one.urgency is Urgency.CRITICAL for one in findings) else DONE
-        return [findings_json(seen, findings)] if asking.is_json else findings_text(seen, findings), code
+        return findings_json(seen, findings).splitlines() if asking.is_json else findings_text(seen, findings), code
 
     return answered("doctor", ask, out, err)
 

@@ -12,6 +12,7 @@ from consumer_membership.admin import GroupAdmin, GroupReport, MemberDescription
 from consumer_membership.cli.narration import named
 from consumer_membership.demo.screen import discard
 from consumer_membership.errors import ConfigurationError, MembershipError
+from consumer_membership.text import printable
 from consumer_membership.types import GroupProtocol, TopicPartition
 
 #: The exit codes: all went well; a broker or the network refused; the arguments are wrong; Ctrl-C, as shells have it.
@@ -48,13 +49,15 @@ class Asking:
 
 
 def answered(command: str, ask: Callable[[], tuple[Iterable[str], int]], out: TextIO, err: TextIO) -> int:
-    """Write the lines of `ask` to `out`; its exit code. What it raises is one line on `err`."""
+    """Write the lines of `ask` to `out`; its exit code. What it raises is one line on `err`.
+
+    Names of groups, clients and hosts are texts of strangers: each line is escaped so that it controls no terminal.
+    """
     # What failed on the way is in the error, if it mattered in the end.
     logging.getLogger("consumer_membership").addHandler(logging.NullHandler())
     try:
         lines, code = ask()
-        out.writelines(f"{line}\n" for line in lines)
-        out.flush()
+        write_lines(out, lines)
     except BrokenPipeError:
         # `| head` has seen enough. Python would complain about the same pipe once more at its exit.
         discard(out)
@@ -67,9 +70,15 @@ def answered(command: str, ask: Callable[[], tuple[Iterable[str], int]], out: Te
     except KeyboardInterrupt:
         return INTERRUPTED
     except MembershipError as error:
-        err.write(f"consumer-membership {command}: {error}\n")
+        err.write(f"consumer-membership {command}: {printable(str(error))}\n")
         return MISUSED if isinstance(error, ConfigurationError) else REFUSED
     return code
+
+
+def write_lines(out: TextIO, lines: Iterable[str]) -> None:
+    """Write each as one printable line."""
+    out.writelines(f"{printable(line)}\n" for line in lines)
+    out.flush()
 
 
 # ---- describe --------------------------------------------------------------------------------------------------------
@@ -90,7 +99,8 @@ def describe(options: DescribeOptions, out: TextIO, err: TextIO) -> int:
     def ask() -> tuple[Iterable[str], int]:
         asking = options.asking
         report = asking.admin().describe(asking.group, with_offsets=options.shows_offsets)
-        return [described_json(report, options)] if asking.is_json else described_text(report, options), DONE
+        as_json = asking.is_json
+        return described_json(report, options).splitlines() if as_json else described_text(report, options), DONE
 
     return answered("describe", ask, out, err)
 
@@ -256,7 +266,8 @@ def remove_members(options: RemovalOptions, out: TextIO, err: TextIO) -> int:
             dry_run=options.is_dry_run,
         )
         code = DONE if all(removal.succeeded for removal in removals) else REFUSED
-        return [removals_json(removals, options)] if asking.is_json else removals_text(removals, options), code
+        as_json = asking.is_json
+        return removals_json(removals, options).splitlines() if as_json else removals_text(removals, options), code
 
     return answered("remove-members", ask, out, err)
 

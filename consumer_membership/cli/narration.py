@@ -16,6 +16,7 @@ from typing import TextIO
 from confluent_kafka import KafkaError, TopicPartition
 
 from consumer_membership import Consumer, MembershipView, MemberState, types
+from consumer_membership.text import printable
 
 #: What a member waits for is told when it takes longer than usual, and then at this interval.
 _PATIENCE_S = 2.0
@@ -74,7 +75,7 @@ class Narration:
         ago = 0.0 if at is None else time.monotonic() - at
         clock = datetime.fromtimestamp(time.time() - ago).astimezone()
         try:
-            self._err.write(f"{clock:%H:%M:%S}.{clock.microsecond // 1000:03d} {text}\n")
+            self._err.write(f"{clock:%H:%M:%S}.{clock.microsecond // 1000:03d} {printable(text)}\n")
             self._err.flush()
         except BrokenPipeError:
             # Nobody reads the narration any more; the records are another matter.

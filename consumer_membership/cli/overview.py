@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TextIO
 
 from consumer_membership.admin import GroupAdmin, GroupListing, GroupReport, ListedGroup, PartitionProgress
-from consumer_membership.cli.groups import DONE, REFUSED, Asking, answered, table
+from consumer_membership.cli.groups import DONE, REFUSED, Asking, answered, table, write_lines
 from consumer_membership.observe.rates import Position, Rate, Rates
 from consumer_membership.types import TopicPartition
 
@@ -40,7 +40,7 @@ def list_groups(options: ListOptions, out: TextIO, err: TextIO) -> int:
         listing = asking.admin().list_groups()
         untold = listing.untold.items()
         err.writelines(f"consumer-membership list: the groups of {at} are missing: {why}\n" for at, why in untold)
-        lines = [listed_json(listing, options)] if options.is_json else listed_text(listing, options)
+        lines = listed_json(listing, options).splitlines() if options.is_json else listed_text(listing, options)
         return lines, REFUSED if listing.untold else DONE
 
     return answered("list", ask, out, err)
@@ -118,8 +118,7 @@ def show_lag(options: LagOptions, out: TextIO, err: TextIO, wait: Callable[[floa
             looked += 1
             if looked == count:
                 return lines, DONE
-            out.writelines(f"{line}\n" for line in (*lines, *(() if options.asking.is_json else ("",))))
-            out.flush()
+            write_lines(out, (*lines, *(() if options.asking.is_json else ("",))))
             pause(options.interval_s)
 
     return answered("lag", ask, out, err)
@@ -128,7 +127,9 @@ def show_lag(options: LagOptions, out: TextIO, err: TextIO, wait: Callable[[floa
 def _look(admin: GroupAdmin, rates: Rates, options: LagOptions) -> Iterable[str]:
     report = admin.describe(options.asking.group)
     rates.look(time.monotonic(), positions(report))
-    return [lag_json(report, rates, watches=options.watches)] if options.asking.is_json else lag_text(report, rates)
+    if options.asking.is_json:
+        return lag_json(report, rates, watches=options.watches).splitlines()
+    return lag_text(report, rates)
 
 
 def positions(report: GroupReport) -> Mapping[TopicPartition, Position]:

@@ -16,7 +16,7 @@ from consumer_membership.cli.narration import missing_of, named
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.explanation import explained
-from consumer_membership.recorder.recording import Recording, read
+from consumer_membership.recorder.recording import UNFIT, Recording, damage_of, read
 from consumer_membership.recorder.replay import Difference, Replay, ReplayedEvent
 from consumer_membership.recorder.values import RecordingError
 
@@ -53,12 +53,16 @@ def replay(options: ReplayOptions, out: TextIO, err: TextIO) -> int:
             recording = read(options.path)
             run = Replay(recording)
             replayed = tuple(run.steps(_begun(recording) + options.until_s))
+            # All lines at once: values of a damaged file may turn out not to fit only when they are shown.
+            shown = as_json(run, replayed, options).splitlines() if options.is_json else as_text(run, replayed, options)
+            lines = list(shown)
         except OSError as error:
             raise ConfigurationError("FILE", str(options.path), error.strerror or str(error)) from error
         except RecordingError as error:
             raise ConfigurationError("FILE", str(options.path), str(error)) from error
-        shown = [as_json(run, replayed, options)] if options.is_json else as_text(run, replayed, options)
-        return shown, DONE if run.difference is None else REFUSED
+        except UNFIT as error:
+            raise ConfigurationError("FILE", str(options.path), damage_of(error)) from error
+        return lines, DONE if run.difference is None else REFUSED
 
     return answered("replay", ask, out, err)
 

@@ -17,7 +17,9 @@ from consumer_membership.errors import ConfigurationError, MembershipError
 from consumer_membership.observe.history import surveys_of
 from consumer_membership.observe.recorded import MemberAccount, account_of
 from consumer_membership.observe.timeline import LAG_COLUMNS, Timeline
+from consumer_membership.recorder.recording import UNFIT, damage_of
 from consumer_membership.recorder.values import RecordingError
+from consumer_membership.text import printable
 
 #: How long the past is read without a word, and between two.
 SILENCE_S = 2.0
@@ -49,7 +51,7 @@ def draw_timeline(
     pause = threading.Event().wait if wait is None else wait
 
     def tell(words: str) -> None:
-        err.write(f"consumer-membership timeline: {words}\n")
+        err.write(f"consumer-membership timeline: {printable(words)}\n")
 
     def ask() -> tuple[Iterable[str], int]:
         _check_output(options.output)
@@ -165,6 +167,8 @@ def _account(path: Path, group: str) -> MemberAccount:
         raise ConfigurationError("--recording", str(path), error.strerror or str(error)) from error
     except RecordingError as error:
         raise ConfigurationError("--recording", str(path), str(error)) from error
+    except UNFIT as error:
+        raise ConfigurationError("--recording", str(path), damage_of(error)) from error
     if account.group_id != group:
         raise ConfigurationError("--recording", str(path), f"it is of a member of group {account.group_id!r}")
     return account

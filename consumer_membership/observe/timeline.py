@@ -270,8 +270,8 @@ class Timeline:
 
     def page(self) -> str:
         """The whole page."""
-        # No text of a cluster ends the script: `</` is written as JSON may have it, too.
-        data = json.dumps(self.data(), separators=(",", ":")).replace("</", "<\\/")
+        # No text of a cluster ends the script or begins a comment in it: `<!--<script` hides the script's own end.
+        data = json.dumps(self.data(), separators=(",", ":")).replace("<", "\\u003c")
         return _PAGE.read_text(encoding="utf-8").replace(_DATA, data)
 
 

@@ -26,6 +26,11 @@ from consumer_membership.version import __version__
 FORMAT: Final = "consumer-membership recording"
 #: What a reader must know to read a file; it grows with each change that an older reader would misread.
 VERSION: Final = 1
+#: A ring keeps 2 MB, and the state of a member with 100,000 partitions is written in 40 MB: what unpacks to more would
+#: only fill the memory.
+MOST_BYTES: Final = 256 * 2**20
+#: What values of a wrong kind, or nested too deeply, raise where they are used.
+UNFIT: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,16 +209,27 @@ def read(path: Path) -> Recording:
         ) from None
     except StopIteration:
         raise RecordingError(f"{path} was cut short before the first event: nothing of the member is in it") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RecordingError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    except UNFIT as error:
+        raise RecordingError(f"{path}: {damage_of(error)}") from error
+
+
+def damage_of(error: BaseException) -> str:
+    """The message for one of `UNFIT`."""
+    return f"it is damaged, its values do not fit ({type(error).__name__}: {error})"
 
 
 def _lines(path: Path) -> Iterator[Json]:
     """The lines of a file as far as it is whole: who wrote it may have been killed, or the disk full."""
+    left = MOST_BYTES
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            for line in file:
-                yield json.loads(line)
+        with gzip.open(path, "rb") as file:
+            while line := file.readline(left + 1):
+                left -= len(line)
+                if left < 0:
+                    raise RecordingError(f"{path} unpacks to more than {MOST_BYTES >> 20} MiB, which no recording does")
+                yield json.loads(line.decode())
+    except RecursionError:
+        raise RecordingError(f"{path}: it is damaged, its values are nested too deeply") from None
     except (EOFError, zlib.error, ValueError):
         return
     except gzip.BadGzipFile:

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from math import inf
+from typing import NoReturn
 
 from consumer_membership.membership.classic.exchanges import SendJoin
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.recorder.recording import RecordedAssignor, Recording
+from consumer_membership.recorder.recording import UNFIT, RecordedAssignor, Recording, damage_of
 from consumer_membership.recorder.ring import Draw, Entry
 from consumer_membership.recorder.values import RecordingError, decoded_state, externals_of
+
+#: An event takes about 1 s of CPU time with 100,000 partitions. A stranger's recording may hold a regular expression
+#: that would run for years.
+MOST_CPU_S = 20.0
+
+
+class _CpuLimitError(Exception):
+    """An event took too long."""
+
+
+@contextmanager
+def _cpu_limit() -> Iterator[None]:
+    """Bound what runs inside; in the main thread only, because it takes a signal, which `re` heeds as well."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def end(_: int, __: object) -> NoReturn:
+        raise _CpuLimitError
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +123,8 @@ class Replay:
         externals |= {"jitter": chance.jitter, "new_member_id": chance.new_member_id}
         try:
             return decoded_state(recording.state, externals)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RecordingError(f"the checkpoint is damaged: {type(error).__name__}: {error}") from error
+        except UNFIT as error:
+            raise RecordingError(f"its checkpoint: {damage_of(error)}") from error
 
     def run(self, until: float = inf) -> Difference | None:
         """Run all that was recorded up to this moment; the first difference."""
@@ -121,7 +152,13 @@ class Replay:
         error: str | None = None
         effects: tuple[GroupEffect, ...] = ()
         try:
-            effects = self.member.handle(entry.event, entry.at)
+            with _cpu_limit():
+                effects = self.member.handle(entry.event, entry.at)
+        except _CpuLimitError:
+            raise RecordingError(
+                f"event {number} takes more than {MOST_CPU_S:g} s of CPU time; does the recording have a regular "
+                "expression that backtracks without end?"
+            ) from None
         except Exception as raised:  # noqa: BLE001 - the core's own fault is what a recording may be about
             error = f"{type(raised).__name__}: {raised}"
         what = ""

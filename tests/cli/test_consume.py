@@ -39,6 +39,7 @@ def a_message(
         (a_message(value=b"two\nlines\x1b[31m"), r"key=customer-3 value=two\nlines\x1b[31m"),
         (a_message(value=b"\xff\x00ab"), r"key=customer-3 value=\xff\x00ab"),
         (a_message(headers=[("trace", b"7"), ("none", None)]), "key=customer-3 value=hello trace:7 none:null"),
+        (a_message(headers=[("a\n\x1b[2J", b"7")]), r"key=customer-3 value=hello a\n\x1b[2J:7"),
     ],
 )
 def test_text_line_shows_one_record(message: Message, line: str) -> None:
@@ -77,10 +78,10 @@ def test_json_line_gives_back_any_bytes(value: bytes | None) -> None:
     assert back == value
 
 
-@given(value=st.one_of(st.binary(), st.text().map(str.encode)))
-def test_text_line_is_one_printable_line(value: bytes) -> None:
-    """No record can move the cursor or colour the terminal."""
-    assert text_line(a_message(key=value, value=value)).isprintable()
+@given(value=st.one_of(st.binary(), st.text().map(str.encode)), name=st.text())
+def test_text_line_is_one_printable_line(value: bytes, name: str) -> None:
+    """No record can move the cursor or color the terminal, by its key, value, header names or header values."""
+    assert text_line(a_message(key=value, value=value, headers=[(name, value)])).isprintable()
 
 
 # ---- refusals -------------------------------------------------------------------------------------------------------

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from consumer_membership.cli import main
+from consumer_membership.cli.replay import ReplayOptions, replay
 from consumer_membership.membership.events import CoordinatorLost, Polled, TimePassed
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.recorder.recording import write
@@ -115,3 +124,72 @@ def test_other_processes_replay_identically(tmp_path: Path) -> None:
         environment = os.environ | {"PYTHONHASHSEED": str(seed + 1)}
         done = subprocess.run([*COMMAND, str(path)], env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+Json: TypeAlias = Any
+Place: TypeAlias = tuple[str | int, ...]
+
+
+def nodes(value: Json, place: Place = ()) -> Iterator[Place]:
+    """The places of all values in this JSON."""
+    yield place
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in items:
+        yield from nodes(one, (*place, key))
+
+
+def replaced(value: Json, place: Place, other: Json) -> Json:
+    """This JSON with another value at the place."""
+    if not place:
+        return other
+    copied = value.copy()
+    copied[place[0]] = replaced(value[place[0]], place[1:], other)
+    return copied
+
+
+STRANGE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.sampled_from(
+        ["\x1b[2J\nforged", "1", "t", {}, [], {"!": "tuple", "=": []}, {"!": "list", "#": 0, "=": [{"^": 0}]}]
+    ),
+    st.sampled_from(
+        [{"!": "types.TopicPartition", "=": [1, 2]}, {"!": "membership.events.Polled", "delivered": False}]
+    ),
+)
+
+
+@given(data=st.data(), word=st.sampled_from(["--explain", "--step", "--json"]))
+@settings(max_examples=100)
+def test_recording_of_a_stranger_is_shown_or_refused_in_printable_lines(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, word: str
+) -> None:
+    """Whatever stands in the place of a value, the command ends with an exit code and writes printable lines."""
+    lines = list(map(json.loads, written_lines()))
+    number = data.draw(st.integers(0, len(lines) - 1))
+    place = data.draw(st.sampled_from(list(nodes(lines[number]))))
+    lines[number] = replaced(lines[number], place, data.draw(STRANGE))
+    path = tmp_path_factory.mktemp("strange") / "a.gz"
+    path.write_bytes(gzip.compress("".join(f"{json.dumps(line)}\n" for line in lines).encode()))
+    out, err = io.StringIO(), io.StringIO()
+    options = ReplayOptions(
+        path=path, is_stepwise=word == "--step", explains=word == "--explain", is_json=word == "--json"
+    )
+    code = replay(options, out, err)
+    assert code in {0, 1, 2}
+    assert (code == 2) == bool(err.getvalue())
+    assert all(line.isprintable() for line in (out.getvalue() + err.getvalue()).split("\n"))
+
+
+@cache
+def written_lines() -> tuple[str, ...]:
+    """The lines of a recording that begins with a checkpoint."""
+    member = Recorded(segment_weight=40)
+    member.join()
+    for _ in range(60):
+        member.tell(Polled())
+    with TemporaryDirectory() as folder:
+        member.written(Path(folder) / "a")
+        return tuple(gzip.decompress((Path(folder) / "a").read_bytes()).decode().splitlines())

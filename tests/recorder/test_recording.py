@@ -141,5 +141,24 @@ def test_what_is_no_recording_is_refused(path: Path) -> None:
         read(path)
     Recorded().written(path)
     rewritten(path, protocols=3)
-    with pytest.raises(RecordingError, match="is damaged"):
+    with pytest.raises(RecordingError, match="it is damaged"):
         read(path)
+
+
+def test_read_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that unpacks to more than a recording can hold, or nests without end, is refused, not read into memory."""
+    member = Recorded()
+    member.join()
+    member.written(path)
+    head, *_ = gzip.decompress(path.read_bytes()).splitlines()
+    bomb = head + b"\n" + b" " * 2_000_000
+    path.write_bytes(gzip.compress(bomb))
+    monkeypatch.setattr("consumer_membership.recorder.recording.MOST_BYTES", 1_000_000)
+    with pytest.raises(RecordingError, match="unpacks to more than 0 MiB"):
+        read(path)
+    for line in (b"[" * 100_000, b'{"!":"tuple","=":[' * 20_000 + b"]}" * 20_000):
+        path.write_bytes(
+            gzip.compress(head + b'\n{"state":null,"draws":[],"first":0}\n{"at":1,"event":' + line + b"}\n")
+        )
+        with pytest.raises(RecordingError, match=r"nested too deeply|RecursionError"):
+            read(path)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from consumer_membership.membership.consumer.heartbeat import Heartbeats
-from consumer_membership.membership.events import CoordinatorLost, Polled
+from consumer_membership.membership.effects import LookUpTopics
+from consumer_membership.membership.events import CoordinatorLost, Polled, Subscribed, TimePassed, TopicsLookedUp
 from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.recorder.recording import read, write
 from consumer_membership.recorder.replay import Replay
 from consumer_membership.recorder.ring import Recorder
+from consumer_membership.recorder.values import RecordingError
+from consumer_membership.types import Subscription, TopicPattern
 from tests.recorder.members import Recorded, simulated
 from tests.simulation.profiles import PROFILES
 
@@ -112,3 +117,18 @@ def test_replay_stops_at_a_moment(tmp_path: Path) -> None:
     replay = Replay(member.written(tmp_path / "a"))
     assert [step.view.state.name for step in replay.steps(until=102.0)] == ["UNSUBSCRIBED", "JOINING"]
     assert replay.count == 2
+
+
+def test_regular_expression_of_a_recording_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that takes more CPU time than any event of a member ends the replay with an error that names it."""
+    monkeypatch.setattr("consumer_membership.recorder.replay.MOST_CPU_S", 0.1)
+    member = Recorded(MemberSettings(group_id="g", topic_refresh_s=60.0))
+    pattern = TopicPattern(text="^a", broker="a.*", member="(b)")
+    member.tell(Subscribed(subscription=Subscription(patterns=frozenset({pattern}))), Polled(), TimePassed())
+    asked = [one for entry in member.recorder.held().entries for one in entry.effects if isinstance(one, LookUpTopics)]
+    member.tell(TopicsLookedUp(request_id=asked[-1].request_id, names=frozenset({"a" * 50})))
+    path = tmp_path / "a.gz"
+    member.written(path)
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(b'"(b)"', b'"(a+)+b"')))
+    with pytest.raises(RecordingError, match=r"event 4 takes more than 0\.1 s of CPU time"):
+        Replay(read(path)).run()
