@@ -444,7 +444,8 @@ class GroupMember:
             code=POLL_TIMEOUT_CODE,
             name="_MAX_POLL_EXCEEDED",
             message=f"max.poll.interval.ms={limit_ms} exceeded: the application did not poll for longer, so the member "
-            "left its group; poll more often, handle less between two polls, or raise max.poll.interval.ms",
+            "left its group; poll more often, handle less between two polls, or raise max.poll.interval.ms (in a "
+            "Spark task: sink_timeout_s)",
         )
         self._protocol.resign()
         self.parts.raise_to_application(Problem.POLL_TIMEOUT, error)

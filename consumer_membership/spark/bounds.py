@@ -46,7 +46,7 @@ def tally_in(metadata: str | None, run: str) -> Tally | None:
 
 
 class Bounds:
-    """The ends of a run, and what is known of the way there; `ends` None: a run without end, of which nothing is kept.
+    """The ends of a run, and what is known of the way there; `ends` None: a run without end, which has no tallies.
 
     A partition is done when the group's committed offset is at its end or beyond. An empty partition is done at once.
     """
@@ -56,6 +56,7 @@ class Bounds:
         self._ends: Mapping[Partition, int] = ends or {}
         self.is_bounded = ends is not None
         self._tallies: dict[Partition, Tally] = {}
+        self._committed: dict[Partition, int] = {}
         self._left = {partition for partition, end in self._ends.items() if end > 0}
 
     @property
@@ -82,11 +83,25 @@ class Bounds:
         self.note(partition, committed)
 
     def note(self, partition: Partition, committed: int) -> None:
-        """Note that this offset is committed, by whomever."""
+        """Note the group's committed offset."""
+        self._committed[partition] = committed
         if max(committed, 0) >= self._ends.get(partition, 0):
             self._left.discard(partition)
         else:
             self._left.add(partition)
+
+    def begin(self, partition: Partition, first: int) -> None:
+        """Note the first offset read of a partition: where the group has committed nothing, its lag counts from it."""
+        self._committed.setdefault(partition, first)
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """These partitions go to other members, whose commits are not known here."""
+        for partition in partitions:
+            self._committed.pop(partition, None)
+
+    def committed_of(self, partition: Partition) -> int | None:
+        """The group's committed offset, where it is known; of one without, the first offset read."""
+        return self._committed.get(partition)
 
     def metadata(self, part: OffsetRange, began_at: float, ended_at: float) -> str:
         """The metadata of the commit that follows these records; `keep` makes its tally the last one."""

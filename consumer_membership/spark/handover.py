@@ -1,4 +1,4 @@
-"""A batch on its way: still owned, given to the sink, committed."""
+"""A batch on its way: still owned, given to the sink, committed; and how many records the next one may have."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tenacity import (
     retry_if_exception_type,
     retry_if_not_exception_type,
     stop_after_attempt,
+    stop_after_delay,
     wait_random_exponential,
 )
 
@@ -48,6 +49,12 @@ _WORD_S = 60.0
 _LOOK_S = 0.05
 #: Between two calls of a sink that raised.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+#: The part of sink_timeout_s that a batch may take before the next one is cut: a sink that slows down to half of its
+#: speed still finishes in time.
+_SHARE = 0.5
+#: A cut batch grows by one part in so many. A sink that leaves out records which an earlier call wrote is fast for a
+#: few batches; at this pace the records that it has to write come before the batch is too large for them.
+_GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,28 @@ class _Commit:
     ranges: tuple[OffsetRange, ...]
     began_at: float
     ended_at: float
+    #: How long the sink worked on the records.
+    took_s: float
+
+
+class BatchLimit:
+    """How many records a batch may have so that the sink finishes it well within `sink_timeout_s`.
+
+    It starts at `batch_size`, which it never exceeds. A batch that took longer than half of the timeout cuts it in
+    proportion; full batches that took less let it grow slowly.
+    """
+
+    def __init__(self, batch_size: int, sink_timeout_s: float) -> None:
+        self._most = batch_size
+        self._fits_s = sink_timeout_s * _SHARE
+        self.records = batch_size
+
+    def learn(self, records: int, took_s: float) -> None:
+        """Take in how long the sink worked on a batch of so many records."""
+        if took_s > self._fits_s:
+            self.records = max(1, min(self.records, int(records * self._fits_s / took_s)))
+        elif records >= self.records:
+            self.records = min(self._most, self.records + max(1, self.records // _GROWTH))
 
 
 class Handover:
@@ -90,9 +119,19 @@ class Handover:
         self._confirmed_at = 0.0
         self._is_in_doubt = False
         self._underway: tuple[_Commit, PendingCommit] | None = None
+        self._limit = BatchLimit(plan.batch_size, plan.sink_timeout_s)
+        #: How long the sink worked on the batch in hand; 0: it was not called.
+        self._took_s = 0.0
+        #: Batches in a row that the sink finished after the member had left its group for that.
+        self._late = 0
         self._has_committing_sink = bool(getattr(sink, "commits_offsets", False))
         self.records = 0
         self.batches = 0
+
+    @property
+    def batch_limit(self) -> int:
+        """How many records the next batch may have."""
+        return self._limit.records
 
     def give(self, held: Held) -> bool:
         """Have the sink take these records, and begin to commit them.
@@ -104,7 +143,7 @@ class Handover:
         next poll, and joins again.
 
         Raises:
-            SinkError: the sink raised, as often as it may.
+            SinkError: the sink raised, or took longer than `sink_timeout_s`, as often as it may.
             FencedError: the member was replaced; or the sink says so of one that has never been out of its group.
             TransportError: nobody says whether the member has its place.
         """
@@ -118,13 +157,7 @@ class Handover:
             except FencedError as fenced:
                 if fenced.is_final or not self._is_out_of_the_group(fenced):
                     raise
-                _log.warning(
-                    "Task %s: was out of its group for a while, and joins again; what it held is given up, for whoever "
-                    "owns the partitions now: %s",
-                    self._instance,
-                    _said(held.ranges),
-                )
-                _log.debug("Task %s: given up for this: %s", self._instance, fenced)
+                self._not_committed(held.ranges, self._took_s, fenced)
                 return False
             self.records += sum(one.records for one in held.ranges)
             self.batches += 1
@@ -169,17 +202,20 @@ class Handover:
             ),
             ownership=ownership,
         )
+        self._took_s = 0.0
         heard_at = max(self._confirmed_at, self._consumer.membership().last_heartbeat_at or 0.0)
         # An epoch that is none: the member was fenced, and hears of it at its next poll.
         if self._is_in_doubt or epoch <= 0 or time.monotonic() - heard_at > CONFIRMED_S:
             ownership.verify()
             self._confirmed_at, self._is_in_doubt = time.monotonic(), False
         attempts = Retrying(
-            stop=stop_after_attempt(self._plan.sink_attempts),
+            # Beyond its time the member has no partitions to write for.
+            stop=stop_after_attempt(self._plan.sink_attempts) | stop_after_delay(self._plan.sink_timeout_s),
             wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
             retry=retry_if_exception_type(Exception) & retry_if_not_exception_type(FencedError),
             reraise=True,
         )
+        began = time.monotonic()
         try:
             attempts(self._sink, held.batch, context)
         except FencedError:
@@ -190,6 +226,9 @@ class Handover:
                 f"the sink raised {type(raised).__name__}: {raised} ({tried} of {self._plan.sink_attempts} calls); "
                 f"not committed: {_said(held.ranges)}"
             ) from raised
+        finally:
+            self._took_s = time.monotonic() - began
+            self._limit.learn(sum(one.records for one in held.ranges), self._took_s)
 
     def _is_out_of_the_group(self, fenced: FencedError) -> bool:
         """Whether the member has no place in the group for now, and may come back; False: it has one, or never will.
@@ -254,7 +293,7 @@ class Handover:
             )
             for place, part in parts.items()
         }
-        commit = _Commit(offsets=offsets, ranges=held.ranges, began_at=began_at, ended_at=now)
+        commit = _Commit(offsets=offsets, ranges=held.ranges, began_at=began_at, ended_at=now, took_s=self._took_s)
         # A sink that commits has done so up to its last record; only an end behind that is left to do.
         is_left = ends.keys() if self._has_committing_sink else offsets.keys()
         left = [TopicPartition(*place, *at) for place, at in offsets.items() if place in is_left]
@@ -273,6 +312,7 @@ class Handover:
         for one in commit.ranges:
             if one.place not in refused:
                 self._bounds.keep(one, commit.began_at, commit.ended_at)
+                self._late = 0
         for place, (offset, _) in commit.offsets.items():
             if place not in refused:
                 self._bounds.note(place, offset)
@@ -285,12 +325,41 @@ class Handover:
         # Perhaps it was replaced, and has not heard of it: nothing is given to the sink before the coordinator has
         # confirmed the member.
         self._is_in_doubt = True
-        _log.warning(
-            "Task %s: not committed; whoever owns the partitions next gets the records again: %s: %s",
-            self._instance,
-            _said(commit.ranges),
-            failure,
+        if commit.ranges:
+            self._not_committed(commit.ranges, commit.took_s, failure)
+
+    def _not_committed(self, ranges: Sequence[OffsetRange], took_s: float, failure: Exception) -> None:
+        """Log that the group did not take a batch, so that its records come again.
+
+        A member leaves its group when its sink works for longer than `sink_timeout_s`. Such a batch counts as an
+        attempt of the sink: the next one is cut, and if that does not help, the task fails instead of giving the sink
+        the same records without end.
+
+        Raises:
+            SinkError: so many batches in a row took too long.
+        """
+        plan = self._plan
+        is_stale = self._consumer.membership().state is MemberState.STALE
+        if took_s < plan.sink_timeout_s * (_SHARE if is_stale else 1.0):
+            _log.warning(
+                "Task %s: the member was out of its group; not committed, and redelivered to the partitions' owner: "
+                "%s: %s",
+                self._instance,
+                _said(ranges),
+                failure,
+            )
+            return
+        self._late += 1
+        text = (
+            f"the sink took {took_s:.1f} s for a batch of {sum(one.records for one in ranges)} records, longer than "
+            f"sink_timeout_s={plan.sink_timeout_s:g}, so the member left its group and the batch was not committed: "
+            f"{_said(ranges)} (batch_size={plan.batch_size}; {self._late} of {plan.sink_attempts} batches in a row)"
         )
+        if self._late >= plan.sink_attempts:
+            raise SinkError(
+                f"{text}; raise sink_timeout_s, or lower batch_size if the sink is slower with more records"
+            ) from failure
+        _log.warning("Task %s: %s; the next batch has at most %s records", self._instance, text, self.batch_limit)
 
 
 @dataclass(frozen=True, slots=True)

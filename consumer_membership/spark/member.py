@@ -11,6 +11,8 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -29,7 +31,7 @@ from consumer_membership.spark.batches import (
     without_collections,
 )
 from consumer_membership.spark.bounds import Bounds
-from consumer_membership.spark.brokers import check_ends
+from consumer_membership.spark.brokers import EARLIEST, check_ends
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.control import Link, MemberProgress, Order
 from consumer_membership.spark.handover import REPLACED, Handover, Held
@@ -41,12 +43,16 @@ _log = logging.getLogger("consumer_membership.spark")
 REPORT_S = 0.5
 #: Between two questions whether the others are done, once this member has nothing more to do.
 OTHERS_S = 0.05
-#: How long the coordinator may take to say what is committed.
-ANSWER_S = 30.0
+#: How long the coordinator may take to say what is committed; where only a report needs it, a report is not held up.
+ANSWER_S, REPORT_ANSWER_S = 30.0, 1.0
 #: Without anything new for so long, look whether the ends can still be reached (a deleted topic has none).
 DOUBT_S = 3.0
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+#: `auto.offset.reset`: where the group has committed nothing, everything in the log is its lag.
+_FROM_THE_BEGINNING = frozenset({"earliest", "smallest", "beginning"})
+#: The sink took longer than sink_timeout_s, which the handover reports under that name.
+_SINK_TOO_SLOW = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +91,7 @@ class TaskMember:
         self._reached: set[Partition] = set()
         self._began_at = self._reported_at = self._asked_at = self._moved_at = time.monotonic()
         self._reported_records = 0
+        self._reported_owned: AbstractSet[object] = frozenset()
 
     def run(self) -> MemberSummary:
         """Consume until there is nothing left to do, or until the driver says so.
@@ -133,6 +140,11 @@ class TaskMember:
     def _turn(self) -> None:
         with without_collections():
             held = self._gathered()
+        if held.ranges:
+            for one in held.ranges:
+                self._bounds.begin(one.place, one.first)
+            # The sink may take minutes, and the driver is to see meanwhile what it works on.
+            self._report_if_due()
         if held.ranges or held.finished:
             self._moved_at = time.monotonic()
             self._give(held)
@@ -140,8 +152,7 @@ class TaskMember:
             self._handover.settle()
             if self._bounds.is_bounded:
                 self._look_at_the_others()
-        if time.monotonic() - self._reported_at >= REPORT_S:
-            self._report()
+        self._report_if_due()
 
     def _gathered(self) -> Held:
         """The next batch, as the sink wants it; perhaps an empty one."""
@@ -155,7 +166,7 @@ class TaskMember:
 
     def _sought(self) -> tuple[int, float]:
         """How many records to gather, and how long: what is not there any more is not waited for."""
-        size, wait_s = self._plan.batch_size, self._plan.batch_wait_s
+        size, wait_s = self._handover.batch_limit, self._plan.batch_wait_s
         if not (self._bounds.is_bounded and self._mine):
             return size, wait_s
         outstanding = self._bounds.outstanding(self._positions, self._mine - self._reached)
@@ -175,7 +186,8 @@ class TaskMember:
             if error.code() in REPLACED:
                 raise FencedError(f"task {self._instance} was replaced or removed: {error.str()}")
             raise GroupError(f"task {self._instance}: {error.str()}", error.code())
-        _log.warning("Task %s: %s", self._instance, error.str())
+        if error.code() != _SINK_TOO_SLOW:
+            _log.warning("Task %s: %s", self._instance, error.str())
         return False
 
     def _give(self, held: Held) -> None:
@@ -226,6 +238,7 @@ class TaskMember:
         gone = {(partition.topic, partition.partition) for partition in partitions}
         for held in (self._mine, self._unread, self._reached):
             held.difference_update(gone)
+        self._bounds.forget(gone)
         for place in gone:
             self._positions.pop(place, None)
 
@@ -237,7 +250,7 @@ class TaskMember:
         self._handover.settle()
         fresh, self._unread = sorted(self._unread), set()
         # Asked as a member does: offsets that a sink's transaction commits are waited for.
-        for one in self._committed(fresh):
+        for one in self._committed(fresh, ANSWER_S):
             if one.error is None:
                 self._bounds.learn((one.topic, one.partition), max(0, one.offset), one.metadata)
                 if one.offset >= 0:
@@ -248,8 +261,8 @@ class TaskMember:
         done = [TopicPartition(*place) for place in fresh if place not in self._bounds.left and place in self._mine]
         self._consumer.pause(done)
 
-    def _committed(self, partitions: Sequence[Partition]) -> list[TopicPartition]:
-        return self._consumer.committed([TopicPartition(*partition) for partition in partitions], ANSWER_S)
+    def _committed(self, partitions: Sequence[Partition], within_s: float) -> list[TopicPartition]:
+        return self._consumer.committed([TopicPartition(*partition) for partition in partitions], within_s)
 
     def _look_at_the_others(self) -> None:
         """Nothing came: perhaps the others have done the rest, or there is nothing any more that could be done."""
@@ -263,7 +276,7 @@ class TaskMember:
             self._give(Held(finished=again))
         try:
             # Whose tally it is does not matter here.
-            others = self._committed(sorted(left - self._mine)) if left - self._mine else []
+            others = self._committed(sorted(left - self._mine), ANSWER_S) if left - self._mine else []
         except KafkaException as unknown:
             _log.debug("Task %s: how far the others are is not known: %s", self._instance, unknown)
             others = []
@@ -293,8 +306,14 @@ class TaskMember:
 
     # ---- what the driver hears ----
 
+    def _report_if_due(self) -> None:
+        is_due = time.monotonic() - self._reported_at >= REPORT_S
+        if is_due or self._consumer.membership().owned.keys() != self._reported_owned:
+            self._report()
+
     def _report(self) -> None:
         now, view = time.monotonic(), self._consumer.membership()
+        self._reported_owned = view.owned.keys()
         elapsed = max(now - self._reported_at, 1e-3)
         records = self._handover.records
         rate = (records - self._reported_records) / elapsed
@@ -318,14 +337,37 @@ class TaskMember:
         )
 
     def _lag(self) -> int:
+        """The records of the owned partitions that are not committed, as far as is known."""
+        self._learn_committed()
         lag = 0
-        for partition, position in self._positions.items():
-            end = self._bounds.end_of(partition)
-            if end is None:
-                try:
-                    watermarks = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
-                except (KafkaException, MembershipError):
-                    continue
-                end = watermarks[1]
-            lag += max(0, end - position)
+        for place in self._mine:
+            committed, end = self._bounds.committed_of(place), self._known_end(place)
+            if committed is not None and end is not None:
+                lag += max(0, end - committed)
         return lag
+
+    def _learn_committed(self) -> None:
+        """Know where the group is in new partitions, also in a run without end, which needs that for its lag only."""
+        if self._bounds.is_bounded or not self._unread:
+            return
+        try:
+            answers = [one for one in self._committed(sorted(self._unread), REPORT_ANSWER_S) if one.error is None]
+            none = [TopicPartition(one.topic, one.partition, EARLIEST) for one in answers if one.offset < 0]
+            if none and self._config["auto.offset.reset"] in _FROM_THE_BEGINNING:
+                for one in self._consumer.offsets_for_times(none, REPORT_ANSWER_S):
+                    self._bounds.begin((one.topic, one.partition), max(0, one.offset))
+        except KafkaException as unknown:
+            _log.debug("Task %s: the group's offsets are not known: %s", self._instance, unknown)
+            return
+        self._unread = set()
+        for one in answers:
+            if one.offset >= 0:
+                self._bounds.note((one.topic, one.partition), one.offset)
+
+    def _known_end(self, place: Partition) -> int | None:
+        """Where the run, or else the partition, ends; None: not known yet."""
+        end = self._bounds.end_of(place)
+        if end is None:
+            with suppress(KafkaException, MembershipError):
+                end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)[1]
+        return end

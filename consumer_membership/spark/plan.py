@@ -94,11 +94,13 @@ class Options(TypedDict, total=False):
     Attributes:
         pipeline: The name before the members' instance ids, `<pipeline>-<number>`; the group's unless it is given.
         batch_format: `messages` (unless it is given), `arrow` or `pandas`.
-        batch_size: Records in a batch, at most; 10,000.
+        batch_size: Records in a batch, at most; 10,000. Batches get smaller while the sink needs more than half of
+            `sink_timeout_s` for one.
         batch_wait_s: How long a batch gathers, at most, in seconds; 0.25, for a drain 0.1.
-        sink_attempts: How often a batch is given to a sink that raises, before the task fails; 3.
-        sink_timeout_s: How long the calls for one batch may take, in seconds; 300. A member that works for longer loses
-            its partitions.
+        sink_attempts: How often a batch is given to a sink that raises, before the task fails; also how many batches in
+            a row may take longer than `sink_timeout_s`; 3.
+        sink_timeout_s: How long the calls for one batch may take, in seconds; 300. A member whose sink works for longer
+            leaves the group; the batch is not committed, and its records are redelivered in smaller batches.
     """
 
     pipeline: str

@@ -9,17 +9,19 @@ from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka import Message
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from consumer_membership.errors import FencedError, TransportError
+from consumer_membership.errors import FencedError, SinkError, TransportError
 from consumer_membership.membership.effects import AssignPartitions
 from consumer_membership.membership.states import MemberState
 from consumer_membership.spark.batches import ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import SinkContext
-from consumer_membership.spark.handover import _LOOK_S, CONFIRMED_S, Handover, Held
+from consumer_membership.spark.handover import _LOOK_S, CONFIRMED_S, BatchLimit, Handover, Held
 from consumer_membership.spark.plan import MemberPlan, member_config, planned
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.clients.conftest import PARTITIONS, RECORDS, filled
@@ -227,6 +229,70 @@ def test_answer_of_long_ago_is_not_the_groups_word(plan: MemberPlan, consumer: S
 
     assert not given_to(plan, consumer, Fenced(lambda: threads.append(Thread(wake))))
     threads[0].outcome()
+
+
+@pytest.mark.slow
+def test_fenced_sink_that_is_always_too_slow_fails_the_task(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
+    """A sink that refuses the batch since the member left its group meanwhile counts as late, as any other sink."""
+    plan = replace(plan, sink_attempts=1, sink_timeout_s=1.0)
+
+    def expire() -> None:
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() - began > plan.sink_timeout_s, "the end of the sink's time")
+        consumer.member.in_state(MemberState.STALE)
+
+    with pytest.raises(SinkError, match=r"longer than sink_timeout_s=1, .*batch_size=10000; 1 of 1 batches"):
+        given_to(plan, consumer, Fenced(expire))
+
+
+# ---- how many records a batch may have -------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(1, 10_000),
+    st.floats(1.0, 3600.0),
+    st.floats(1e-6, 10.0),
+    st.lists(st.booleans(), max_size=40),
+)
+def test_batch_limit_leaves_a_steady_sink_its_time_after_one_late_batch(
+    batch_size: int, timeout_s: float, per_record_s: float, skipped: list[bool]
+) -> None:
+    """After one late batch no later one is late where the sink manages 8 records or more in half of its time.
+
+    That also holds with up to four batches in between that take no time, as those of a sink that leaves out records
+    which it has written already (`skipped`).
+    """
+    limit = BatchLimit(batch_size, timeout_s)
+    limit.learn(batch_size, batch_size * per_record_s)
+    assume(limit.records >= 8)
+    in_a_row = 0
+    for is_skipped in skipped:
+        records, in_a_row = limit.records, in_a_row + 1 if is_skipped else 0
+        assert 1 <= records <= batch_size
+        if is_skipped and in_a_row < 5:
+            limit.learn(records, 0.0)
+            continue
+        assert records * per_record_s <= timeout_s
+        limit.learn(records, records * per_record_s)
+
+
+@given(st.integers(1, 100_000), st.integers(1, 100_000))
+def test_batch_limit_grows_back_to_the_batch_size(batch_size: int, records: int) -> None:
+    """One slow batch costs a sink that is fast again its batch size for a bounded number of batches."""
+    limit = BatchLimit(batch_size, 3.0)
+    limit.learn(min(records, batch_size), 1e6)
+    assert limit.records == 1
+    for _ in range(110):
+        limit.learn(limit.records, 0.0)
+    assert limit.records == batch_size
+
+
+def test_batch_limit_ignores_batches_smaller_than_itself() -> None:
+    """A batch with fewer records than the limit does not show that a larger one fits."""
+    limit = BatchLimit(100, 10.0)
+    limit.learn(100, 10.0)
+    limit.learn(49, 0.0)
+    assert limit.records == 50
 
 
 # ---- a real coordinator behind a cable that is pulled ----------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -337,6 +338,56 @@ def test_sink_beyond_its_limit_loses_its_partitions(scene: Scene, recorder: Reco
     counts = recorder.counts()
     assert (len(counts), sum(counts.values())) == (400, 450)
     assert scene.committed() == dict.fromkeys(range(PARTITIONS), 100)
+
+
+def test_slow_sink_gets_smaller_batches_until_they_fit(scene: Scene, recorder: Recorder) -> None:
+    """A batch that takes longer than `sink_timeout_s` is redelivered in smaller batches, which are committed."""
+
+    def slow_with_many(batch: list[Message], context: SinkContext) -> None:
+        if len(batch) > 300:
+            until(scene.epochs, lambda epochs: epochs == [-2])
+        recorder(batch, context)
+
+    plan = scene.plan(instances=1, batch_size=400, sink_timeout_s=2.0, sink_attempts=2)
+    assert scene.run(plan, slow_with_many).records == 800
+    sizes = [len(call.offsets) for call in recorder.given()]
+    assert (sizes[0], max(sizes[1:]) <= 300) == (400, True)
+    assert scene.committed() == dict.fromkeys(range(PARTITIONS), 100)
+
+
+@pytest.mark.parametrize("is_bounded", [True, False])
+def test_sink_that_is_always_too_slow_fails_the_task(scene: Scene, *, is_bounded: bool) -> None:
+    """After `sink_attempts` late batches in a row the task ends with an error that names the settings and the time."""
+    calls: list[int] = []
+
+    def too_slow(batch: list[Message], _: SinkContext) -> None:
+        calls.append(len(batch))
+        until(scene.epochs, lambda epochs: epochs == [-2])
+
+    plan = scene.plan(instances=1, is_bounded=is_bounded, sink_timeout_s=1.0, sink_attempts=2)
+    with pytest.raises(SinkError) as failed:
+        scene.run(plan, too_slow)
+    text = str(failed.value)
+    assert re.search(r"the sink took [\d.]+ s for a batch of \d+ records, longer than sink_timeout_s=1,", text)
+    assert "batch_size=50; 2 of 2 batches in a row" in text
+    assert (calls[0], calls[1] < calls[0], len(calls)) == (50, True, 2)
+    assert set(scene.committed().values()) <= {0}
+
+
+def test_reports_have_the_lag_behind_committed_offsets(scene: Scene) -> None:
+    """Records that a sink works on, or took too late for the group, count as lag until they are committed."""
+    reports: list[list[int]] = []
+
+    def too_slow(_: list[Message], __: SinkContext) -> None:
+        reports.append([report.lag for report in line.reports])
+        until(scene.epochs, lambda epochs: epochs == [-2])
+
+    plan = scene.plan(instances=1, is_bounded=False, batch_size=400, sink_timeout_s=1.0, sink_attempts=3)
+    failing, line = scene.start(plan, too_slow)
+    with pytest.raises(SinkError):
+        failing.result(PATIENCE_S)
+    # What is reported right before a call is what the driver shows as long as the call takes.
+    assert [lags[-1] for lags in reports] == [400, 400, 400]
 
 
 def set_session(scene: Scene, seconds: float) -> None:
