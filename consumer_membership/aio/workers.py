@@ -70,7 +70,7 @@ class AwaitedPoll:
     @property
     def _is_over(self) -> bool:
         session = self._session
-        has_records = len(session.buffer.ready) >= self._limit and not session.line.wake_up.is_set
+        has_records = len(session.buffer.ready) >= self._limit and session.can_hand_out
         is_ending = not self._is_wanted or session.life.is_ending
         return has_records or session.has_notice or is_ending or monotonic() >= self._deadline
 

@@ -196,19 +196,53 @@ ThreadFactory: TypeAlias = Callable[["Line", ThreadSettings], MemberThread]
 
 
 class WakeUp:
-    """Sends the hot path of `poll` the long way, through the session, which looks at everything.
+    """Sends each `poll` the long way, through the session, as long as there is a reason to.
 
-    `is_set` is a plain attribute, so that the hot path reads it instead of calling.
+    The hot path reads nothing but `is_set`, which therefore obeys one law: **when a call returns, in any thread,
+    `is_set` is true if an order waits or delivery has to stop.**
+
+    | reason (`add_reason`) | owner | set by |
+    |---|---|---|
+    | an order is on the line | `Line` | `order`, `show` |
+    | an order waits in the queue | `OrderQueue` | `add`; an order that was on the line keeps it set |
+    | an error waits for `poll` | `Session` | the order that it came with keeps it set |
+    | a report waits for its callback | `Session` | `Reports.note` |
+    | the consumer closes | `Session` | `Lifetime.end` |
+    | the lease is over | `Session` | the membership thread's timer, and each `poll` that finds the lease over |
+
+    The owner of a reason first makes it true and then calls `set`. Only `review` clears `is_set`, and only
+    `OrderQueue.sort` calls it. Without a reason, `set` sends one `poll` the long way: a subscription that the next poll
+    announces, a cancelled `AIOConsumer.poll`, a forked child.
     """
 
-    __slots__ = ("is_set",)
+    __slots__ = ("_last_set", "_reasons", "is_set")
 
     def __init__(self) -> None:
         self.is_set = False
+        self._reasons: tuple[Callable[[], bool], ...] = ()
+        self._last_set = object()
+
+    def add_reason(self, is_true: Callable[[], bool]) -> None:
+        """Keep this set while `is_true()`, which is quick, takes no lock and does not raise."""
+        self._reasons += (is_true,)
 
     def set(self) -> None:
-        """Have the next `poll` go the long way; the long way clears this when it takes the orders."""
+        """Send the next `poll` the long way."""
+        self._last_set = object()
         self.is_set = True
+
+    def review(self) -> None:
+        """Send each `poll` the long way if there is a reason to; if not, let it take the hot path.
+
+        An interrupt in here leaves this set. After the reasons were read, a `set` by another thread or by a signal
+        handler wins: the interpreter switches threads and runs handlers only at calls and at jumps back, so not between
+        the comparison and the assignment. There is no lock, because a forked child would inherit it locked.
+        """
+        last_set = self._last_set
+        if any(is_true() for is_true in self._reasons):
+            self.is_set = True
+        elif self._last_set is last_set:
+            self.is_set = False
 
 
 class Line:
@@ -233,6 +267,7 @@ class Line:
         self._is_hung_up = False
         self._versions = itertools.count()
         self._orders: deque[ApplicationEffect] = deque()
+        self.wake_up.add_reason(lambda: self.has_orders)
         self._on_order: Callable[[], None] = lambda: None
         self._watcher: Watcher | None = None
         #: What is counted of the consumer, for brokers (KIP-714); the application puts its own here.
@@ -296,12 +331,16 @@ class Line:
         self._thread.ring()
 
     def take_orders(self) -> tuple[ApplicationEffect, ...]:
-        """Everything that is ordered of the application, in order; the wake-up is cleared."""
+        """Everything that is ordered of the application, in order; the wake-up stays set."""
         with self._lock:
             orders = tuple(self._orders)
             self._orders.clear()
-            self.wake_up.is_set = False
         return orders
+
+    @property
+    def has_orders(self) -> bool:
+        """Whether `take_orders` has something to take."""
+        return bool(self._orders)
 
     def figures(self) -> MemberFigures:
         """What statistics tell beside the view, as it is now."""
@@ -339,8 +378,8 @@ class Line:
     def order(self, *orders: ApplicationEffect) -> None:
         """Order this of the application."""
         with self._lock:
-            self.wake_up.set()
             self._orders.extend(orders)
+            self.wake_up.set()
         self._on_order()
 
     def show(self, view: MembershipView, *orders: ApplicationEffect) -> None:
@@ -349,10 +388,10 @@ class Line:
         Whoever sees the view and looks for orders then finds these; whoever has them sees the view.
         """
         with self._lock:
+            self._orders.extend(orders)
             if orders:
                 self.wake_up.set()
             self.snapshot = Snapshot(next(self._versions), view)
-            self._orders.extend(orders)
         if orders:
             self._on_order()
 

@@ -123,6 +123,28 @@ def test_other_tasks_run_while_records_flow(aio_consumers: AIOFactory, topic: st
     run(program())
 
 
+def test_poll_after_an_awaited_commit_obeys_what_the_commit_learned(aio_consumers: AIOFactory, topic: str) -> None:
+    """A loss that arrives while a commit waits for its answer ends delivery at the next poll."""
+
+    async def program() -> tuple[Message | None, list[int]]:
+        consumer = aio_consumers()
+        lost: list[int] = []
+
+        async def on_lost(_: object, partitions: list[Wanted]) -> None:
+            lost.extend(partition.partition for partition in partitions)
+
+        await consumer.subscribe([topic], on_lost=on_lost)
+        await consumer.poll(0)
+        consumer.member.assign({TopicPartition(topic, 0): 0})
+        while not consumer._ready:
+            assert await consumer.poll(30) is not None
+        consumer.member.lose()
+        await consumer.commit(offsets=[Wanted(topic, 0, 1)], asynchronous=False)
+        return await consumer.poll(0), lost
+
+    assert run(program()) == (None, [0])
+
+
 # ---- cancellation ----
 
 

@@ -21,6 +21,7 @@ from consumer_membership.config.tokens import SharedTokens
 from consumer_membership.errors import AuthenticationError, ConfigurationError
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.runtime.line import WakeUp
 
 #: librdkafka's words for a key that it does not know, whatever that is.
 _UNKNOWN_KEY = r'(?s)No such configuration property: "(.*)"'
@@ -58,7 +59,9 @@ class HandleCallbacks:
 class Reports:
     """What librdkafka reported and the user's callbacks have not been told yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, wake_up: WakeUp) -> None:
+        self._wake_up = wake_up
+        wake_up.add_reason(self.__bool__)
         #: What is to be called: a plain attribute, which an idle consumer looks at in each slice.
         self.waiting: deque[Callable[[], object]] = deque()
 
@@ -68,6 +71,7 @@ class Reports:
     def note(self, call: Callable[[], object]) -> None:
         """Have this called after the present fetch."""
         self.waiting.append(call)
+        self._wake_up.set()
 
     def tell(self) -> None:
         """Call what was noted; a raising callback leaves the rest for the next time."""
@@ -88,9 +92,10 @@ class Handles:
         callbacks: HandleCallbacks,
         rewrite: Callable[[str], str],
         on_statistics: Callable[[str], None],
+        wake_up: WakeUp,
     ) -> None:
         self._on_statistics = on_statistics
-        self.reports = Reports()
+        self.reports = Reports(wake_up)
         self._config = config
         self._callbacks = callbacks
         self._rewrite = rewrite

@@ -36,6 +36,7 @@ class OrderQueue:
         self._line = line
         self._take_commit: Callable[[CommitCompleted], bool] = lambda _: False
         self._waiting: deque[ApplicationEffect] = deque()
+        line.wake_up.add_reason(lambda: bool(self._waiting))
         self._newest_attempt = 0
         self._stepped_at = float("-inf")
         line.listen(self.notify)
@@ -57,7 +58,10 @@ class OrderQueue:
             self._change.notify_all()
 
     def sort(self) -> None:
-        """Take the orders from the line: completed commits go to their callers, the rest waits its turn."""
+        """Take the orders from the line: completed commits go to their callers, the others wait to be performed.
+
+        Only here is the wake-up cleared, if there is no reason to keep it set (`WakeUp`).
+        """
         with self._lock:
             orders = self._line.take_orders()
             for order in orders:
@@ -69,6 +73,7 @@ class OrderQueue:
                 self._waiting.append(order)
             if orders:
                 self._change.notify_all()
+            self._line.wake_up.review()
 
     def next(self) -> ApplicationEffect | None:
         """The next order to perform, after a look at the line; steps of an overtaken attempt are dropped."""
@@ -79,12 +84,6 @@ class OrderQueue:
                 if not (isinstance(order, StepEffect) and order.attempt < self._newest_attempt):
                     return order
         return None
-
-    def keep_awake(self) -> None:
-        """Send the hot path of `poll` the long way as long as something waits."""
-        with self._lock:
-            if self._waiting:
-                self._line.wake_up.set()
 
     def wait(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until something is so (None: for ever), taking orders from the line meanwhile; whether it is so."""
@@ -106,5 +105,5 @@ class OrderQueue:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether something waits to be performed, or is to be looked at."""
-        return bool(self._waiting) or self._line.wake_up.is_set
+        """Whether an order waits to be performed."""
+        return bool(self._waiting) or self._line.has_orders

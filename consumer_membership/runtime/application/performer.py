@@ -265,7 +265,6 @@ class Performer:
     def release(self) -> None:
         """Let others perform."""
         self.call_lock.release()
-        self._orders.keep_awake()
         self._orders.notify()
 
     def perform_all(self, errors: list[Exception]) -> None:

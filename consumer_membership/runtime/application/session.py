@@ -98,11 +98,13 @@ class Session:
         self._may_be_classic = GroupProtocol.CLASSIC in protocols.protocols
         self._has_servers = bool(connection.bootstrap_servers)
         self._read_committed = start.read_committed
-        self._handles = Handles(config.fetcher_config, callbacks, self._rewrite, self._note_statistics)
-        self._lines = lines_of(config.log_settings(), callbacks.logger, self._handles.reports.note)
-        self._log = RoomLog("consumer_membership.session", "SESSION", self._lines)
         self.buffer = PrefetchBuffer()
         self.line = Line(self.buffer.progress)
+        self._handles = Handles(
+            config.fetcher_config, callbacks, self._rewrite, self._note_statistics, self.line.wake_up
+        )
+        self._lines = lines_of(config.log_settings(), callbacks.logger, self._handles.reports.note)
+        self._log = RoomLog("consumer_membership.session", "SESSION", self._lines)
         # Before librdkafka's handle: what TLS cannot read is told here with the file, and there by OpenSSL's numbers.
         thread_settings = ThreadSettings(
             member=self._settings,
@@ -134,6 +136,8 @@ class Session:
         self.partitions = Partitions(self._fetcher, self.commits, self._steps, self._style, self.line, self.life)
         self._performer = Performer(self._orders, self._steps, on_commit=on_commit, on_left=self.partitions.left)
         self._notices = self._performer.notices
+        for reason in (lambda: self.has_notice, lambda: self.life.is_ending, lambda: self._is_in_doubt):
+            self.line.wake_up.add_reason(reason)
         self._health = HealthMonitor(
             self._fetcher,
             self.line,
@@ -283,6 +287,8 @@ class Session:
         self._steps.listener = listener
         self.line.post(Subscribed(subscription=subscription, is_eager=self._style.is_eager(listener)))
         self._announced_at = None
+        # Records that the application assigned itself may be buffered: the next poll announces the subscription first.
+        self.line.wake_up.set()
 
     def unsubscribe(self, option: LeaveOption) -> None:
         """Leave the group, and hand out nothing more of it; on_revoke is called by the next polls, or by close."""
@@ -340,7 +346,12 @@ class Session:
         """What can be handed out at once; performs nothing and waits for nothing, but takes part in no rebalance."""
         if self._notices.messages and limit:
             return [self._notices.messages.popleft()]
-        return [] if self.line.wake_up.is_set else self.buffer.hand_out(limit)
+        return self.buffer.hand_out(limit) if self.can_hand_out else []
+
+    @property
+    def can_hand_out(self) -> bool:
+        """Whether buffered records may be handed out now: no order comes first, and the lease lasts."""
+        return not (self._may_serve or self.life.is_ending or self._is_in_doubt)
 
     @property
     def has_reports(self) -> bool:
@@ -372,7 +383,7 @@ class Session:
             if self._may_serve and left > 0:
                 continue  # what was ordered meanwhile comes first: it may be about this very record
             is_over = left <= 0 or self.life.is_ending or not is_wanted()
-            if lease_until is not None and monotonic() > lease_until and self._waits_for_word(left):
+            if lease_until is not None and monotonic() >= lease_until and self._waits_for_word(left):
                 if is_over:
                     return []
             elif is_over or len(self.buffer.ready) >= limit:
@@ -383,7 +394,7 @@ class Session:
     def _serve(self) -> MembershipView:
         """Begin one slice: what was reported, what the member ordered, what it waits to hear; how the member is."""
         self.buffer.turns += 1
-        if self._orders.has_waiting:
+        if self.line.wake_up.is_set or self._orders.has_waiting:
             self._performer.serve()
         snapshot = self.line.snapshot
         view = snapshot.view
@@ -466,18 +477,17 @@ class Session:
         So it is after a process was stopped for longer, as well as behind a network that was cut.
         """
         until = self.line.view.lease_until
-        return until is not None and monotonic() > until
+        return until is not None and monotonic() >= until
 
     def _waits_for_word(self, left_s: float) -> bool:
         """Whether nothing may be handed out just now; waits up to a slice for the coordinator to say that it may."""
         if not self._is_in_doubt:
             return False
+        self.line.wake_up.set()
         self._orders.wait(
             lambda: self._may_serve or self.life.is_ending or not self._is_in_doubt,
             min(self._orders.slice_s, max(left_s, 0.0)),
         )
-        # As long as this lasts every poll has to come here.
-        self.line.wake_up.set()
         return True
 
     def _idle(self, slice_s: float) -> None:

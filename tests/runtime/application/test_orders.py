@@ -75,16 +75,20 @@ def test_polls_look_for_orders_more_often_after_a_step(line: Line, monkeypatch: 
     assert orders.slice_s == SLICE_S
 
 
-def test_hot_path_goes_the_long_way_as_long_as_something_waits(line: Line) -> None:
-    """The wake-up is what the hot path of poll reads."""
+def test_wake_up_is_set_until_the_last_order_was_taken(line: Line) -> None:
+    """A wait for something else takes orders from the line, and each poll goes the long way until they are performed.
+
+    The wake-up is what the hot path of poll reads.
+    """
     orders = OrderQueue(line)
-    line.order(LeaveCompleted(), LeaveCompleted())
-    orders.next()
-    assert not line.wake_up.is_set
-    orders.keep_awake()
-    assert line.wake_up.is_set
+    line.order(LeaveCompleted(), commit(2))
+    assert not orders.wait(lambda: False, 0)
+    assert (line.wake_up.is_set, line.has_orders, orders.has_waiting) == (True, False, True)
     assert orders.next() == LeaveCompleted()
-    orders.keep_awake()
+    assert not orders.wait(lambda: False, 0)
+    assert line.wake_up.is_set
+    assert orders.next() == commit(2)
+    assert orders.next() is None
     assert not line.wake_up.is_set
     assert not orders.has_waiting
 

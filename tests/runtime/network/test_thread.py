@@ -95,6 +95,7 @@ class Application:
         self.arrival.clear()
         for effect in self.line.take_orders():
             self._perform(effect)
+        self.line.wake_up.review()
 
     def _perform(self, effect: ApplicationEffect) -> None:
         match effect:

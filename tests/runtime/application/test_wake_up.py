@@ -1,0 +1,277 @@
+"""The wake-up: while an order waits or delivery has to stop, the hot path of `poll` hands out nothing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TypeAlias
+
+import pytest
+from confluent_kafka import Message
+from confluent_kafka import TopicPartition as Wanted
+from hypothesis import settings, strategies
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from consumer_membership import Consumer
+from consumer_membership.membership.effects import CommitCompleted, Problem, RaiseToApplication
+from consumer_membership.membership.events import CommitRequested, Step
+from consumer_membership.runtime.line import WakeUp
+from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
+from tests.clients.application import Called, at, record, subscribed
+from tests.clients.conftest import ConsumerFactory
+from tests.clients.scripted import ScriptedConsumer, Thread
+
+TOPIC = "orders"
+PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
+SOON_S = 1_000.0
+REFUSED = BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="no right to read")
+
+#: A step that was ordered: the number of its attempt, and what its end is reported as.
+Ordered: TypeAlias = tuple[int, Step]
+
+
+def commit(consumer: Consumer, offset: int = 1) -> None:
+    """Commit an offset and wait for the answer."""
+    consumer.commit(offsets=[Wanted(TOPIC, 0, offset)], asynchronous=False)
+
+
+def test_wake_up_that_is_set_while_the_reasons_are_read_stays_set() -> None:
+    """A reason that becomes true while the others are read, in another thread or in a signal handler, is not lost."""
+    wake_up = WakeUp()
+    waiting: list[str] = []
+
+    def comes_late() -> bool:
+        if wake_up.is_set and not waiting:
+            waiting.append("an order")
+            wake_up.set()
+        return False
+
+    wake_up.add_reason(lambda: bool(waiting))
+    wake_up.add_reason(comes_late)
+    wake_up.set()
+    wake_up.review()
+    assert wake_up.is_set
+    waiting.append("another")
+    wake_up.review()
+    assert wake_up.is_set
+
+
+def test_wake_up_is_cleared_by_a_review_without_a_reason() -> None:
+    """One poll goes the long way, and the next one takes the hot path again."""
+    wake_up = WakeUp()
+    wake_up.add_reason(lambda: False)
+    wake_up.set()
+    wake_up.review()
+    assert not wake_up.is_set
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "called"), [("lost", ["lost"]), ("fatal", []), ("lease", []), ("revoked", ["revoke"])])
+def test_poll_stops_after_a_synchronous_commit(
+    consumers: ConsumerFactory, topic: str, end: str, called: list[str]
+) -> None:
+    """What a commit learns while it waits for its answer, the next poll obeys, however much is buffered."""
+    calls: Called = []
+    consumer = subscribed(consumers, topic, calls)
+    consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
+    while not consumer._ready:
+        record(consumer)
+    member = consumer.member
+    match end:
+        case "lost":
+            member.lose()
+        case "fatal":
+            member.order(RaiseToApplication(error=REFUSED, problem=Problem.FATAL))
+        case "lease":
+            member.view = replace(member.view, lease_until=time.monotonic() - 1.0)
+            consumer._wake_up.set()
+        case _:
+            member.pause(None)
+            member.revoke(None)
+    commit(consumer)
+    message = consumer.poll(0)
+    assert message is None or message.error() is not None
+    assert [name for name, _ in calls] == ["assign", *called]
+    member.view = replace(member.view, lease_until=None)
+
+
+class Application(RuleBasedStateMachine):
+    """A consumer that two threads call, beside a member that orders, and what each has to hear of the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reported = self.told = 0
+        self.completed: list[int] = []
+        self.called_back: list[int] = []
+        self.errors = 0
+        self.ordered: list[Ordered] = []
+        self.offset = 0
+        self.waiting: Thread | None = None
+        self.consumer = ScriptedConsumer(
+            {"group.id": "g", "log_level": 0, "enable.auto.commit": False},
+            on_commit=lambda *_: self.called_back.append(1),
+        )
+        self.member = self.consumer.member
+        self.session = self.consumer._use()
+        self.consumer.subscribe([TOPIC], on_revoke=self.revoke, on_lost=lambda *_: None)
+        assert self.consumer.poll(0) is None
+
+    def revoke(self, consumer: Consumer, _: list[Wanted]) -> None:
+        """Commit, as applications do when they give partitions up."""
+        if self.member.answers_commits:
+            commit(consumer)
+
+    # ---- the member ----
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a loss waits to be performed."""
+        return any(step is Step.LOSE for _, step in self.unfinished)
+
+    @property
+    def unfinished(self) -> list[Ordered]:
+        """The steps that wait to be performed: a later attempt makes earlier ones void."""
+        finished = {(step.attempt, step.step) for step in self.member.steps}
+        return [one for one in self.ordered if one[0] == self.member.attempt and one not in finished]
+
+    @precondition(lambda self: self.waiting is None)  # an assignment waits for commits of its partitions
+    @rule(records=strategies.integers(1, 6))
+    def assigns(self, records: int) -> None:
+        """Give partitions, of which records are fetched at once."""
+        self.ordered.append((self.member.assign(dict.fromkeys(PARTITIONS, 0)), Step.ASSIGN))
+        self.polls(in_other_thread=False)
+        if not self.unfinished:
+            batch = [Message(topic=TOPIC, partition=i % 2, offset=self.offset + i, value=b"x") for i in range(records)]
+            self.offset += records
+            self.session.buffer.take_in(batch)
+
+    @rule()
+    def revokes(self) -> None:
+        """Take partitions away."""
+        attempt = self.member.pause(PARTITIONS[:1])
+        self.member.revoke(PARTITIONS[:1])
+        self.ordered += [(attempt, Step.PAUSE), (attempt, Step.REVOKE)]
+
+    @rule()
+    def loses(self) -> None:
+        """Learn that another member has them."""
+        self.ordered.append((self.member.lose(), Step.LOSE))
+
+    @rule()
+    def is_refused(self) -> None:
+        """Have an error for the application."""
+        self.errors += 1
+        self.member.order(RaiseToApplication(error=REFUSED, problem=Problem.REFUSED))
+
+    @rule()
+    def completes_a_commit(self) -> None:
+        """Answer an asynchronous commit."""
+        offsets = {PARTITIONS[0]: OffsetAndMetadata(offset=1)}
+        self.completed.append(1)
+        self.member.order(CommitCompleted(commit_id=0, offsets=offsets, errors=dict.fromkeys(offsets)))
+
+    @rule(left_s=strategies.sampled_from([-1.0, SOON_S, None]))
+    def moves_the_lease(self, left_s: float | None) -> None:
+        """Hear of the coordinator, or not any more; a timer of the membership thread notices the lease's end."""
+        until = None if left_s is None else time.monotonic() + left_s
+        self.member.view = replace(self.member.view, lease_until=until)
+        if left_s is not None and left_s < 0:
+            self.consumer._wake_up.set()
+
+    @rule()
+    def reports(self) -> None:
+        """Have librdkafka report something for a callback."""
+
+        def called() -> None:
+            self.told += 1
+
+        self.reported += 1
+        self.session._handles.reports.note(called)
+
+    # ---- the application ----
+
+    @rule(in_other_thread=strategies.booleans())
+    def polls(self, in_other_thread: bool) -> None:  # noqa: FBT001 - Hypothesis gives it by name
+        """Poll once: no record comes where delivery has to stop."""
+        has_to_stop = self.is_fenced or self.has_lost_touch
+        message = self.in_thread(lambda: self.consumer.poll(0), in_other_thread)
+        assert message is None or isinstance(message, Message)
+        if message is not None and message.error() is not None:
+            self.errors -= 1
+            return
+        assert message is None or not has_to_stop
+
+    @rule(limit=strategies.integers(0, 2), in_other_thread=strategies.booleans())
+    def consumes(self, limit: int, in_other_thread: bool) -> None:  # noqa: FBT001
+        """Consume once."""
+        messages = self.in_thread(lambda: self.consumer.consume(limit, 0), in_other_thread)
+        assert isinstance(messages, list)
+        self.errors -= sum(message.error() is not None for message in messages)
+
+    @precondition(lambda self: self.waiting is None)
+    @rule(in_other_thread=strategies.booleans())
+    def commits_and_waits(self, in_other_thread: bool) -> None:  # noqa: FBT001
+        """Commit synchronously; the answer comes at once."""
+        self.in_thread(lambda: commit(self.consumer), in_other_thread)
+
+    @precondition(lambda self: self.waiting is None)
+    @rule()
+    def begins_to_wait_for_a_commit(self) -> None:
+        """Have the other thread wait for an answer while this one goes on."""
+        self.member.answers_commits = False
+        before = len(self.member.of(CommitRequested))
+        self.waiting = Thread(lambda: commit(self.consumer))
+        self.member.wait_for(CommitRequested, before + 1)
+
+    @precondition(lambda self: self.waiting is not None)
+    @rule()
+    def gets_the_answer(self) -> None:
+        """Answer the commit that the other thread waits for."""
+        assert self.waiting is not None
+        self.member.answer_commit(self.member.of(CommitRequested)[-1])
+        self.waiting.outcome()
+        self.waiting, self.member.answers_commits = None, True
+
+    @rule()
+    def pauses_and_resumes(self) -> None:
+        """Move records out of the buffer and back."""
+        held = self.consumer.assignment()
+        self.consumer.pause(held)
+        self.consumer.resume(held)
+
+    # ---- the law ----
+
+    @property
+    def has_lost_touch(self) -> bool:
+        """Whether the lease is over."""
+        until = self.member.view.lease_until
+        return until is not None and until < time.monotonic()
+
+    @invariant()
+    def wake_up_is_set_while_something_waits(self) -> None:
+        """Whatever was called last, and in which thread."""
+        reasons = {
+            "steps": self.unfinished,
+            "errors": self.errors,
+            "on_commit": len(self.completed) - len(self.called_back),
+            "reports": self.reported - self.told,
+            "lease": self.has_lost_touch,
+        }
+        assert self.consumer._wake_up.is_set or not any(reasons.values()), reasons
+
+    def in_thread(self, action: object, in_other_thread: bool) -> object:  # noqa: FBT001
+        """What this returns, in the other thread or in this one."""
+        assert callable(action)
+        return Thread(action).outcome() if in_other_thread else action()
+
+    def teardown(self) -> None:
+        """End it."""
+        self.member.view = replace(self.member.view, lease_until=None)
+        if self.waiting is not None:
+            self.gets_the_answer()
+        self.consumer.close()
+
+
+TestApplication = Application.TestCase
+TestApplication.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestApplication.pytestmark = [pytest.mark.slow]  # type: ignore[attr-defined]  # as on a class of our own
