@@ -101,8 +101,9 @@ class ConsumerConfig:
     session_timeout_ms: int = _key(values.session_ms, 45_000)
     """classic; under the consumer protocol it is the broker's or the group's setting"""
     topic_metadata_refresh_interval_ms: int = _key(values.refresh_ms, 300_000)
-    """also how often a member looks whether its topics exist, and a classic leader whether they changed; every 1 to
-    30 s while one is missing
+    """also how often a member looks whether its topics exist and which topics match its patterns, and a classic leader
+    whether they changed; every 1 to 30 s while one is missing; [what it means for
+    patterns](group-protocols.md#patterns)
     """
     topic_blacklist: tuple[str, ...] = _key(values.blacklist, ())
     """topics as if they did not exist; makes `auto` classic, since brokers that match patterns cannot be told"""

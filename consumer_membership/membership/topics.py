@@ -65,6 +65,8 @@ class TopicWatch:
         self.unavailable: Mapping[str, BrokerError] = {}
         #: The code by which the application was told of a topic; it is not told twice of the same.
         self._told: dict[str, int] = {}
+        #: The topics that the patterns matched at the last look; None: nobody has looked since they were subscribed.
+        self.matched: frozenset[str] | None = None
         self._look_at: Instant | None = None
         #: When what is missing should be looked for again; None: nothing is.
         self.again_at: Instant | None = None
@@ -118,6 +120,7 @@ class TopicWatch:
             return
         self._subscription = subscription
         self._compiled = compiled(subscription.patterns)
+        self.matched = None
         wanted = self._wanted
         self.unavailable = {name: error for name, error in self.unavailable.items() if name in wanted}
         self._request = self.again_at = None
@@ -160,9 +163,9 @@ class TopicWatch:
         self._request = None
         absent = self._subscription.kept_out | self._subscription.topics - frozenset(names)
         unavailable = {name: _not_available(name, refused.get(name)) for name in absent}
-        for text, pattern in self._compiled.items():
-            if not any(map(pattern.fullmatch, names)):
-                unavailable[text] = _not_available(text, None)
+        matches = {text: frozenset(filter(one.fullmatch, names)) for text, one in self._compiled.items()}
+        self.matched = frozenset().union(*matches.values())
+        unavailable |= {text: _not_available(text, None) for text, found in matches.items() if not found}
         seen = self._now_without(unavailable)
         if not unavailable:
             self._pace.reset()

@@ -16,7 +16,7 @@ TABLES = (GroupMember._TAKERS, ConsumerProtocol._TAKERS, ClassicProtocol._TAKERS
 #: The passing of time is what every event brings; nothing else is to be done about it.
 NOBODYS = {ev.TimePassed}
 #: What protocols hear of besides the member.
-HEARD = {ev.Subscribed, ev.Polled, ev.LeaveRequested}
+HEARD = {ev.Subscribed, ev.Polled, ev.LeaveRequested, ev.TopicsLookedUp}
 
 
 def test_every_event_is_taken() -> None:

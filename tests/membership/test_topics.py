@@ -12,9 +12,10 @@ from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.events import Verdict
 from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.pace import QUICK_S
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.types import UNSUPPORTED_VERSION_CODE, BrokerError, GroupProtocol, Subscription
-from tests.membership.builders import A0, B0, COORDINATOR, LOADING, Scene, named
+from tests.membership.builders import A0, B0, COORDINATOR, INTERVAL_S, LOADING, Scene, named
 from tests.membership.classic.scene import ClassicScene, Plan
 
 SceneT = TypeVar("SceneT", Scene, ClassicScene)
@@ -138,6 +139,20 @@ def test_pattern_without_a_match_is_told_like_a_topic() -> None:
     words = "pattern '^ord.*', which matches no topic (UNKNOWN_TOPIC_OR_PART)"
     assert scene.answer(1, []).settle().view.waits_for == words
     assert saw(scene.after(3.0), "payments", "orders").view.missing_topics == frozenset()
+
+
+def test_topic_that_begins_to_match_a_pattern_is_asked_for_with_quick_heartbeats() -> None:
+    """The broker matches when a heartbeat arrives, so the member does not wait for the end of the interval."""
+    scene = saw(joining(pattern="^ord.*"), "orders").answer(1, [A0]).settle()
+    spacings = []
+    for names in (("orders",), ("orders", "payments"), ("orders", "orders-2")):
+        before = len(asked(scene))
+        while len(asked(scene)) == before:
+            scene.next_beat()
+            scene.answer()
+        saw(scene, *names)
+        spacings.append(scene.protocol.heartbeats.spacing_s(scene.now, holds=True))
+    assert spacings == [INTERVAL_S, INTERVAL_S, QUICK_S]
 
 
 def test_pattern_of_brokers_only_is_not_judged() -> None:

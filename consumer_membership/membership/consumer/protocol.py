@@ -102,6 +102,8 @@ class ConsumerProtocol:
         #: What heartbeats state: the old one until a leave is over, or a static member's place would be given to
         #: others.
         self._stated = parts.subscription
+        #: The topics that the subscribed patterns matched when the coordinator was last hurried for them.
+        self._matched: frozenset[str] | None = None
         #: Whether the subscription changed since the last heartbeat.
         self._has_news = False
         parts.watch.list_all(does=True)
@@ -365,6 +367,16 @@ class ConsumerProtocol:
     def _on_polled(self, event: ev.Polled) -> None:
         self.heartbeats.note_activity(is_active=event.delivered)
 
+    def _on_topics_looked_up(self, _: ev.TopicsLookedUp) -> None:
+        """A topic that begins to match a pattern: heartbeat quickly, so that the broker matches again soon.
+
+        The broker matches patterns when a heartbeat arrives, 10 s after the last time at the earliest, and gives the
+        topic with a later heartbeat (GroupMetadataManager.maybeUpdateRegularExpressions).
+        """
+        before, self._matched = self._matched, self._parts.watch.matched
+        if before is not None and self._matched is not None and self._matched - before:
+            self.heartbeats.stir()
+
     # ---- the coordinator's answers: successes ----
 
     def _on_heartbeat_answered(self, event: ev.HeartbeatAnswered) -> Conclusion | None:
@@ -563,6 +575,7 @@ class ConsumerProtocol:
             ev.GroupDescribeFailed: _on_group_not_described,
             ev.SessionTimeoutLearned: _on_session_timeout_learned,
             ev.TopicIdsResolved: _on_topic_ids_resolved,
+            ev.TopicsLookedUp: _on_topics_looked_up,
         }
     )
 
