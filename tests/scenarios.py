@@ -37,7 +37,7 @@ def _ids(letter: str, *ranges: tuple[int, int]) -> tuple[str, ...]:
 
 #: The members' scenarios, by their ranges.
 MEMBER = _ids(
-    "M", (1, 12), (20, 26), (30, 44), (50, 60), (70, 77), (80, 88), (90, 96), (100, 110), (120, 127), (130, 133)
+    "M", (1, 12), (20, 26), (30, 44), (50, 60), (70, 77), (80, 88), (90, 96), (100, 111), (120, 127), (130, 133)
 )
 HEARTBEAT = _ids("H", (1, 36))
 #: Brokers as clients meet them: KIP-848's requests, groups that change their type, leaves, commits and fetches.

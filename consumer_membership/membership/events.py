@@ -188,11 +188,15 @@ class HeartbeatRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatFailed:
-    """A heartbeat got no answer: disconnected or timed out (`retriable`), or refused by the transport for good."""
+    """A heartbeat got no answer: disconnected or timed out (`retriable`), or refused by the transport for good.
+
+    `is_sent`: it may have reached the coordinator. A join that was withdrawn because the member leaves did not.
+    """
 
     request_id: int
     reason: str
     retriable: bool = True
+    is_sent: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -457,6 +457,8 @@ class GroupMember:
         if leave.is_sent:
             if parts.now >= leave.by:
                 self._left("the coordinator did not answer the leave in time")
+            elif leave.repeat_at is not None and parts.now >= leave.repeat_at:
+                self._conclude(self._protocol.leave(leave.by))
             return
         # Once the member has left, no commit of this membership is accepted.
         has_commits = self._protocol.may_commit and len(parts.commits) > 0
@@ -535,6 +537,7 @@ class GroupMember:
         if self._shown is _S.UNSUBSCRIBING and parts.reconciler.is_idle:
             # What waits for commits hears of their end, which is sooner than its own.
             moments.append(parts.leave.by if len(parts.commits) else self._gives_up_leaving_at)
+            moments.append(parts.leave.repeat_at if parts.coordinator.is_known else None)
         moments.append(self._protocol.next_deadline())
         return min((moment for moment in moments if moment is not None), default=None)
 

@@ -31,7 +31,7 @@ from consumer_membership.membership.topics import Seen, TopicWatch
 from consumer_membership.membership.view import LastError, Transition
 from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, Instant, LeaveOption, Subscription
 
-#: How long the answer to the leave may take; it is sent once and never repeated.
+#: How long the answer to the leave may take, repetitions included.
 LEAVE_ANSWER_S = 5.0
 #: Fatal errors whose cause is the subscription, so that another one leads out of them: INVALID_REGULAR_EXPRESSION.
 SUBSCRIPTION_ERRORS = frozenset({INVALID_PATTERN_CODE})
@@ -48,6 +48,9 @@ class Leave:
         #: The end of all waiting: for commits and callbacks before the request is sent, for its answer afterwards.
         self.by: Instant = 0.0
         self.request: int | None = None
+        #: When the request is sent once more; None: its answer is waited for, or it is not sent yet.
+        self.repeat_at: Instant | None = None
+        self._is_first = True
 
     @property
     def is_sent(self) -> bool:
@@ -57,10 +60,17 @@ class Leave:
     def begin(self, option: LeaveOption, now: Instant, timeout_s: float) -> None:
         """The application leaves."""
         self.option, self.since, self.by = option, now, now + timeout_s
+        self._is_first = True
 
     def send(self, request_id: int, now: Instant) -> None:
-        """The request that says so goes out under this number."""
-        self.request, self.by = request_id, now + LEAVE_ANSWER_S
+        """The request that says so goes out under this number; a repetition has no more time than was left."""
+        if self._is_first:
+            self.by = now + LEAVE_ANSWER_S
+        self.request, self.repeat_at, self._is_first = request_id, None, False
+
+    def repeat(self, at: Instant) -> None:
+        """Send it once more at this moment."""
+        self.repeat_at = at
 
     def hurry(self, now: Instant) -> None:
         """Wait for nothing any more."""
@@ -68,7 +78,7 @@ class Leave:
 
     def end(self) -> None:
         """The leave is over."""
-        self.request = None
+        self.request = self.repeat_at = None
 
 
 class Parts:

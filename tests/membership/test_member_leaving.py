@@ -13,7 +13,14 @@ from consumer_membership.membership.effects import (
     RaiseToApplication,
     RevokePartitions,
 )
-from consumer_membership.membership.events import CommitVerdict, CoordinatorLookupFailed, CoordinatorLost, Verdict
+from consumer_membership.membership.events import (
+    CommitVerdict,
+    CoordinatorLookupFailed,
+    CoordinatorLost,
+    HeartbeatFailed,
+    Verdict,
+)
+from consumer_membership.membership.parts import LEAVE_ANSWER_S
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, LeaveOption
 from tests.membership.builders import (
@@ -71,6 +78,47 @@ def test_second_leave_changes_nothing() -> None:
     scene.finish().finish().leave().answer(-1)
     assert (len(scene.all(RevokePartitions)), [beat.member_epoch for beat in scene.beats if beat.is_leave]) == (1, [-1])
     assert scene.all(LeaveCompleted) == DONE
+
+
+@pytest.mark.parametrize(
+    ("verdict", "error"), [(Verdict.REJOIN, UNKNOWN_MEMBER), (Verdict.GROUP_GONE, GROUP_GONE)], ids=["member", "group"]
+)
+def test_leave_is_repeated_while_a_join_has_no_answer(verdict: Verdict, error: BrokerError) -> None:
+    """M111: a join that was sent and not answered may arrive after the leave, so an unknown member leaves once more."""
+    scene = joining().drop().found().leave()
+    assert scene.new_beats[0].is_leave
+    assert scene.reject(verdict, error).new(LeaveCompleted) == []
+    assert scene.until(lambda scene: bool(scene.new_beats)).new_beats[0].is_leave
+    assert scene.answer(-1).new(LeaveCompleted) == DONE
+
+
+def test_leave_that_is_repeated_ends_in_time() -> None:
+    """M111: the repetitions of a leave take no longer than the answer to one."""
+    scene = joining().drop().found().leave()
+    since = scene.now
+    while not scene.new(LeaveCompleted):
+        if scene.new_beats:
+            scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)
+        else:
+            scene.until(lambda scene: bool(scene.last))
+    assert scene.now - since == LEAVE_ANSWER_S
+    assert 3 < sum(beat.is_leave for beat in scene.beats) < 30
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_leave_is_repeated_only_behind_a_join_that_was_sent(is_sent: bool) -> None:  # noqa: FBT001
+    """M111: a join that was withdrawn before it was written makes no member, so an unknown member has left."""
+    scene = joining()
+    join = scene.request_id
+    scene.leave().feed(HeartbeatFailed(request_id=join, reason="withdrawn", is_sent=is_sent))
+    assert (scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER).new(LeaveCompleted) == DONE) is not is_sent
+
+
+def test_leave_of_an_answered_join_is_not_repeated() -> None:
+    """M111: the answer to the join says that no join is under way."""
+    scene = joining().answer(1, []).leave().settle()
+    scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER)
+    assert (scene.state, sum(beat.is_leave for beat in scene.beats)) == (S.UNSUBSCRIBED, 1)
 
 
 def test_leave_of_who_is_not_in_the_group_is_over_at_once() -> None:

@@ -29,6 +29,7 @@ from tests.simulation.watch import Violation, Watch, check
 from tests.simulation.words import Order
 
 if TYPE_CHECKING:
+    from tests.simulation.network import Exchange
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
@@ -91,6 +92,8 @@ class Invariants:
         self._world = world
         self._records: dict[Process, _Record] = {}
         self._committed: dict[TopicPartition, int] = {}
+        #: The newest heartbeat of each process that has arrived, those of ended ones too.
+        self._arrived: dict[str, int] = {}
         self.state_changes: deque[tuple[Instant, Process]] = deque(maxlen=200)
         self.handovers = 0
 
@@ -148,6 +151,15 @@ class Invariants:
         check(commit_id in pending, f"{process.name}: commit {commit_id} ended, and nobody waits for it")
 
     # ---- the coordinator ----
+
+    def arrived(self, exchange: Exchange) -> None:
+        """A request arrived: no heartbeat, join or leave is overtaken by a later one of the same process."""
+        order, sender = exchange.order, exchange.connection.sender
+        if isinstance(order, SendHeartbeat):
+            before = self._arrived.get(sender, 0)
+            words = f"{sender}: request {order.request_id} was overtaken by request {before}"
+            check(order.request_id > before, words)
+            self._arrived[sender] = order.request_id
 
     def coordinator_acted(self, order: Order, answer: Answer | None) -> None:
         """A request was handled: what the member may have by its answer ends an excuse."""

@@ -25,6 +25,7 @@ from consumer_membership.membership.protocol import Conclusion, GroupEffect, Gro
 from consumer_membership.membership.reconciler import Phase, Reconciler
 from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.membership.states import MemberState
+from consumer_membership.runtime.network.outbox import Outbox, Turn
 from consumer_membership.types import Assignment, Holder, Instant, Offsets, TopicPartition
 from tests.simulation import inside
 
@@ -54,6 +55,19 @@ def made_with(mutant: type) -> Callable[..., GroupMember]:
         return member
 
     return make
+
+
+# ---- the order of requests ----
+
+
+class WritesAtOnce(Outbox):
+    """Lets each request be written as soon as it can, whatever was ordered before it."""
+
+    def enter(
+        self, broker: object, begin: Callable[[], None], *, is_join: bool = False, is_leave: bool = False
+    ) -> Turn:
+        """Wait for no other request."""
+        return Outbox().enter(broker, begin, is_join=is_join, is_leave=is_leave)
 
 
 # ---- steps and commits, whatever the protocol ----

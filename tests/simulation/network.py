@@ -64,6 +64,10 @@ class Connection:
 
     world: World
     feed: Callable[[Event], None]
+    #: Whose it is.
+    sender: str
+    #: Called when a request of it is over, answered or not.
+    over: Callable[[Order], None]
     arrived_at: float = 0.0
     answered_at: float = 0.0
     exchanges: list[Exchange] = field(default_factory=list)
@@ -120,11 +124,13 @@ class Connection:
     def _answered(self, exchange: Exchange, event: Event) -> None:
         if not exchange.is_over:
             exchange.is_over = True
+            self.over(exchange.order)
             self.feed(event)
 
     def _give_up(self, exchange: Exchange, reason: str) -> None:
         if not exchange.is_over:
             exchange.is_over = True
+            self.over(exchange.order)
             self.feed(failure_of(exchange.order, reason))
 
     def _broken(self, exchange: Exchange | None, node_id: int) -> None:

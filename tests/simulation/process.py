@@ -30,6 +30,7 @@ from consumer_membership.membership.effects import (
 from consumer_membership.membership.events import (
     CoordinatorFound,
     CoordinatorLost,
+    HeartbeatFailed,
     LeaveRequested,
     SessionTimeoutLearned,
     StartOffsetsFailed,
@@ -43,7 +44,8 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.ring import Recorder
-from consumer_membership.types import BrokerAddress, Instant, Subscription
+from consumer_membership.runtime.network.outbox import Outbox, Turn, WithdrawnError
+from consumer_membership.types import JOIN_EPOCH, BrokerAddress, Instant, Subscription
 from consumer_membership.wire.verdicts import broker_error
 from tests.simulation import inside
 from tests.simulation.application import Application, Habits
@@ -79,8 +81,10 @@ class Process:
         self._handle = made.handle
         self.application = Application(self, habits, settings.auto_commit)
         #: Of heartbeats, or of JoinGroup and SyncGroup.
-        self.membership = Connection(world, self._hear)
-        self.requests = Connection(world, self._hear)
+        self.membership = Connection(world, self._hear, self.name, self._over)
+        self.requests = Connection(world, self._hear, self.name, self._over)
+        self._outbox: Outbox = world.make_outbox()
+        self._turns: dict[int, Turn] = {}
         self.alive = True
         #: Whether the application was told of a fatal error.
         self.failed = False
@@ -215,10 +219,39 @@ class Process:
             world.after(0.0, lambda: self.feed(failure_of(order, "the coordinator is not known")))
         elif isinstance(order, DescribeGroup) and not world.may_describe:
             world.after(0.0, lambda: self.feed(failure_of(order, "not authorised")))
+        elif isinstance(order, SendHeartbeat):
+            self._send_in_turn(order, address.node_id)
         else:
-            is_of_membership = isinstance(order, SendHeartbeat | SendJoin | SendSync)
-            connection = self.membership if is_of_membership else self.requests
+            connection = self.membership if isinstance(order, SendJoin | SendSync) else self.requests
             connection.ask(address.node_id, order, self.member.protocol)
+
+    def _send_in_turn(self, order: SendHeartbeat, node_id: int) -> None:
+        """Send a heartbeat as the runtime does: in its turn, a join after a look at the group where it needs one."""
+        world, protocol, beat = self.world, self.member.protocol, order.heartbeat
+        is_join = beat.member_epoch == JOIN_EPOCH
+        looks = order.spares_classic or (is_join and beat.instance_id is not None)
+
+        def write() -> None:
+            if not self.alive:
+                return
+            try:
+                turn.write()
+            except WithdrawnError as error:
+                turn.end()
+                self.feed(HeartbeatFailed(request_id=order.request_id, reason=str(error), is_sent=False))
+                return
+            self._turns[order.request_id] = turn
+            self.membership.ask(node_id, order, protocol)
+
+        def begin() -> None:
+            world.after(2 * world.faults.latency_s if looks else 0.0, write)
+
+        turn = self._outbox.enter(node_id, begin, is_join=is_join, is_leave=beat.is_leave)
+
+    def _over(self, order: Order) -> None:
+        """A request has its answer, or gets none."""
+        if isinstance(order, SendHeartbeat):
+            self._turns.pop(order.request_id).end()
 
     def _hear(self, event: Event) -> None:
         """An answer arrives, or none in time."""

@@ -22,6 +22,7 @@ from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.recorder.ring import Recorder
+from consumer_membership.runtime.network.outbox import Outbox
 from consumer_membership.types import GroupProtocol, Instant, Subscription, TopicIdPartition, TopicPartition
 from tests.simulation import inside
 from tests.simulation.application import Habits
@@ -89,6 +90,8 @@ class World:
         #: Whether members have the right to describe their group.
         self.may_describe = True
         self.make_member = make_member
+        #: What orders each process's requests.
+        self.make_outbox: type[Outbox] = Outbox
         self.processes: list[Process] = []
         self.ledger = Ledger(self)
         self.invariants = Invariants(self)
@@ -149,6 +152,7 @@ class World:
 
     def ask(self, exchange: Exchange, node_id: int) -> Answer | None:
         """A request arrives at a node; others' answers that it releases go on their way. None: its own has to wait."""
+        self.invariants.arrived(exchange)
         request = request_of(exchange.order, exchange.protocol)
         released = self.coordinator.ask(exchange, GROUP, request, self.now, node_id=node_id)
         self.release(released, asked=exchange)

@@ -57,6 +57,8 @@ class Heartbeats:
         self.has_unanswered_statement = False
         #: Whether this membership has sent anything: the coordinator may know the member, answered or not.
         self.has_spoken = False
+        #: The joins that may have been sent and have no answer: each may still make the coordinator add the member.
+        self._open_joins: set[int] = set()
 
     # ---- when ----
 
@@ -98,12 +100,27 @@ class Heartbeats:
 
     # ---- sending and its outcomes ----
 
-    def sending(self, request_id: int, now: Instant) -> None:
+    def sending(self, request_id: int, now: Instant, *, is_join: bool = False) -> None:
         """Note that an ordinary heartbeat goes out under this number."""
         self.in_flight = request_id
+        if is_join:
+            self._open_joins.add(request_id)
         self._sent_at = now
         self.has_spoken = True
         self.pace.beat()
+
+    @property
+    def has_open_join(self) -> bool:
+        """Whether a join that may have been sent has no answer."""
+        return bool(self._open_joins)
+
+    def answered(self) -> None:
+        """The coordinator answered the heartbeat in flight: it has handled the joins before that, too."""
+        self._open_joins.clear()
+
+    def not_sent(self, request_id: int) -> None:
+        """Note that this heartbeat did not reach the coordinator."""
+        self._open_joins.discard(request_id)
 
     def begin_membership(self, now: Instant) -> bool:
         """Note that the coordinator counts the member in; whether this is news."""
@@ -142,6 +159,7 @@ class Heartbeats:
         self.joined_at = self.confirmed_at = None
         self.has_unanswered_statement = False
         self.has_spoken = False
+        self._open_joins.clear()
 
     def wait(self, until: Instant) -> None:
         """Send nothing before this moment (between two fences in a row)."""

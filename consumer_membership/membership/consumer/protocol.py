@@ -97,6 +97,7 @@ class ConsumerProtocol:
         self.instance = InstanceClaim(settings, parts.jitter)
         self.last_heartbeat_at: Instant | None = None
         self._fences = parts.new_backoff()
+        self._leave_backoff = parts.new_backoff()
         #: The last statement of ownership that was acknowledged, or is about to be.
         self._acknowledged = 0
         #: What heartbeats state: the old one until a leave is over, or a static member's place would be given to
@@ -200,6 +201,7 @@ class ConsumerProtocol:
         """Go out of the group, or begin to: who is out has no epoch and waits for no answer."""
         if state is not _S.UNSUBSCRIBING:
             self.heartbeats.forget()
+            self._leave_backoff.reset()
             self.member_epoch = JOIN_EPOCH
         self._transition(state, reason)
 
@@ -329,7 +331,7 @@ class ConsumerProtocol:
             claims=parts.reconciler.claims,
             statement=parts.ownership.statement,
         )
-        self.heartbeats.sending(request_id, parts.now)
+        self.heartbeats.sending(request_id, parts.now, is_join=self.member_epoch == JOIN_EPOCH)
         self._send(beat, request_id)
         if self.state is _S.ACK:
             # Like Java, the acknowledgement counts as made when it is sent; a lost one is repeated in full.
@@ -384,6 +386,7 @@ class ConsumerProtocol:
             return Left("the coordinator confirmed the leave")
         if event.request_id != self.heartbeats.in_flight:
             return None
+        self.heartbeats.answered()
         now = self._parts.now
         if self.instance.release is not None:
             self.instance.released()
@@ -445,6 +448,8 @@ class ConsumerProtocol:
     # ---- silence and refusals ----
 
     def _on_heartbeat_failed(self, event: ev.HeartbeatFailed) -> Conclusion | None:
+        if not event.is_sent:
+            self.heartbeats.not_sent(event.request_id)
         if event.request_id == self._parts.leave.request:
             return Left(f"the leave got no answer ({event.reason}); the session's end removes the member")
         if event.request_id != self.heartbeats.in_flight:
@@ -452,15 +457,24 @@ class ConsumerProtocol:
         self.heartbeats.failed(self._parts.now, back_off=True)
         if not event.retriable:
             return Fatal(BrokerError(code=FATAL_CODE, name="_FATAL", message=event.reason))
+        if self._parts.leave.is_sent and not event.is_sent:
+            # The join was withdrawn for the leave behind it, whose answer says more.
+            return None
         self._parts.lose_coordinator(event.reason)
         return None
 
     def _on_heartbeat_rejected(self, event: ev.HeartbeatRejected) -> Conclusion | None:
         if event.request_id == self._parts.leave.request:
+            is_unknown = event.error.code == UNKNOWN_MEMBER_CODE or event.verdict is Verdict.GROUP_GONE
+            if is_unknown and self.heartbeats.has_open_join:
+                # A join without an answer may arrive after this leave, on a connection that was given up.
+                self._parts.leave.repeat(self._parts.now + self._leave_backoff.next_delay())
+                return None
             # The leave is idempotent: whatever the coordinator says of it, this member is gone or will be.
             return Left(f"the coordinator answered the leave with {event.error.name}")
         if event.request_id != self.heartbeats.in_flight:
             return None
+        self.heartbeats.answered()
         if event.verdict is Verdict.UNRELEASED:
             return self._on_instance_held(event)
         self.heartbeats.failed(self._parts.now, back_off=True)

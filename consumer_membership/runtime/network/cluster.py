@@ -286,6 +286,7 @@ class Cluster:
         purpose: Purpose = Purpose.GROUP,
         answer_s: float | None = None,
         ends_connection: bool = True,
+        on_write: Callable[[], None] = lambda: None,
     ) -> Message:
         """A coordinator's answer to one request, which is tried once; every request to one goes this way.
 
@@ -293,7 +294,8 @@ class Cluster:
         connecting may. An answer that does not come in time ends the connection, so that the next request makes a new
         one, which works where the old one's packets vanish; unless `ends_connection` is False: then it says nothing
         about the connection, which is others' too. A rebalance's that is cancelled ends its connection as well, so that
-        the next one does not wait behind it.
+        the next one does not wait behind it. `on_write` is called right before the request is written; if it raises,
+        the request is not written.
 
         Raises:
             UnsupportedProtocolError: the broker and this package have no version in common.
@@ -303,7 +305,9 @@ class Cluster:
         deadline = clock() + (timeout_s if answer_s is None else answer_s)
         connection = await self._connections.get(purpose, coordinator, timeout_s)
         call = build(connection.versions)
+        on_write()
         try:
+            # The request is written before this coroutine is suspended: nothing comes between it and `on_write`.
             return await connection.request(call, deadline - clock())
         except AnswerTimedOutError as error:
             if ends_connection:

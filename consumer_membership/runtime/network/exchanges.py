@@ -156,8 +156,9 @@ async def exchange(
     timeout_s: float,
     *,
     is_classic: bool = False,
+    on_write: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """What becomes of this order, sent behind those that were sent before it.
+    """What becomes of this order; `on_write` is called right before it is written.
 
     `is_classic`: a commit is one of a member of the classic protocol. A join is answered when the group has gathered,
     and is waited for max(`timeout_s`, the rebalance timeout + 5 s).
@@ -165,6 +166,13 @@ async def exchange(
     way = _CLASSIC_COMMIT if is_classic and isinstance(order, CommitOffsets) else _EXCHANGES[type(order)]
     if coordinator is None:
         return way.failed(order, NOT_KNOWN)
+    is_sent = False
+
+    def write() -> None:
+        nonlocal is_sent
+        on_write()
+        is_sent = True
+
     answer_s = timeout_s
     if isinstance(order, SendJoin):
         answer_s = max(timeout_s, order.rebalance_timeout_s + JOIN_LAPSE_S)
@@ -178,9 +186,11 @@ async def exchange(
             purpose=way.purpose,
             answer_s=answer_s,
             ends_connection=way.ends_connection,
+            on_write=write,
         )
     except UnsupportedProtocolError as error:
         return way.unsupported(order, broker_error(ErrorCode.unsupported_version, str(error)))
     except TransportError as error:
-        return way.failed(order, str(error))
+        failed = way.failed(order, str(error))
+        return replace(failed, is_sent=is_sent) if isinstance(failed, HeartbeatFailed) else failed
     return way.read(message, group_id, order)

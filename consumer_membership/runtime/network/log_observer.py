@@ -105,26 +105,37 @@ class LogObserver:
         match event:
             case CoordinatorFound():
                 self._log.info("[%s] Discovered group coordinator %s", _who(view), event.coordinator)
-            case HeartbeatRejected(verdict=Verdict.UNRELEASED):
-                # What follows says whether it was taken over, is waited for, or is the end.
-                self._log.info("[%s] %s", _who(view), event.error)
-            case HeartbeatRejected() if event.error.code == CONFLICT_CODE:
-                pass  # a join that was not sent: the choice of the other protocol says so
-            case HeartbeatRejected() if view.state in _LEFT and event.verdict in _UNKNOWN:
-                # The leave of a member that never got in: the coordinator has nothing to forget.
-                self._log.debug("[%s] The coordinator did not know the member that left: %s", _who(view), event.error)
-            case HeartbeatRejected():
-                self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.error}")
             case HeartbeatAnswered() | ex.ClassicHeartbeatAnswered():
                 self._log.debug("[%s] Received successful Heartbeat response", _who(view))
+            case HeartbeatRejected():
+                self._note_rejected_heartbeat(event, view)
             case GroupDescribeFailed():
                 self._log.info("[%s] The group's members cannot be described: %s", _who(view), event.error)
+            case HeartbeatFailed(is_sent=False) if view.state in _LEFT:
+                text = "[%s] Member %s did not send its join: %s"
+                self._log.info(text, _who(view), view.member_id, event.reason)
             case HeartbeatFailed():
                 self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.reason}")
             case TopicsNotDescribed():
                 self._once_then_counted(f"[{_who(view)}] The topics cannot be looked up: {event.error}")
             case _:
                 self._note_classic_answer(event, view)
+
+    def _note_rejected_heartbeat(self, event: HeartbeatRejected, view: MembershipView) -> None:
+        match event.verdict:
+            case Verdict.UNRELEASED:
+                # What follows says whether it was taken over, is waited for, or is the end.
+                self._log.info("[%s] %s", _who(view), event.error)
+            case _ if event.error.code == CONFLICT_CODE:
+                pass  # a join that was not sent: the choice of the other protocol says so
+            case _ if view.state is MemberState.UNSUBSCRIBING and event.verdict in _UNKNOWN:
+                text = "[%s] Member %s is not known to the coordinator, and its join has no answer: repeating the leave"
+                self._log.info(text, _who(view), view.member_id)
+            case _ if view.state in _LEFT and event.verdict in _UNKNOWN:
+                # The leave of a member that never got in: the coordinator has nothing to forget.
+                self._log.debug("[%s] The coordinator did not know the member that left: %s", _who(view), event.error)
+            case _:
+                self._once_then_counted(f"[{_who(view)}] GroupHeartbeatRequest failed: {event.error}")
 
     def _note_classic_answer(self, event: GroupEvent, view: MembershipView) -> None:
         who = _who(view)

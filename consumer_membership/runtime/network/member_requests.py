@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from time import monotonic, time
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -72,6 +73,7 @@ from consumer_membership.runtime.network.exchanges import (
 )
 from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.runtime.network.leader_requests import LeaderRequests
+from consumer_membership.runtime.network.outbox import Outbox, Turn
 from consumer_membership.types import (
     CONFLICT_CODE,
     JOIN_EPOCH,
@@ -133,6 +135,7 @@ class MemberRequests:
         #: What the member was told of the lookup under way.
         self._told: BrokerError | None = None
         self._is_looking_up = False
+        self._outbox = Outbox()
         #: The task of the JoinGroup or SyncGroup under way.
         self._rebalance: asyncio.Task[object] | None = None
         #: What is committed, as far as this member has heard; only ever changed key by key, so that another thread may
@@ -166,16 +169,49 @@ class MemberRequests:
 
     # ---- with the coordinator ----------------------------------------------------------------------------------------
 
-    async def _exchange(self, order: Order) -> Outcome:
+    async def _exchange(
+        self, order: Order, look: Callable[[BrokerAddress, Turn], Awaitable[Outcome | None]] | None = None
+    ) -> Outcome:
+        """Send this order in its turn (`outbox`), after a look at the group that may make it unnecessary."""
+        coordinator = self._member.coordinator
+        if coordinator is None:
+            return await self._send(order, None, lambda: None)
+        may_go = asyncio.Event()
+        turn = self._outbox.enter(
+            coordinator,
+            may_go.set,
+            is_join=isinstance(order, SendHeartbeat) and order.heartbeat.member_epoch == JOIN_EPOCH,
+            is_leave=isinstance(order, SendHeartbeat) and order.heartbeat.is_leave,
+        )
+        try:
+            await may_go.wait()
+            outcome = None if look is None else await look(coordinator, turn)
+            return outcome or await self._send(order, coordinator, partial(self._write, order, turn))
+        finally:
+            turn.end()
+
+    @staticmethod
+    def _write(order: Order, turn: Turn) -> None:
+        turn.write()
+        if isinstance(order, SendJoin | SendSync):
+            # It may wait at the coordinator for other members: nothing waits for its answer.
+            turn.end()
+
+    async def _send(self, order: Order, coordinator: BrokerAddress | None, on_write: Callable[[], None]) -> Outcome:
         timeout_s = REQUEST_TIMEOUT_S
         if isinstance(order, SendSync):
             timeout_s = SYNC_TIMEOUT_S
         elif isinstance(order, SendClassicHeartbeat):
             timeout_s = min(REQUEST_TIMEOUT_S, self._member.classic.session_timeout_s)
         member = self._member
-        is_classic = member.protocol is GroupProtocol.CLASSIC
         return await exchange(
-            self._cluster, member.coordinator, member.settings.group_id, order, timeout_s, is_classic=is_classic
+            self._cluster,
+            coordinator,
+            member.settings.group_id,
+            order,
+            timeout_s,
+            is_classic=member.protocol is GroupProtocol.CLASSIC,
+            on_write=on_write,
         )
 
     async def _heartbeat(self, order: SendHeartbeat) -> Outcome:
@@ -183,24 +219,33 @@ class MemberRequests:
 
         Between the look and the join such a group may begin: it is converted then.
         """
-        coordinator, group_id, beat = self._member.coordinator, self._member.settings.group_id, order.heartbeat
-        may_replace = beat.instance_id is not None and beat.member_epoch == JOIN_EPOCH
-        if coordinator is None or not (order.spares_classic or may_replace):
+        is_static_join = order.heartbeat.instance_id is not None and order.heartbeat.member_epoch == JOIN_EPOCH
+        if not (order.spares_classic or is_static_join):
             return await self._exchange(order)
+        return await self._exchange(order, partial(self._look_at_classic_group, order))
+
+    async def _look_at_classic_group(
+        self, order: SendHeartbeat, coordinator: BrokerAddress, turn: Turn
+    ) -> HeartbeatRejected | HeartbeatFailed | None:
+        """Why the join is not to be sent; None: it is. A join whose member leaves meanwhile is withdrawn."""
+        instance_id, group_id = order.heartbeat.instance_id, self._member.settings.group_id
         try:
             found = await self._group.describe_classic_group(coordinator, group_id, REQUEST_TIMEOUT_S)
+            turn.check()
             if found.members and order.spares_classic:
                 return _spared(order, found)
-            is_known = beat.instance_id in {member.instance_id for member in found.members}
-            if may_replace and is_known and await self._is_outdated(found):
-                await self._remove_predecessor(coordinator, MemberIdentity(instance_id=beat.instance_id))
+            is_known = instance_id is not None and instance_id in {member.instance_id for member in found.members}
+            if is_known and await self._is_outdated(found):
+                turn.check()
+                await self._remove_predecessor(coordinator, MemberIdentity(instance_id=instance_id))
+                turn.check()
         except TransportError as error:
-            return HeartbeatFailed(request_id=order.request_id, reason=str(error))
+            return HeartbeatFailed(request_id=order.request_id, reason=str(error), is_sent=False)
         except BrokerRefusal as refusal:
             if refusal.retriable or refusal.rediscover:
-                return HeartbeatFailed(request_id=order.request_id, reason=str(refusal.error))
+                return HeartbeatFailed(request_id=order.request_id, reason=str(refusal.error), is_sent=False)
             # There is no classic group, or nobody may know: the join is told so, too.
-        return await self._exchange(order)
+        return None
 
     async def _is_outdated(self, group: GroupDescription) -> bool:
         """Whether a classic group's assignment is about to be another one, or leaves partitions out."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, get_args
@@ -23,6 +25,7 @@ from consumer_membership.membership.events import (
     StartOffsetsFetched,
 )
 from consumer_membership.membership.member import GroupMember
+from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.runtime.network import exchanges
 from consumer_membership.runtime.network.cluster import Cluster
@@ -30,7 +33,18 @@ from consumer_membership.runtime.network.member_requests import MemberRequests, 
 from consumer_membership.types import CONFLICT_CODE, GroupProtocol, TopicPartition
 from consumer_membership.wire.consumer_protocol import encode_assignment, encode_subscription
 from consumer_membership.wire.versions import Api
-from tests.runtime.clients import T0, T1, answers, beat, node, offsets_answer, with_client
+from tests.runtime.clients import (
+    COMMIT,
+    PATIENCE_S,
+    T0,
+    T1,
+    answers,
+    beat,
+    commit_of,
+    node,
+    offsets_answer,
+    with_client,
+)
 from tests.support.protocols import AUTO
 from tests.support.scripted_broker import DISCONNECT, ZERO, Answer, Received, ScriptedBroker, Topic
 from tests.wire.frames import heartbeat_answer
@@ -157,6 +171,58 @@ def test_who_asked_for_the_consumer_protocol_asks_nothing() -> None:
     outcome, sent = joined(group(members=2), spares_classic=False)
     assert isinstance(outcome, HeartbeatAnswered)
     assert sent == 1
+
+
+# ---- the order of a member's requests --------------------------------------------------------------------------------
+
+
+def test_leave_withdraws_a_join_that_is_held_up_by_its_look_up() -> None:
+    """A leave that is ordered while the join looks at the group is the only request that changes the group."""
+    is_asked, may_answer = threading.Event(), threading.Event()
+    member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
+
+    def described(request: Received) -> Answer:
+        is_asked.set()
+        assert may_answer.wait(PATIENCE_S)
+        return group()(request)
+
+    async def act(cluster: Cluster) -> tuple[GroupEvent, GroupEvent]:
+        member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
+        start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
+        requests = MemberRequests(cluster, member, start, lambda _: None)
+        join = asyncio.create_task(requests.answer_to(replace(beat(epoch=0, request_id=1), spares_classic=True)))
+        assert await asyncio.to_thread(is_asked.wait, PATIENCE_S)
+        leave = asyncio.create_task(requests.answer_to(beat(epoch=-1, request_id=2)))
+        await asyncio.wait((leave,), timeout=0)
+        may_answer.set()
+        return await join, await leave
+
+    with ScriptedBroker(answers(classic=described, heartbeat=heartbeat_answer(epoch=-1))) as broker:
+        joined, left = with_client(broker.servers, act)
+        epochs = [request.entity.member_epoch for request in broker.requests() if request.api_key == BEAT]
+    assert isinstance(left, HeartbeatAnswered)
+    assert (joined, epochs) == (
+        HeartbeatFailed(request_id=1, reason="the member leaves before its join was sent", is_sent=False),
+        [-1],
+    )
+
+
+def test_requests_are_written_in_their_order_on_a_connection_that_is_not_made_yet() -> None:
+    """A commit does not overtake the join that is held up by its look-up before it."""
+    member = GroupMember(MemberSettings(group_id="g"), AUTO, new_member_id=lambda: "m", jitter=lambda: 0.5)
+
+    async def act(cluster: Cluster) -> None:
+        member.handle(CoordinatorFound(coordinator=node(broker)), 1.0)
+        start = StartSettings(reset=OffsetReset.LATEST, read_committed=True)
+        requests = MemberRequests(cluster, member, start, lambda _: None)
+        join = replace(beat(epoch=0, request_id=1), spares_classic=True)
+        await asyncio.gather(*map(requests.answer_to, (join, commit_of(T0), beat(epoch=5, request_id=2))))
+
+    script = answers(classic=group(), heartbeat=heartbeat_answer(epoch=1), commit=DISCONNECT)
+    with ScriptedBroker(script, topics={"t": Topic(UUID(int=7), leaders=(1,))}) as broker:
+        with_client(broker.servers, act)
+        keys = [Api(request.api_key) for request in broker.requests() if request.api_key in {*OF_GROUPS, COMMIT}]
+    assert keys[:3] == [LOOK, BEAT, COMMIT]
 
 
 # ---- classic groups that a static member converts --------------------------------------------------------------------
