@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,6 +29,8 @@ _LONGEST_ANSWER = 1 << 20
 #: What one broker offers, and how it is asked: a frame and its number become the answer.
 Offered: TypeAlias = Mapping[int, VersionRange]
 Exchange: TypeAlias = Callable[[bytes, int], bytes]
+#: How many seconds the leave still has.
+TimeLeft: TypeAlias = Callable[[], float]
 
 
 class NoAnswerError(Exception):
@@ -46,16 +49,18 @@ def load_for(request: LeaveRequest) -> None:
         from consumer_membership.runtime.guardian import authentication  # noqa: F401, PLC0415
 
 
-def ask(request: LeaveRequest, broker: Address, api: Api, frames: Frames) -> Message:
-    """What this broker answers in the newest version that both sides know.
+def ask(request: LeaveRequest, broker: Address, api: Api, frames: Frames, left_s: TimeLeft) -> Message:
+    """What this broker answers in the newest version that both sides know, within the time that is left.
+
+    The resolver of names has its own limits.
 
     Raises:
         NoAnswerError: nothing, or nothing that could be read.
         CredentialsRefusedError: it refuses the member's credentials; some lock an account that tries once more.
     """
     try:
-        with _connected(request, broker) as sock:
-            exchange = partial(_exchange, sock)
+        with _connected(request, broker, left_s) as sock:
+            exchange = partial(_exchange, sock, left_s)
             offered = _offered(decode(Api.API_VERSIONS, 0, exchange(request.hello, HELLO)))
             if request.sasl is not None:
                 _authenticate(request.sasl, request.client_id, offered, exchange)
@@ -105,13 +110,21 @@ def shown(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _bounded(most_s: float, left_s: TimeLeft) -> float:
+    """How long the next step may take."""
+    bounded_s = min(most_s, left_s())
+    if bounded_s <= 0:
+        raise TimeoutError("timed out")
+    return bounded_s
+
+
 @contextlib.contextmanager
-def _connected(request: LeaveRequest, broker: Address) -> Iterator[socket.socket]:
+def _connected(request: LeaveRequest, broker: Address, left_s: TimeLeft) -> Iterator[socket.socket]:
     host, port = broker
     # Bytes spare the codec for international names, which is slow to import.
     name = host.encode() if host.isascii() else host
-    with _reached(name, port, request.address_family) as sock:
-        sock.settimeout(_ANSWER_S)
+    with _reached(name, port, request.address_family, left_s) as sock:
+        sock.settimeout(_bounded(_ANSWER_S, left_s))
         if request.tls is None:
             yield sock
             return
@@ -121,13 +134,13 @@ def _connected(request: LeaveRequest, broker: Address) -> Iterator[socket.socket
             yield safe
 
 
-def _reached(name: bytes | str, port: int, family: int) -> socket.socket:
+def _reached(name: bytes | str, port: int, family: int, left_s: TimeLeft) -> socket.socket:
     """A connection to the first of the host's addresses that takes one."""
     failure = OSError("the name has no address")
     for kind, _, _, _, sockaddr in socket.getaddrinfo(name, port, family, socket.SOCK_STREAM):
         sock = socket.socket(kind, socket.SOCK_STREAM)
         try:
-            sock.settimeout(_CONNECT_S)
+            sock.settimeout(_bounded(_CONNECT_S, left_s))
             sock.connect(sockaddr)
         except OSError as error:
             sock.close()
@@ -137,22 +150,26 @@ def _reached(name: bytes | str, port: int, family: int) -> socket.socket:
     raise failure
 
 
-def _exchange(sock: socket.socket, frame: bytes, number: int) -> bytes:
+def _exchange(sock: socket.socket, left_s: TimeLeft, frame: bytes, number: int) -> bytes:
     """The answer to this frame, without its size."""
+    until = time.monotonic() + _bounded(_ANSWER_S, left_s)
+    sock.settimeout(_bounded(_ANSWER_S, left_s))
     sock.sendall(frame)
-    size = int.from_bytes(_receive(sock, 4), "big")
+    size = int.from_bytes(_receive(sock, 4, until), "big")
     if size > _LONGEST_ANSWER:
         raise TransportError(f"an answer says it has {size} bytes, which is not Kafka's; is TLS wanted?")
-    answer = _receive(sock, size)
+    answer = _receive(sock, size, until)
     found = int.from_bytes(answer[:4], "big")
     if found != number:
         raise TransportError(f"the answer has number {found} instead of {number}")
     return answer
 
 
-def _receive(sock: socket.socket, size: int) -> bytes:
+def _receive(sock: socket.socket, size: int, until: float) -> bytes:
     parts = bytearray()
     while len(parts) < size:
+        # A peer that sends byte by byte has no more time than one that sends nothing.
+        sock.settimeout(_bounded(_ANSWER_S, lambda: until - time.monotonic()))
         part = sock.recv(size - len(parts))
         if not part:
             raise ConnectionResetError(f"closed the connection after {len(parts)} of {size} bytes")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from consumer_membership.runtime.guardian.asking import CredentialsRefusedError, NoAnswerError, ask, shown
+from consumer_membership.runtime.guardian.asking import CredentialsRefusedError, NoAnswerError, TimeLeft, ask, shown
 from consumer_membership.runtime.guardian.leave_requests import Address, LeaveRequest
 from consumer_membership.wire.codec import Message
 from consumer_membership.wire.versions import Api
@@ -50,34 +50,38 @@ def leave(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Outcome:
-    """Send this leave until the coordinator has answered it, or `patience_s` is over."""
+    """Send this leave until the coordinator has answered it, or `patience_s` is over, whatever it waits for then."""
     give_up_at = clock() + patience_s
+
+    def left_s() -> float:
+        return give_up_at - clock()
+
     backoff_s = _BACKOFF_S
     coordinator: Address | None = request.coordinator
     while True:
         try:
             if coordinator is None:
-                coordinator = _find(request)
-            return _leave_at(request, coordinator)
+                coordinator = _find(request, left_s)
+            return _leave_at(request, coordinator, left_s)
         except CredentialsRefusedError as error:
             return _failed(f": {error}")
         except NoAnswerError as error:
-            if clock() >= give_up_at:
+            # A host that ran out of memory lets many guardians go at once: half of the wait is chance.
+            sleep(max(0.0, min(backoff_s * (0.5 + os.urandom(1)[0] / 512), left_s())))
+            if left_s() <= 0:
                 return _failed(f" within {patience_s:.0f} s: {error}")
             if not isinstance(error, _LoadingError):
                 coordinator = None
-        # A host that ran out of memory lets many guardians go at once: half of the wait is chance.
-        sleep(backoff_s * (0.5 + os.urandom(1)[0] / 512))
         backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
 
 
-def _leave_at(request: LeaveRequest, coordinator: Address) -> Outcome:
+def _leave_at(request: LeaveRequest, coordinator: Address, left_s: TimeLeft) -> Outcome:
     if request.member_epoch is None:
         way, words = "LeaveGroup", None
-        code = _code_of_leave_group(ask(request, coordinator, Api.LEAVE_GROUP, request.leave))
+        code = _code_of_leave_group(ask(request, coordinator, Api.LEAVE_GROUP, request.leave, left_s))
     else:
         way = f"epoch {request.member_epoch}"
-        answer = ask(request, coordinator, Api.CONSUMER_GROUP_HEARTBEAT, request.leave)
+        answer = ask(request, coordinator, Api.CONSUMER_GROUP_HEARTBEAT, request.leave, left_s)
         code, words = answer.error_code, answer.error_message
     place = f"coordinator {shown(coordinator)}"
     if code == 0:
@@ -102,12 +106,12 @@ def _failed(why: str) -> Outcome:
     return Outcome(Level.WARNING, f"could not leave on its behalf{why}; its session's end removes it")
 
 
-def _find(request: LeaveRequest) -> Address:
+def _find(request: LeaveRequest, left_s: TimeLeft) -> Address:
     """The group's coordinator, as the first broker that answers names it."""
     reasons = []
     for broker in request.bootstrap_servers:
         try:
-            found = _found(ask(request, broker, Api.FIND_COORDINATOR, request.find_coordinator))
+            found = _found(ask(request, broker, Api.FIND_COORDINATOR, request.find_coordinator, left_s))
         except NoAnswerError as error:
             reasons.append(str(error))
             continue

@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -29,19 +30,28 @@ _STARTS = 5
 _RESTART_PAUSE_S = 1.0
 #: The init of a PID namespace: everything in it ends with it.
 _INIT = 1
+_STDERR = 2
 #: A write to a dead guardian must not raise SIGPIPE, which some applications let end them.
 _SEND_FLAGS = getattr(socket, "MSG_NOSIGNAL", 0) | getattr(socket, "MSG_DONTWAIT", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pipe:
-    """This process's end, with its identity: an application that closes all descriptors may reuse the number."""
+class GuardianProcess:
+    """The guardian as its parent sees it: a child, and the pipe to it.
 
+    Both kinds of numbers may come to mean something else. An application that waits for any child (`os.wait()`) frees
+    the process id, which may go to another of its children: a pidfd keeps to the one process (None: the system has
+    none). An application that closes all descriptors reuses theirs: `identity` is that of the pipe.
+    """
+
+    pid: int
+    pidfd: int | None
     descriptor: int
     identity: tuple[int, int]
 
     @property
     def is_ours(self) -> bool:
+        """Whether the number is still the pipe's."""
         try:
             return _identity(self.descriptor) == self.identity
         except OSError:
@@ -58,9 +68,40 @@ class _Pipe:
         finally:
             end.detach()
 
+    def end(self) -> str | None:
+        """How the process ended, None while it runs. It takes no other child's status from the application."""
+        if not self.is_ours:
+            return None
+        try:
+            if self.pidfd is not None:
+                found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
+                return None if found is None else f"status {found.si_status}"
+            if not self._is_deaf:
+                return None
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            return f"status {os.waitstatus_to_exitcode(status)}" if ended else None
+        except ChildProcessError:
+            return "the application has taken its status"
+
+    @property
+    def _is_deaf(self) -> bool:
+        """Whether its end of the pipe is closed."""
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self.descriptor)
+        try:
+            return not end.recv(1, socket.MSG_PEEK | _SEND_FLAGS)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        finally:
+            end.detach()
+
     def close(self) -> None:
+        """Let go of its descriptors; those that the application closed are not this object's any more."""
         if self.is_ours:
             os.close(self.descriptor)
+            if self.pidfd is not None:
+                os.close(self.pidfd)
 
 
 class Guardian:
@@ -79,19 +120,18 @@ class Guardian:
     @property
     def pid(self) -> int | None:
         """The guardian's process id, None where none runs."""
-        return self._pid
+        return None if self._process is None else self._process.pid
 
     def begin_anew(self) -> None:
         """In a forked child: another process's guardian is not to be spoken to, nor kept waiting by the pipe's copy."""
-        pipe: _Pipe | None = getattr(self, "_pipe", None)
-        if pipe is not None:
-            pipe.close()
+        process: GuardianProcess | None = getattr(self, "_process", None)
+        if process is not None:
+            process.close()
         self._lock = threading.Lock()
         self._standing: dict[int, bytes] = {}
         self._outbox: dict[int, bytes] = {}
         self._unsent = b""
-        self._pipe: _Pipe | None = None
-        self._pid: int | None = None
+        self._process: GuardianProcess | None = None
         self._starts = 0
         self._started_at = float("-inf")
 
@@ -118,34 +158,31 @@ class Guardian:
     def _tend(self) -> None:
         if not self._is_up():
             self._start()
-        pipe = self._pipe
-        while pipe is not None and (self._unsent or self._outbox):
+        process = self._process
+        while process is not None and (self._unsent or self._outbox):
             if not self._unsent:
                 key = next(iter(self._outbox))
                 self._unsent = self._outbox.pop(key)
             try:
-                self._unsent = self._unsent[pipe.send(self._unsent) :]
+                self._unsent = self._unsent[process.send(self._unsent) :]
             except BlockingIOError:
                 return
             except OSError as error:
                 # It holds what it was told until now, and acts on it at this process's end.
-                _LOG.debug("The guardian %s cannot be reached any more: %s", self._pid, error)
-                self._pipe = pipe = None
-                self._pid = None
+                _LOG.debug("The guardian %d cannot be reached any more: %s", process.pid, error)
+                process.close()
+                self._process = process = None
 
     def _is_up(self) -> bool:
-        if self._pipe is None or self._pid is None:
+        if self._process is None:
             return False
-        try:
-            ended, status = os.waitpid(self._pid, os.WNOHANG)
-        except ChildProcessError:
-            ended, status = self._pid, 0
-        if not ended:
+        how = self._process.end()
+        if how is None:
             return True
-        left = _STARTS - self._starts
-        _LOG.warning("The guardian process %d ended by itself (status %d); %d starts left", self._pid, status, left)
-        self._pipe.close()
-        self._pipe = self._pid = None
+        left, pid = _STARTS - self._starts, self._process.pid
+        _LOG.warning("The guardian process %d ended unexpectedly (%s); %d starts left", pid, how, left)
+        self._process.close()
+        self._process = None
         return False
 
     def _start(self) -> None:
@@ -155,13 +192,13 @@ class Guardian:
         self._starts += 1
         self._started_at = now
         try:
-            self._pipe, self._pid = _spawn(self._script)
+            self._process = _spawn(self._script)
         except (OSError, RuntimeError) as error:
             # The latter from Python 3.12 on, where the interpreter is about to end.
             _LOG.warning("The guardian could not be started (start %d of %d): %s", self._starts, _STARTS, error)
             return
         self._unsent, self._outbox = b"", dict(self._standing)
-        _LOG.info("Guardian process %d watches this process %d", self._pid, os.getpid())
+        _LOG.info("Guardian process %d watches this process %d", self._process.pid, os.getpid())
         if os.getpid() == _INIT and self._starts == 1:
             _LOG.warning(
                 "This process is PID 1: the kernel ends its guardian with it, so that a crash is not covered; run the "
@@ -169,7 +206,7 @@ class Guardian:
             )
 
 
-def _spawn(script: Path) -> tuple[_Pipe, int]:
+def _spawn(script: Path) -> GuardianProcess:
     """Start the guardian; raises OSError where that cannot be done."""
     executable = Path(sys.executable or "")
     if getattr(sys, "frozen", False) or not executable.name.lower().startswith("py"):
@@ -182,32 +219,58 @@ def _spawn(script: Path) -> tuple[_Pipe, int]:
             [str(executable), "-I", "-S", str(script), str(os.getpid()), *map(str, pidfd)],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
+            stderr=None if _may_hold_stderr() else subprocess.DEVNULL,
             pass_fds=pidfd,
             start_new_session=True,  # Ctrl-C and a kill of the application's process group are not meant for it.
         )
         # It outlives this process by design and is waited for here, so Popen has nothing to complain of at the end.
         process.returncode = 0
-        pipe = _Pipe(descriptor=ours.fileno(), identity=_identity(ours.fileno()))
+        descriptor = ours.fileno()
+        started = GuardianProcess(
+            pid=process.pid,
+            pidfd=_pidfd_of(process.pid) if hasattr(os, "P_PIDFD") else None,
+            descriptor=descriptor,
+            identity=_identity(descriptor),
+        )
         ours.detach()
-    return pipe, process.pid
+    return started
+
+
+def _may_hold_stderr() -> bool:
+    """Whether the guardian may keep the application's stderr open, to log what it did after the application's death.
+
+    A file, a terminal and systemd's journal: yes. Another pipe or socket: no, because its reader waits for the end of
+    all that hold it (`subprocess.run(capture_output=True)`), and would wait for the guardian.
+    """
+    try:
+        found = os.fstat(_STDERR)
+    except OSError:
+        return False
+    is_journal = os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return is_journal or not (stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode))
 
 
 @contextmanager
 def _own_pidfd() -> Iterator[tuple[int, ...]]:
     """A pidfd of this process, or nothing where the system has none."""
-    if not hasattr(os, "pidfd_open"):
-        yield ()
-        return
-    try:
-        opened = os.pidfd_open(os.getpid())
-    except OSError:
-        # A kernel before 5.3, or a sandbox that forbids it.
+    opened = _pidfd_of(os.getpid())
+    if opened is None:
         yield ()
         return
     try:
         yield (opened,)
     finally:
         os.close(opened)
+
+
+def _pidfd_of(pid: int) -> int | None:
+    """A pidfd, None where the system has none: before Linux 5.3, or in a sandbox that forbids it."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

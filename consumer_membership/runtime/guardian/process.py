@@ -104,7 +104,7 @@ def _leave(request: LeaveRequest, pid: int) -> None:
 
 
 def _log(level: Level, text: str) -> None:
-    """Write a line to the application's stderr, where its log usually is; without it if it is gone or stuck."""
+    """Write a line to the application's stderr, if it was handed on (`owner`), and is not gone or stuck."""
     now = time.time()
     moment = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))},{int(now * 1000) % 1000:03d}"
     line = f"{moment} {level.value} consumer_membership.guardian: {text}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -14,6 +15,7 @@ from tests.runtime.guardian.leave_requests import (
     HEARTBEAT,
     LEAVE_GROUP,
     Clock,
+    OneAttempt,
     classic_leave_request,
     classic_script,
     leave_request,
@@ -169,8 +171,51 @@ def test_hanging_peer_is_left_after_its_time(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = server.getsockname()
-        outcome = leave(leave_request(place), patience_s=0.0)
+        outcome = left(leave_request(place), OneAttempt())
         assert "timed out" in outcome.text
+
+
+def test_leave_ends_with_its_patience_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many brokers that hang, those that come after the end of the patience are not asked."""
+    monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0), backlog=200) as server, unused_port() as port:
+        server.settimeout(0.0)
+        outcome = leave(leave_request(("127.0.0.1", port), [server.getsockname()] * 100), patience_s=0.5)
+        accepted = list(iter(lambda: accepted_by(server), None))
+        for one in accepted:
+            one.close()
+    assert outcome.level is Level.WARNING
+    # Each takes a twentieth of a second at least.
+    assert len(accepted) <= 11
+
+
+def accepted_by(server: socket.socket) -> socket.socket | None:
+    """The next connection that waits in this listening socket."""
+    try:
+        return server.accept()[0]
+    except BlockingIOError:
+        return None
+
+
+def test_peer_that_sends_byte_by_byte_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time for an answer counts from its question, not from its latest byte."""
+    monkeypatch.setattr("consumer_membership.runtime.guardian.asking._ANSWER_S", 0.3)
+    is_over = threading.Event()
+
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"\0\0\x40\0")
+            while not is_over.wait(0.01):
+                connection.sendall(b"\0")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dripping = threading.Thread(target=drip, args=(server,), daemon=True)
+        dripping.start()
+        outcome = left(leave_request(server.getsockname()), OneAttempt())
+        is_over.set()
+        dripping.join(10)
+    assert "timed out" in outcome.text
 
 
 def test_members_do_not_wait_for_each_other() -> None:

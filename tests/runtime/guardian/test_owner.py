@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +14,9 @@ import psutil
 import pytest
 from kio.schema.errors import ErrorCode
 
-from consumer_membership.runtime.guardian.owner import Guardian
+from consumer_membership.runtime.guardian.owner import Guardian, GuardianProcess, _may_hold_stderr
 from tests.runtime.guardian.leave_requests import HEARTBEAT, leave_request, script
-from tests.runtime.guardian.processes import Application, has_ended, wait_until
+from tests.runtime.guardian.processes import ROOT, Application, has_ended, wait_until
 from tests.support.scripted_broker import ScriptedBroker
 
 pytestmark = pytest.mark.slow
@@ -99,7 +102,88 @@ order()
         assert not has_ended(app.process_named("guardian"))
         app.kill()
         assert leavers(broker, 2) == ["one", "two"]
-    assert "ended by itself (status 9); 4 starts left" in log.read_text()
+    assert "ended unexpectedly (status 9); 4 starts left" in log.read_text()
+
+
+def test_guardian_that_the_application_waited_for_is_started_again(broker: ScriptedBroker, log: Path) -> None:
+    """An application that waits for any child takes the guardian's status, and gets another guardian."""
+    program = """
+leaver("one", 1)
+before = guardian.pid
+os.kill(before, signal.SIGKILL)
+assert os.wait()[0] == before
+while guardian.pid in (None, before):
+    time.sleep(0.01)
+    guardian.tend()
+say("guardian", guardian.pid)
+order()
+"""
+    with application(broker, log, program) as app:
+        assert not has_ended(app.process_named("guardian"))
+        app.kill()
+        assert leavers(broker, 1) == ["one"]
+    assert "ended unexpectedly (the application has taken its status)" in log.read_text()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no pidfd")
+def test_guardian_takes_no_status_of_another_child_with_its_number() -> None:
+    """After the application has waited for the guardian, its process id may be another child's, whose status stays."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        found = os.fstat(ours.fileno())
+        dead = os.posix_spawn("/bin/true", ["true"], {})
+        pidfd = os.pidfd_open(dead)
+        os.waitpid(dead, 0)
+        # What the number belongs to now.
+        other = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 7"], {})
+        os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
+        process = GuardianProcess(
+            pid=other, pidfd=pidfd, descriptor=ours.fileno(), identity=(found.st_dev, found.st_ino)
+        )
+        assert process.end() == "the application has taken its status"
+        assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
+        os.close(pidfd)
+
+
+def test_guardian_without_a_pidfd_waits_only_for_a_child_that_closed_its_pipe() -> None:
+    """Elsewhere than on Linux a process id is waited for once the guardian's end of the pipe is closed."""
+    ours, theirs = socket.socketpair()
+    found = os.fstat(ours.fileno())
+    child = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 7"], {})
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    process = GuardianProcess(pid=child, pidfd=None, descriptor=ours.fileno(), identity=(found.st_dev, found.st_ino))
+    with ours:
+        assert process.end() is None
+        theirs.close()
+        assert [process.end(), process.end()] == ["status 7", "the application has taken its status"]
+
+
+def test_guardian_does_not_hold_the_pipes_of_its_application() -> None:
+    """A program that reads an application's output until its end does not wait for the guardian."""
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        host, port = hanging.getsockname()
+        program = Application.PRELUDE + PRELUDE + "leaver('m'); say(guardian.pid)\nos.kill(os.getpid(), signal.SIGKILL)"
+        done = subprocess.run(
+            [sys.executable, "-c", program, host, str(port)], check=False, cwd=ROOT, capture_output=True
+        )
+        # It still waits for the broker's answer.
+        guardian = psutil.Process(int(done.stdout))
+        try:
+            assert not has_ended(guardian)
+        finally:
+            guardian.kill()
+
+
+def test_guardian_holds_a_socket_as_stderr_only_for_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service's stderr is a socket to systemd's journal, which is where its operator looks for the log."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        found = os.fstat(ours.fileno())
+        monkeypatch.setattr("consumer_membership.runtime.guardian.owner._STDERR", ours.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        assert _may_hold_stderr()
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino + 1}")
+        assert not _may_hold_stderr()
 
 
 def test_broken_pipe_does_not_end_an_application_that_lets_sigpipe_do_so(
@@ -182,7 +266,7 @@ def test_number_of_the_pipe_that_the_application_uses_again_is_not_written_to(
     """It closed all descriptors and opened a socket of its own: that gets nothing, and another guardian is started."""
     program = """
 leaver("one", 1)
-first, number = guardian.pid, guardian._pipe.descriptor
+first, number = guardian.pid, guardian._process.descriptor
 say("guardian", first)
 os.closerange(3, 64)
 theirs, peer = socket.socketpair()
@@ -220,7 +304,7 @@ if short == 0:
 os.waitpid(short, 0)
 child = os.fork()
 if child == 0:
-    assert guardian.pid is None and guardian._pipe is None
+    assert guardian.pid is None and guardian._process is None
     say("child", os.getpid())
     while True: signal.pause()
 order()

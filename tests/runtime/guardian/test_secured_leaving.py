@@ -13,10 +13,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.config import SaslMechanism, SaslSettings, TlsSettings
-from consumer_membership.runtime.guardian.leaving import Level, leave
+from consumer_membership.runtime.guardian.leaving import Level
 from consumer_membership.wire.versions import Api
 from tests.runtime.guardian.gatekeeper import WORDS, Gatekeeper
-from tests.runtime.guardian.leave_requests import HEARTBEAT, Clock, leave_request, left, said, script
+from tests.runtime.guardian.leave_requests import HEARTBEAT, Clock, OneAttempt, leave_request, left, said, script
 from tests.support.scripted_broker import NEWEST, Answer, Received, ScriptedBroker
 from tests.support.secured import Materials, materials, server_context
 
@@ -109,7 +109,7 @@ def test_alert_that_comes_behind_the_handshake_is_put_into_words(secured_materia
         refusal = threading.Thread(target=refuse_one, args=(server, context))
         refusal.start()
         tls = TlsSettings(ca_location=secured_materials.ca_file)
-        outcome = leave(leave_request(server.getsockname(), tls=tls), patience_s=0.0)
+        outcome = left(leave_request(server.getsockname(), tls=tls), OneAttempt())
         refusal.join()
     assert outcome.level is Level.WARNING
     assert "the broker wants a certificate of this client: give ssl.certificate.location" in outcome.text
