@@ -32,6 +32,7 @@ from consumer_membership.demo.screen import (
 )
 from consumer_membership.devbroker import BrokerUnavailableError
 from consumer_membership.devbroker.foreground import sigterm_as_ctrl_c
+from consumer_membership.installation import install_command
 
 _INTERRUPTED = 130
 #: How often the screen is redrawn.
@@ -306,7 +307,7 @@ def _screen(options: DemoOptions, out: TextIO) -> Screen:
     try:
         from consumer_membership.demo.table_screen import table_on  # noqa: PLC0415 - needs the extra
     except ImportError:
-        _say(out, "Lines instead of a table, since rich is missing: pip install 'consumer-membership[cli]'")
+        _say(out, f"Lines instead of a table, since rich is missing: {install_command('cli')}")
         return LineScreen(out)
     return table_on(out)
 

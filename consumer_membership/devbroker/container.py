@@ -23,6 +23,7 @@ from consumer_membership.devbroker.broker import Broker, start_nodes
 from consumer_membership.devbroker.properties import cluster_id, container_environment, controller_ids, node_properties
 from consumer_membership.devbroker.request import BrokerRequest, BrokerUnavailableError, Way, WayMissingError
 from consumer_membership.devbroker.tcp_ports import LOOPBACK, node_ports
+from consumer_membership.installation import install_command
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
@@ -124,9 +125,7 @@ def _engine() -> DockerClient:
     try:
         from testcontainers.core.docker_client import DockerClient, get_docker_host  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise WayMissingError(
-            f"{error}; install testcontainers, say with pip install 'consumer-membership[dev-broker]'"
-        ) from error
+        raise WayMissingError(f"{error}; install testcontainers: {install_command('dev-broker')}") from error
     host = get_docker_host() or _DEFAULT_HOST
     scheme, _, path = host.partition("://")
     if scheme != "unix" or not hasattr(socket, "AF_UNIX"):

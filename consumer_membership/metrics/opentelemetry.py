@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from weakref import WeakKeyDictionary, ref
 
+from consumer_membership.installation import install_command
 from consumer_membership.metrics.catalogue import (
     CATALOGUE,
     CONSUMER_LABELS,
@@ -32,7 +33,7 @@ try:
     from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter_provider
 except ImportError as missing:  # pragma: no cover - of an installation without the extra
     raise ImportError(
-        "consumer_membership.metrics.opentelemetry needs opentelemetry-api: pip install 'consumer-membership[metrics]'"
+        f"consumer_membership.metrics.opentelemetry needs opentelemetry-api: {install_command('metrics')}"
     ) from missing
 
 _LOG = logging.getLogger("consumer_membership.metrics")

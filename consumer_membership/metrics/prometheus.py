@@ -14,6 +14,7 @@ from itertools import accumulate
 from weakref import ref
 
 from consumer_membership.errors import MembershipError
+from consumer_membership.installation import install_command
 from consumer_membership.metrics.catalogue import (
     CATALOGUE,
     CONSUMER_LABELS,
@@ -32,7 +33,7 @@ try:
     from prometheus_client.registry import Collector
 except ImportError as missing:  # pragma: no cover - of an installation without the extra
     raise ImportError(
-        "consumer_membership.metrics.prometheus needs prometheus-client: pip install 'consumer-membership[metrics]'"
+        f"consumer_membership.metrics.prometheus needs prometheus-client: {install_command('metrics')}"
     ) from missing
 
 

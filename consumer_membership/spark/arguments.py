@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeGuard
 
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.installation import install_command
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -152,7 +153,7 @@ def required(module: str, key: str, value: str, *, extra: str = "spark") -> Modu
         return import_module(module)
     except ImportError as missing:
         needed = module.partition(".")[0]
-        raise ConfigurationError(key, value, f"needs {needed}; install consumer-membership[{extra}]") from missing
+        raise ConfigurationError(key, value, f"needs {needed}: {install_command(extra)}") from missing
 
 
 def _kind(value: object) -> str | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Display:
     """Shows members while it is entered; `todo`: records until the end, None where there is none.
 
-    `is_wanted` None: shown where stderr is a terminal. Without rich (`consumer-membership[cli]`) nothing is shown
+    `is_wanted` None: shown where stderr is a terminal. Without rich (the extra `cli`) nothing is shown
     unless it was asked for, and then one plain line at each change.
     """
 

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.installation import install_command
 from consumer_membership.spark.batches import COLUMNS, after, formed, record_batch, runs_of, schema, spark_schema
 from consumer_membership.spark.context import BatchFormat
 
@@ -228,7 +229,7 @@ except ConfigurationError as error:
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout.startswith("batch_format=")
-    assert f"needs {library}; install consumer-membership[spark]" in ran.stdout
+    assert f"needs {library}: {install_command('spark')}" in ran.stdout
 
 
 @pytest.mark.slow

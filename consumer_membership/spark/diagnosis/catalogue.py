@@ -81,8 +81,8 @@ wrong Python | error | Python | {said}
 same Python | ok | Python | {own} on the {w.here}, {others} in the tasks
 package missing | error | {own.name} | cannot be imported on {failed} ({error})
     a member in a task needs it
-    -> install it for {first.executable}: pip install 'consumer-membership[spark]'; or ship an environment that has it:
-    venv-pack, and spark.archives; or set PYSPARK_PYTHON to an interpreter that has it
+    -> install it for {first.executable}: {how}; or ship an environment that has it: venv-pack, and spark.archives; or
+    set PYSPARK_PYTHON to an interpreter that has it
 package differs | warning | {own.name} | {version} on the {w.here}, {others} in the tasks
     what the {w.here} sends is read by another version, which may not know it
     -> {how}

@@ -20,6 +20,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from consumer_membership.installation import install_command
 from consumer_membership.spark.diagnosis import examination
 from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.examination import Endpoint, examine, examine_rows
@@ -382,7 +383,10 @@ def _package(facts: WorkerFacts, own: Package) -> Finding:
     if missing:
         first, package = missing[0]
         failed = _hosts(one for one, _ in missing)
-        return finding("package missing", own=own, first=first, error=package.error, failed=failed)
+        how = f"pip install {own.name.replace('_', '-')}=={own.version}"
+        if own.name == "consumer_membership" or not own.version:
+            how = f"{install_command('spark')}, where a path has to exist on that host"
+        return finding("package missing", own=own, first=first, error=package.error, failed=failed, how=how)
     others = {package.version for _, package in found}
     how = f"install {own.name} {own.version} on every executor" if own.version else f"install {own.name} here too"
     name = "package differs" if others - {own.version} else "package"

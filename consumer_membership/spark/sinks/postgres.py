@@ -12,6 +12,7 @@ from confluent_kafka import Message
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from consumer_membership.errors import ConfigurationError, SinkError
+from consumer_membership.installation import install_command
 from consumer_membership.spark.batches import Batch, after
 from consumer_membership.spark.context import BatchFormat, Partition, SinkContext
 from consumer_membership.spark.sinks.resource import PerProcess
@@ -439,9 +440,7 @@ def _check(conninfo: str) -> None:
         from psycopg import ProgrammingError  # noqa: PLC0415 - an extra
         from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
     except ImportError as missing:
-        raise ConfigurationError(
-            "sink", "PostgresSink", "needs psycopg 3; install consumer-membership[postgres]"
-        ) from missing
+        raise ConfigurationError("sink", "PostgresSink", f"needs psycopg 3: {install_command('postgres')}") from missing
     try:
         conninfo_to_dict(conninfo)
     except ProgrammingError:
