@@ -133,9 +133,14 @@ class AssignedByHand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequested:
-    """The application unsubscribed or closes; a second one while leaving changes nothing."""
+    """The application unsubscribes or closes; a second one while leaving changes nothing, unless it is `at_once`.
+
+    `at_once`: the application performs no more steps, because its close was interrupted: nothing is committed, and no
+    callback is waited for.
+    """
 
     option: LeaveOption = LeaveOption.DEFAULT
+    at_once: bool = False
 
 
 # ---- from the network -----------------------------------------------------------------------------------------------

@@ -308,6 +308,10 @@ class GroupMember:
                 parts.leave.begin(event.option, parts.now, self.settings.leave_timeout_s)
                 self._protocol.enter(_S.UNSUBSCRIBING, "the application leaves the group")
                 parts.order(*parts.reconciler.begin_leaving(self._protocol.identity, parts.now))
+        if event.at_once and self._shown is _S.UNSUBSCRIBING and not parts.leave.is_sent:
+            parts.reconciler.left(parts.now)
+            parts.order(*parts.commits.abandon(ASSIGNMENT_LOST))
+            parts.leave.hurry(parts.now)
 
     # ---- commits and offsets ----
 

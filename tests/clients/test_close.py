@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition as Wanted
 from consumer_membership import Consumer, MembershipError, UseError
 from consumer_membership.membership.effects import LosePartitions, PausePartitions, RevokePartitions
 from consumer_membership.membership.events import CommitRequested, LeaveRequested, Step, StepFinished
+from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption, TopicPartition
 from tests.clients.application import Called, held, offset, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
@@ -53,6 +54,22 @@ def test_close_revokes_on_the_calling_thread_leaves_and_ends_everything(consumer
         StepFinished(attempt=99, step=Step.REVOKE),
     ]
     assert consumer.member.of(LeaveRequested) == [LeaveRequested()]
+    assert consumer.member.is_stopped
+
+
+def test_close_that_is_interrupted_still_leaves_and_ends_everything(consumers: ConsumerFactory, topic: str) -> None:
+    """C18: Ctrl-C during close ends the callbacks, but the coordinator hears of the leave before the thread ends."""
+
+    def interrupt(call: str, consumer: Consumer) -> None:
+        if call == "revoke":
+            assert isinstance(consumer, ScriptedConsumer)
+            consumer.member.in_state(MemberState.UNSUBSCRIBED)
+            raise KeyboardInterrupt
+
+    consumer = member_of(consumers, topic, [], interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+    assert consumer.member.of(LeaveRequested) == [LeaveRequested(), LeaveRequested(at_once=True)]
     assert consumer.member.is_stopped
 
 

@@ -18,6 +18,7 @@ from consumer_membership.membership.events import (
     CoordinatorLookupFailed,
     CoordinatorLost,
     HeartbeatFailed,
+    LeaveRequested,
     Verdict,
 )
 from consumer_membership.membership.parts import LEAVE_ANSWER_S
@@ -112,6 +113,21 @@ def test_leave_is_repeated_only_behind_a_join_that_was_sent(is_sent: bool) -> No
     join = scene.request_id
     scene.leave().feed(HeartbeatFailed(request_id=join, reason="withdrawn", is_sent=is_sent))
     assert (scene.reject(Verdict.REJOIN, UNKNOWN_MEMBER).new(LeaveCompleted) == DONE) is not is_sent
+
+
+@pytest.mark.parametrize("scene", [stable(A0), unsubscribing()], ids=["first", "during a leave"])
+def test_leave_at_once_waits_for_no_step_and_no_commit(scene: Scene) -> None:
+    """An application whose close was interrupted performs no step, so the leave is sent without one."""
+    scene.commit(3, A0).feed(LeaveRequested(at_once=True))
+    assert [beat.member_epoch for beat in scene.new_beats] == [-1]
+    assert scene.answer(-1).new(LeaveCompleted) == DONE
+
+
+def test_leave_at_once_is_sent_once() -> None:
+    """A leave that is on its way is not repeated, and its answer is waited for."""
+    scene = leaving().feed(LeaveRequested(at_once=True))
+    assert (scene.new_beats, scene.new(LeaveCompleted)) == ([], [])
+    assert scene.answer(-1).new(LeaveCompleted) == DONE
 
 
 def test_leave_of_an_answered_join_is_not_repeated() -> None:

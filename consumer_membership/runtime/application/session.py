@@ -65,6 +65,8 @@ if TYPE_CHECKING:  # it imports more than a consumer needs
 
 #: How long the end of the member's thread is waited for; it has nothing left to say then.
 STOP_S = 2.0
+#: The states of a member that has left, or has nothing to leave.
+_OUT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL})
 #: The slices of a wait, whether the member is calm or not.
 _WHOLE_SLICES_S = {
     is_calm: (slice_s, whole_ms(slice_s)) for is_calm, slice_s in ((False, SLICE_S), (True, CALM_SLICE_S))
@@ -606,8 +608,7 @@ class Session:
                 return
         errors: list[Exception] = []
         try:
-            if self.line.has_sent:
-                self._settle(errors)
+            self._part(errors)
         finally:
             self.life.close()
             self._health.stop()
@@ -625,6 +626,19 @@ class Session:
             self._lines.tell()
         if errors:
             raise errors[0]
+
+    def _part(self, errors: list[Exception]) -> None:
+        """Leave the group, in good order or, where a signal handler raises meanwhile, at once: never without a word."""
+        if not self.line.has_sent:
+            return
+        has_left = False
+        try:
+            self._settle(errors)
+            has_left = True
+        finally:
+            if not has_left:
+                self.line.post(LeaveRequested(option=self._leave_option, at_once=True))
+                self._orders.wait(lambda: self.line.view.state in _OUT, STOP_S)
 
     def _settle(self, errors: list[Exception]) -> None:
         """Commit, then leave: every order of the member is performed here, callbacks included."""
