@@ -16,7 +16,7 @@ from consumer_membership.cli import run
 from consumer_membership.cli.consume import ConsumeOptions, consume
 from consumer_membership.cli.doctor import DoctorOptions, examine
 from consumer_membership.cli.groups import Asking, DescribeOptions, RemovalOptions, describe, remove_members
-from consumer_membership.cli.overview import LagOptions, ListOptions, list_groups, show_lag
+from consumer_membership.cli.overview import STATES, LagOptions, ListOptions, list_groups, show_lag
 from consumer_membership.cli.replay import DESCRIPTION as _REPLAY
 from consumer_membership.cli.replay import ReplayOptions, replay
 from consumer_membership.cli.timeline import TimelineOptions, draw_timeline
@@ -35,7 +35,7 @@ _DESCRIPTION = "Kafka consumer groups whose membership (KIP-848) you can see."
 _CONSUME = """\
 Prints the records of topics as a member of a group: records on stdout, what
 happens to the membership on stderr. Ctrl-C commits what was printed, leaves the
-group and exits with 0.
+group and exits with 0. Exits with 1 if none of the topics exists.
 
 examples:
   consumer-membership consume -b localhost:9092 -g look -t orders
@@ -86,9 +86,10 @@ partition when, each change of the group with its cause, how long partitions
 stood still, and the lag. --last shows what was, by the coordinator's records, at
 once and without having watched; --for watches from now on, and Ctrl-C writes what
 was seen until then; with neither it is ten minutes of each. Recordings of members
-of this package (consumer.dump(), recorder.directory) are merged in exactly. Needs
-what `describe` needs; the past also READ on the topic __consumer_offsets, and
-where that is not allowed the page says so.
+of this package (consumer.dump(), recorder.directory) are merged in exactly. Exits
+with 1 if the group was not seen at all. Needs what `describe` needs; the past also
+READ on the topic __consumer_offsets, and where that is not allowed the page says
+so.
 
 examples:
   consumer-membership timeline -b localhost:9092 -g orders --last 10m -o group.html
@@ -311,7 +312,7 @@ def _checkpoint(options: argparse.Namespace) -> int:
 def _broker(options: argparse.Namespace) -> int:
     way = Way(options.way) if options.way is not None else None
     return run_foreground(
-        options.version, options.nodes, dict(options.property), sys.stdout, port=options.port, way=way
+        options.version, options.nodes, dict(options.property), sys.stdout, sys.stderr, port=options.port, way=way
     )
 
 
@@ -335,6 +336,16 @@ def _key_and_value(text: str) -> tuple[str, str]:
     if problem is not None:
         raise argparse.ArgumentTypeError(f"{excerpt(key)!a} cannot be set so: {problem}")
     return key.strip(), value
+
+
+def _state(text: str) -> str:
+    """A state of a group, in any case of letters."""
+    state = next((one for one in STATES if one.lower() == text.lower()), None)
+    if state is None:
+        raise argparse.ArgumentTypeError(
+            f"{excerpt(text)!a} is not a state of a group; give one of {', '.join(STATES)}"
+        )
+    return state
 
 
 def _duration(text: str) -> float:
@@ -469,7 +480,7 @@ _COMMANDS = (
         (
             *_CLUSTER,
             *_HOW,
-            _several("--state", None, "only groups in this state, as Stable or Empty; may be repeated", default=[]),
+            _several("--state", None, f"only groups in this state: {', '.join(STATES)}", type=_state, default=[]),
             _several("--protocol", None, "only groups of this protocol; may be repeated", choices=_KINDS, default=[]),
         ),
     ),

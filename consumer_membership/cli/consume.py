@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from threading import Event
 from typing import TextIO
 
@@ -30,6 +31,8 @@ _DONE, _REFUSED, _MISUSED = 0, 1, 2
 
 _POLL_S = 0.2
 _LOOK_S = 0.1
+#: Brokers know a topic that was just made within a second.
+_NO_TOPIC_S = 3.0
 _LEVELS = (logging.CRITICAL, logging.INFO, logging.DEBUG)
 
 
@@ -92,6 +95,8 @@ class _Printing:
         self._is_terminal = out.isatty()
         self._printed = 0
         self._is_fatal = False
+        #: Since when none of the topics exists; inf while one does.
+        self._no_topic_since = inf
 
     def run(self) -> int:
         """Print until there is a reason to stop; the exit code."""
@@ -134,12 +139,14 @@ class _Printing:
             if now >= look_at:
                 look_at = now + _LOOK_S
                 self._narration.look(self._consumer.membership(), now)
+                self._no_topic_since = min(self._no_topic_since, now) if self._has_no_topic else inf
 
     def _is_over(self, silence_s: float) -> bool:
         limit, patience_s = self._options.max_records, self._options.timeout_s
         return (
             self._stop.is_set()
             or self._is_fatal
+            or (not self._printed and time.monotonic() - self._no_topic_since >= _NO_TOPIC_S)
             or (limit is not None and self._printed >= limit)
             or (patience_s is not None and silence_s >= patience_s)
         )

@@ -329,12 +329,19 @@ def removals_json(removals: Sequence[Removal], options: RemovalOptions) -> str:
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-def table(rows: Sequence[Mapping[str, str]], numbers: frozenset[str] = frozenset()) -> list[str]:
-    """The rows as lines under their keys; columns in which no row has anything are left out; `numbers` to the right."""
+def table(
+    rows: Sequence[Mapping[str, str]], numbers: frozenset[str] = frozenset(), widest: int | None = None
+) -> list[str]:
+    """The rows as lines under their keys; columns in which no row has anything are left out; `numbers` to the right.
+
+    A cell that is longer than `widest` moves the rest of its own row only.
+    """
     columns = dict.fromkeys(column for row in rows for column in row)
     shown = [column for column in columns if any(row.get(column) for row in rows)]
     lines = [{column: column for column in shown}, *rows]
     widths = {column: max(len(line.get(column) or _UNKNOWN) for line in lines) for column in shown}
+    if widest is not None:
+        widths = {column: min(width, widest) for column, width in widths.items()}
     texts = ([(column, line.get(column) or _UNKNOWN) for column in shown] for line in lines)
     return [
         _GAP.join(text.rjust(widths[c]) if c in numbers else text.ljust(widths[c]) for c, text in line).rstrip()

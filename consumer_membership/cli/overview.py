@@ -18,6 +18,21 @@ _NUMBERS = frozenset({"PARTITION", "PARTITIONS", "COMMITTED", "END", "LAG", "REA
 _MINUTE_S, _HOUR_S = 60, 3_600
 
 
+#: The states of groups of all kinds (GroupState.java), as brokers write them.
+STATES = (
+    "Assigning",
+    "CompletingRebalance",
+    "Dead",
+    "Empty",
+    "NotReady",
+    "PreparingRebalance",
+    "Reconciling",
+    "Stable",
+)
+#: A longer group id does not widen the other rows.
+_WIDEST_ID = 60
+
+
 # ---- list ------------------------------------------------------------------------------------------------------------
 
 
@@ -40,7 +55,8 @@ def list_groups(options: ListOptions, out: TextIO, err: TextIO) -> int:
         listing = asking.admin().list_groups()
         untold = listing.untold.items()
         err.writelines(f"consumer-membership list: the groups of {at} are missing: {why}\n" for at, why in untold)
-        lines = listed_json(listing, options).splitlines() if options.is_json else listed_text(listing, options)
+        text = listed_text(listing, options, cuts=out.isatty())
+        lines = listed_json(listing, options).splitlines() if options.is_json else text
         return lines, REFUSED if listing.untold else DONE
 
     return answered("list", ask, out, err)
@@ -57,11 +73,13 @@ def chosen(listing: GroupListing, options: ListOptions) -> tuple[ListedGroup, ..
     )
 
 
-def listed_text(listing: GroupListing, options: ListOptions) -> Iterator[str]:
-    """A table of the groups."""
+def listed_text(listing: GroupListing, options: ListOptions, *, cuts: bool = False) -> Iterator[str]:
+    """A table of the groups. A very long id widens its own row only; `cuts`, for a terminal: it is cut."""
     rows = [
         {
-            "GROUP": group.group_id,
+            "GROUP": f"{group.group_id[: _WIDEST_ID - 1]}…"
+            if cuts and len(group.group_id) > _WIDEST_ID
+            else group.group_id,
             "STATE": group.state or "",
             "PROTOCOL": group.kind or "",
             "PROTOCOL TYPE": "" if group.protocol_type == "consumer" else group.protocol_type,
@@ -69,7 +87,7 @@ def listed_text(listing: GroupListing, options: ListOptions) -> Iterator[str]:
         for group in chosen(listing, options)
     ]
     if rows:
-        yield from table(rows)
+        yield from table(rows, widest=_WIDEST_ID)
     else:
         is_filtered = options.states or options.protocols
         yield "No such groups." if is_filtered else "The cluster has no groups that this client may see."

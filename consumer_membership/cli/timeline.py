@@ -47,7 +47,7 @@ def draw_timeline(
     wait: Callable[[float], object] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Write the page; the exit code. Ctrl-C writes what was seen until then."""
+    """Write the page; the exit code, 1 if the group was not seen at all. Ctrl-C writes what was seen until then."""
     pause = threading.Event().wait if wait is None else wait
 
     def tell(words: str) -> None:
@@ -68,7 +68,8 @@ def draw_timeline(
         except OSError as error:
             tell(f"{options.output}: {error.strerror}")
             return [], REFUSED
-        return [f"{options.output}: {looks} looks, {len(timeline.events)} changes"], DONE
+        code = DONE if timeline.has_seen_group else REFUSED
+        return [f"{options.output}: {looks} looks, {len(timeline.events)} changes"], code
 
     return answered("timeline", ask, out, err)
 

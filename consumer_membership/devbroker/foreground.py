@@ -20,6 +20,7 @@ def run_foreground(
     nodes: int | None,
     properties: Mapping[str, str],
     out: TextIO,
+    err: TextIO,
     *,
     port: int | None = None,
     way: Way | None = None,
@@ -27,7 +28,7 @@ def run_foreground(
     """Start a broker, say where it is, and keep it until Ctrl-C or SIGTERM; to be called in the main thread.
 
     An existing broker is shown and left alone. The other arguments are those of `start`. The exit code is 0 after an
-    orderly stop; 1 where no broker came up or it died by itself, and why in `out`.
+    orderly stop; 1 if no broker came up or it died, with the reason on `err`.
     """
     try:
         with sigterm_as_ctrl_c(), start(version, nodes, properties, way=way, port=port) as broker:
@@ -37,7 +38,7 @@ def run_foreground(
     except KeyboardInterrupt:
         _say(out, "Stopped.")
     except BrokerUnavailableError as error:
-        _say(out, str(error))
+        _say(err, f"consumer-membership broker: {error}")
         return 1
     return 0
 

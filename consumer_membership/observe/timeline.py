@@ -99,10 +99,13 @@ class Timeline:
         self.events: list[TimelineEvent] = []
         #: What is missing, in words.
         self.notes: list[str] = []
+        #: Whether the group was there at any moment of the page.
+        self.has_seen_group = False
 
     def add_account(self, account: MemberAccount) -> None:
         """Merge what a member recorded: it knows better than a sample what that member had, while it was recorded."""
         self._accounts.append(account)
+        self.has_seen_group = True
         for one in account.standstills:
             self._stood.setdefault(one.partition, []).append(one)
         self.events += (TimelineEvent(at=one.at, text=one.text, is_exact=True) for one in account.facts)
@@ -120,6 +123,7 @@ class Timeline:
             self._state(now, "unknown")
             self._note_refusal(survey)
             return
+        self.has_seen_group |= survey.group.state != NO_GROUP
         self._state(now, survey.group.state)
         if self._before is not None and (cause := cause_of(self._before, survey.group)):
             self.events.append(TimelineEvent(at=survey.at, text=cause, is_exact=is_exact))

@@ -47,15 +47,17 @@ def left_out(what: str) -> BrokerError:
 _LEFT_OUT = left_out("this partition")
 
 
-def consumer_group_heartbeat(message: Message, request_id: int, group_id: str) -> HeartbeatAnswered | HeartbeatRejected:
-    """The answer to heartbeat `request_id`: a success, or a refusal with its verdict."""
+def consumer_group_heartbeat(
+    message: Message, request_id: int, group_id: str, member_epoch: int = 0
+) -> HeartbeatAnswered | HeartbeatRejected:
+    """The answer to heartbeat `request_id` with this epoch: a success, or a refusal with its verdict."""
     code = int(message.error_code)
     if code != _SUCCESS:
         found = _HOLDER.search(message.error_message or "") if code == ErrorCode.unreleased_instance_id else None
         return HeartbeatRejected(
             request_id=request_id,
             verdict=heartbeat_verdict(code),
-            error=heartbeat_error(code, message.error_message, group_id),
+            error=heartbeat_error(code, message.error_message, group_id, is_member=member_epoch > 0),
             holder=found["holder"] if found else None,
         )
     return HeartbeatAnswered(

@@ -67,8 +67,22 @@ REMEDIES: Mapping[Api, Mapping[int, str]] = MappingProxyType(
     }
 )
 
+#: Where a code means something else for a member that has joined than for one that joins.
+OF_MEMBERS: Mapping[Api, Mapping[int, str]] = MappingProxyType(
+    {
+        Api.CONSUMER_GROUP_HEARTBEAT: {
+            _E.group_id_not_found: "the group was deleted or converted, or this is a new cluster; the member joins "
+            "again; if that is unexpected, check bootstrap.servers",
+        }
+    }
+)
 
-def with_remedy(request: Api, error: BrokerError) -> BrokerError:
-    """The error of this request with what helps against it, where that is known."""
-    remedy = REMEDIES[request].get(error.code)
+
+def with_remedy(request: Api, error: BrokerError, *, is_member: bool = False) -> BrokerError:
+    """The error of this request with what helps against it, where that is known.
+
+    `is_member`: the request is of a member that has joined.
+    """
+    of_members = OF_MEMBERS.get(request, {}) if is_member else {}
+    remedy = of_members.get(error.code) or REMEDIES[request].get(error.code)
     return error if remedy is None else replace(error, remedy=remedy)

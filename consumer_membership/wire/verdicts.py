@@ -196,9 +196,13 @@ def group_error(code: int, message: str | None, group_id: str) -> BrokerError:
 _NO_CONSUMER_PROTOCOL = "The cluster does not support the new CONSUMER group protocol."
 
 
-def heartbeat_error(code: int, message: str | None, group_id: str) -> BrokerError:
-    """The error of a ConsumerGroupHeartbeat, in words that name the thing and the remedy."""
-    return with_remedy(Api.CONSUMER_GROUP_HEARTBEAT, _heartbeat_error(code, message, group_id))
+def heartbeat_error(code: int, message: str | None, group_id: str, *, is_member: bool = False) -> BrokerError:
+    """The error of a ConsumerGroupHeartbeat, in words that name the thing and the remedy.
+
+    `is_member`: the heartbeat's epoch was above 0.
+    """
+    error = _heartbeat_error(code, message, group_id)
+    return with_remedy(Api.CONSUMER_GROUP_HEARTBEAT, error, is_member=is_member)
 
 
 def _heartbeat_error(code: int, message: str | None, group_id: str) -> BrokerError:

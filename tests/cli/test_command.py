@@ -72,10 +72,21 @@ def test_demo_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_broker_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit code is the command's."""
     calls: list[tuple[object, ...]] = []
-    monkeypatch.setattr(cli, "run_foreground", lambda *words, **named: calls.append((*words[:3], named)) or 7)
+    monkeypatch.setattr(cli, "run_foreground", lambda *words, **named: calls.append((*words, named)) or 7)
     words = "--version 4.1.1 --nodes 3 --port 9092 --way jvm -p a.b=c -p d="
     assert main(["broker", *words.split()]) == 7
-    assert calls == [("4.1.1", 3, {"a.b": "c", "d": ""}, {"port": 9092, "way": Way.JVM})]
+    streams = (sys.stdout, sys.stderr)
+    assert calls == [("4.1.1", 3, {"a.b": "c", "d": ""}, *streams, {"port": 9092, "way": Way.JVM})]
+
+
+def test_broker_that_cannot_start_is_told_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only where the broker is goes to stdout, which programs read."""
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    assert main(["broker", "--way", "existing"]) == 1
+    told = capsys.readouterr()
+    assert (told.out, told.err.startswith("consumer-membership broker: ")) == ("", True)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +104,7 @@ def test_broker_takes_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
         ("demo --version 3.9.0", "invalid choice: '3.9.0'"),
         ("demo --way magic", "invalid choice: 'magic'"),
         ("broker --nodes 0", "0 is less than 1"),
+        ("list --state Bogus", "'Bogus' is not a state of a group; give one of Assigning, .*, Stable"),
     ],
 )
 def test_wrong_arguments_are_named(words: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,19 @@ def test_listing_is_a_table_or_json() -> None:
     assert list(listed_text(LISTING, nothing)) == ["No such groups."]
 
 
+def test_long_group_id_widens_no_other_row() -> None:
+    """A very long id moves the rest of its own row, is cut on a terminal, and is whole as JSON."""
+    listing = GroupListing(groups=(listed("a", "Stable", "consumer"), listed("x" * 300, "Empty", "classic")), untold={})
+    options = ListOptions(config={})
+    assert list(listed_text(listing, options)) == [
+        f"{'GROUP':60}  STATE   PROTOCOL",
+        f"{'a':60}  Stable  consumer",
+        f"{'x' * 300}  Empty   classic",
+    ]
+    assert list(listed_text(listing, options, cuts=True))[2] == f"{'x' * 59}…  Empty   classic"
+    assert json.loads(listed_json(listing, options))["groups"][1]["group_id"] == "x" * 300
+
+
 def report(*lags: tuple[int | None, int]) -> GroupReport:
     """A group that committed these offsets of these ends."""
     rows = tuple(

@@ -80,12 +80,12 @@ def test_page_is_written_of_what_was_seen(kafka: Broker, tmp_path: Path) -> None
 
 @pytest.mark.integration
 def test_group_that_is_not_there_is_told_at_once(kafka: Broker, tmp_path: Path) -> None:
-    """It may come while it is watched, and its name may be wrong: then nobody wants to wait for ten minutes."""
+    """A group that does not exist may come while it is watched; if it did not, the exit code is 1."""
     group, err = unique("group"), io.StringIO()
     asking = Asking(config={"bootstrap.servers": kafka.bootstrap_servers}, group=group)
     heard: list[str] = []
     options = TimelineOptions(asking=asking, output=tmp_path / "page.html", seconds=1.0, interval_s=0.6)
-    assert draw_timeline(options, io.StringIO(), err, lambda _: heard.append(err.getvalue())) == 0
+    assert draw_timeline(options, io.StringIO(), err, lambda _: heard.append(err.getvalue())) == 1
     words = f"The group could not be looked at: Group {group} not found."
     assert heard[0] == f"consumer-membership timeline: {words}\n"
     assert err.getvalue() == heard[0]
@@ -399,12 +399,12 @@ def test_long_reading_is_told_now_and_then() -> None:
 @pytest.mark.integration
 @pytest.mark.slow
 def test_group_that_never_was_is_said(kafka: Broker, tmp_path: Path) -> None:
-    """Also where the time asked for begins before the log."""
+    """A group without records and members ends with 1, also where the time asked for begins before the log."""
     Stage(kafka.bootstrap_servers).commit(unique("other"), (Stage(kafka.bootstrap_servers).topic(), 0, 0))
     page, group = tmp_path / "group.html", unique("nobody")
     words = ["timeline", "-b", kafka.bootstrap_servers, "-g", group, "-o", str(page), "--last"]
     for last in ("1m", "30d", "366d"):
-        assert main([*words, last]) == 0
+        assert main([*words, last]) == 1
         # Others' records may have been compacted meanwhile, which is said, too.
         first, second = shown(page)["notes"][-2:]
         assert first.startswith("The coordinator has no record of this group")

@@ -255,7 +255,7 @@ def test_foreground_runs_until_a_signal_and_stops_cleanly(number: signal.Signals
         "import sys\n"
         "from consumer_membership.devbroker import Way\n"
         "from consumer_membership.devbroker.foreground import run_foreground\n"
-        f"sys.exit(run_foreground({NEWEST!r}, 1, {{'group.max.size': '5'}}, sys.stdout, way=Way.JVM))\n"
+        f"sys.exit(run_foreground({NEWEST!r}, 1, {{'group.max.size': '5'}}, sys.stdout, sys.stderr, way=Way.JVM))\n"
     )
     assert owner.line() == f"Kafka {NEWEST} is ready: jvm, 1 node"
     name, _, servers = owner.line().partition("=")
@@ -276,12 +276,12 @@ def test_foreground_reports_a_broker_that_died() -> None:
         "import sys\n"
         "from consumer_membership.devbroker import Way\n"
         "from consumer_membership.devbroker.foreground import run_foreground\n"
-        "sys.exit(run_foreground(None, None, {}, sys.stdout, way=Way.JVM))\n"
+        "sys.exit(run_foreground(None, None, {}, sys.stdout, sys.stdout, way=Way.JVM))\n"
     )
     for _ in range(3):
         owner.line()
     (java,) = [child for child in psutil.Process(owner.process.pid).children(recursive=True) if child.name() == "java"]
     java.kill()
     assert owner.process.wait(20) == 1
-    assert owner.line().startswith(f"node 1 of Kafka {NEWEST}")
+    assert owner.line().startswith(f"consumer-membership broker: node 1 of Kafka {NEWEST}")
     owner.close()

@@ -8,14 +8,15 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from consumer_membership.membership.classic.exchanges import ClassicVerdict, JoinRejected, SyncRejected
-from consumer_membership.membership.events import Verdict
+from consumer_membership.membership.events import HeartbeatRejected, Verdict
 from consumer_membership.runtime.application.notices import kafka_error
 from consumer_membership.types import BrokerError, GroupProtocol
-from consumer_membership.wire import classic_answers
+from consumer_membership.wire import answers, classic_answers
 from consumer_membership.wire.remedies import REMEDIES, with_remedy
 from consumer_membership.wire.verdicts import classic_verdict, heartbeat_error, heartbeat_verdict
 from consumer_membership.wire.versions import Api
 from tests.wire.classic import join_answer, join_order, sync_answer, sync_order
+from tests.wire.frames import heartbeat_answer
 
 #: What stands only in the configuration of one protocol's members, or of the brokers for them.
 KEYS = {
@@ -83,6 +84,18 @@ def test_what_ends_a_classic_sync_has_one_remedy(code: int) -> None:
     synced = classic_answers.sync_group(sync_answer(code=code), "g", sync_order(instance_id="i"))
     assert isinstance(synced, SyncRejected)
     check(synced.error, Api.SYNC_GROUP)
+
+
+def test_member_whose_group_is_gone_is_not_asked_to_end_classic_members() -> None:
+    """GROUP_ID_NOT_FOUND for a join is about a classic group, and for a member about a group that is gone."""
+    joining = heartbeat_error(ErrorCode.group_id_not_found, "Group g is not a consumer group.", "g")
+    assert "end its classic members" in joining.remedy
+    member = heartbeat_error(ErrorCode.group_id_not_found, "Group g not found.", "g", is_member=True)
+    assert "classic members" not in str(member)
+    assert "a new cluster" in member.remedy
+    answer = answers.consumer_group_heartbeat(heartbeat_answer(code=69, message="Group g not found."), 3, "g", 5)
+    assert isinstance(answer, HeartbeatRejected)
+    assert answer.error == member
 
 
 def test_every_remedy_is_of_an_error_that_needs_one() -> None:

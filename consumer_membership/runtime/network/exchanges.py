@@ -110,7 +110,9 @@ _EXCHANGES: Mapping[type[Order], _Exchange] = MappingProxyType(
             build=lambda versions, group_id, order: requests.consumer_group_heartbeat(
                 versions, group_id, order.heartbeat
             ),
-            read=lambda message, group_id, order: answers.consumer_group_heartbeat(message, order.request_id, group_id),
+            read=lambda message, group_id, order: answers.consumer_group_heartbeat(
+                message, order.request_id, group_id, order.heartbeat.member_epoch
+            ),
             unsupported=lambda order, error: HeartbeatRejected(
                 request_id=order.request_id, verdict=Verdict.FATAL, error=error
             ),
