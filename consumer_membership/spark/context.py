@@ -7,11 +7,12 @@ beside the data, in the same transaction, and refuses an older one (a fencing to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias, TypeVar
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 #: A partition, by topic and number.
 Partition: TypeAlias = tuple[str, int]
@@ -45,6 +46,33 @@ class OffsetRange:
     def place(self) -> Partition:
         """Topic and partition."""
         return (self.topic, self.partition)
+
+
+#: A text names so many partitions of a batch, and how many more there are.
+_NAMED = 3
+
+
+def described(ranges: Sequence[OffsetRange]) -> str:
+    """The records of a batch, for a text: `orders-0@17`, `orders-0@0..99`, and so on, in bounded length."""
+    named = [f"{one.topic}-{one.partition}@{_offsets(one)}" for one in ranges[:_NAMED]]
+    if len(ranges) > _NAMED:
+        named.append(f"and {len(ranges) - _NAMED} more partitions")
+    return ", ".join(named)
+
+
+def _offsets(one: OffsetRange) -> str:
+    last = one.next_offset - 1
+    return str(last) if one.first == last else f"{one.first}..{last}"
+
+
+def name_record(raised: BaseException, message: Message) -> None:
+    """Add to an exception at which record it was raised; the `SinkError` shows it."""
+    raised.add_note(f"at record {message.topic()}-{message.partition()}@{message.offset()}")
+
+
+def notes_of(raised: BaseException) -> list[str]:
+    """What was added to an exception."""
+    return list(getattr(raised, "__notes__", ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

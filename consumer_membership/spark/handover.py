@@ -20,11 +20,18 @@ from tenacity import (
 
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.clients.outcomes import PendingCommit
-from consumer_membership.errors import CommitError, FatalGroupError, FencedError, SinkError, TransportError
+from consumer_membership.errors import (
+    CommitError,
+    ConfigurationError,
+    FatalGroupError,
+    FencedError,
+    SinkError,
+    TransportError,
+)
 from consumer_membership.membership.states import SILENT, MemberState
 from consumer_membership.spark.batches import Batch
 from consumer_membership.spark.bounds import Bounds
-from consumer_membership.spark.context import Fence, OffsetRange, Partition, SinkContext
+from consumer_membership.spark.context import Fence, OffsetRange, Partition, SinkContext, described, notes_of
 from consumer_membership.spark.plan import MemberPlan
 
 _log = logging.getLogger("consumer_membership.spark")
@@ -212,7 +219,8 @@ class Handover:
             # Beyond its time the member has no partitions to write for.
             stop=stop_after_attempt(self._plan.sink_attempts) | stop_after_delay(self._plan.sink_timeout_s),
             wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
-            retry=retry_if_exception_type(Exception) & retry_if_not_exception_type(FencedError),
+            # What is configured wrongly does not get better.
+            retry=retry_if_exception_type(Exception) & retry_if_not_exception_type((FencedError, ConfigurationError)),
             reraise=True,
         )
         began = time.monotonic()
@@ -222,9 +230,10 @@ class Handover:
             raise
         except Exception as raised:
             tried = attempts.statistics.get("attempt_number", 1)
+            said = ", ".join((f"{type(raised).__name__}: {raised}", *notes_of(raised)))
             raise SinkError(
-                f"the sink raised {type(raised).__name__}: {raised} ({tried} of {self._plan.sink_attempts} calls); "
-                f"not committed: {_said(held.ranges)}"
+                f"the sink raised {said} ({tried} of {self._plan.sink_attempts} calls); "
+                f"not committed: {described(held.ranges)}"
             ) from raised
         finally:
             self._took_s = time.monotonic() - began
@@ -345,7 +354,7 @@ class Handover:
                 "Task %s: the member was out of its group; not committed, and redelivered to the partitions' owner: "
                 "%s: %s",
                 self._instance,
-                _said(ranges),
+                described(ranges),
                 failure,
             )
             return
@@ -353,7 +362,7 @@ class Handover:
         text = (
             f"the sink took {took_s:.1f} s for a batch of {sum(one.records for one in ranges)} records, longer than "
             f"sink_timeout_s={plan.sink_timeout_s:g}, so the member left its group and the batch was not committed: "
-            f"{_said(ranges)} (batch_size={plan.batch_size}; {self._late} of {plan.sink_attempts} batches in a row)"
+            f"{described(ranges)} (batch_size={plan.batch_size}; {self._late} of {plan.sink_attempts} batches in a row)"
         )
         if self._late >= plan.sink_attempts:
             raise SinkError(
@@ -390,7 +399,3 @@ class _Asked:
     def commit_metadata(self, part: OffsetRange) -> str:
         """What a transactional producer commits beside the offset behind these records: a drain's account of them."""
         return self.bounds.metadata(part, self.began_at, time.time())
-
-
-def _said(ranges: Sequence[OffsetRange]) -> str:
-    return ", ".join(f"{one.topic}[{one.partition}] offsets {one.first} to {one.next_offset - 1}" for one in ranges)

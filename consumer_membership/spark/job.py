@@ -125,7 +125,7 @@ class MemberJob:
         if failures:
             last = failures[-1]
             said = last.text or dict(raised_in(self._error)).get(last.kind, "the executor's log has the text")
-            text = f"task {last.instance}, attempt {last.attempt}: {said}"
+            text = f"task {last.instance}: {said}"
             raise raised_in_a_task(last.kind, text) from self._error
         raise MembershipError(f"the Spark job failed: {words_of(self._error)}") from self._error
 

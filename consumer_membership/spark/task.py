@@ -17,7 +17,7 @@ from consumer_membership.errors import ConfigurationError, SinkError, TransportE
 from consumer_membership.spark.arguments import check_config, check_sink
 from consumer_membership.spark.board import BoardLink
 from consumer_membership.spark.brokers import ends_now
-from consumer_membership.spark.context import SinkContext, attempt_number
+from consumer_membership.spark.context import SinkContext, attempt_number, name_record
 from consumer_membership.spark.control import ControlLink, Link
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.pickling import pickled
@@ -102,7 +102,20 @@ def foreach_partition(function: Callable[[Iterator[Message]], None]) -> Callable
     """A sink of a function that was written for `foreachPartition`: it gets an iterator over a batch's records."""
 
     def sink(batch: list[Message], _: SinkContext) -> None:
-        function(iter(batch))
+        taken: list[Message] = []
+
+        def records() -> Iterator[Message]:
+            for message in batch:
+                taken[:] = [message]
+                yield message
+            taken.clear()
+
+        try:
+            function(records())
+        except Exception as raised:
+            for message in taken:
+                name_record(raised, message)
+            raise
 
     return sink
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Message
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
+from consumer_membership.admin import GroupAdmin
 from consumer_membership.spark import SinkContext
 from consumer_membership.spark.control import MemberProgress
 
@@ -126,6 +128,23 @@ class Refuser:
     def __call__(self, batch: Sequence[Message], context: SinkContext) -> None:
         """Raise."""
         raise ValueError(f"{self.text}: {len(batch)} records for {context.instance_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """Returns after its member has left the group because `sink_timeout_s` was over."""
+
+    servers: str
+
+    def __call__(self, _: Sequence[Message], context: SinkContext) -> None:
+        """Wait until the broker shows the static member as away."""
+        admin = GroupAdmin({"bootstrap.servers": self.servers})
+        Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.1), retry=retry_if_not_result(bool))(
+            lambda: any(
+                (member.instance_id, member.epoch) == (context.instance_id, -2)
+                for member in admin.describe(context.group).group.members
+            )
+        )
 
 
 def progress(instance: int, attempt: int, records: int) -> MemberProgress:

@@ -15,7 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
-from consumer_membership.errors import FencedError, SinkError, TransportError
+from consumer_membership.errors import ConfigurationError, FencedError, SinkError, TransportError
 from consumer_membership.membership.effects import AssignPartitions
 from consumer_membership.membership.states import MemberState
 from consumer_membership.spark.batches import ranges_of, runs_of
@@ -23,6 +23,7 @@ from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import SinkContext
 from consumer_membership.spark.handover import _LOOK_S, CONFIRMED_S, BatchLimit, Handover, Held
 from consumer_membership.spark.plan import MemberPlan, member_config, planned
+from consumer_membership.spark.task import foreach_partition
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.clients.conftest import PARTITIONS, RECORDS, filled
 from tests.clients.scripted import ScriptedConsumer, Thread
@@ -243,6 +244,36 @@ def test_fenced_sink_that_is_always_too_slow_fails_the_task(plan: MemberPlan, co
 
     with pytest.raises(SinkError, match=r"longer than sink_timeout_s=1, .*batch_size=10000; 1 of 1 batches"):
         given_to(plan, consumer, Fenced(expire))
+
+
+@pytest.mark.slow
+def test_sink_error_names_the_record_that_was_taken_last(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
+    """The error of a function over an iterator names the record at which it failed, and then the batch."""
+
+    def write(records: Iterator[Message]) -> None:
+        for message in records:
+            if (message.partition(), message.offset()) == (1, 3):
+                raise ValueError("no number")
+
+    with pytest.raises(SinkError) as failed:
+        given_to(replace(plan, sink_attempts=1), consumer, foreach_partition(write))
+    assert str(failed.value).startswith(
+        f"the sink raised ValueError: no number, at record {TOPIC}-1@3 (1 of 1 calls); not committed: {TOPIC}-0@0.."
+    )
+
+
+@pytest.mark.slow
+def test_wrong_configuration_is_not_given_to_the_sink_again(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
+    """A `ConfigurationError` of a sink fails the task at the first call."""
+    calls: list[int] = []
+
+    def refuse(batch: list[Message], _: SinkContext) -> None:
+        calls.append(len(batch))
+        raise ConfigurationError("folder", "out", "give another one")
+
+    with pytest.raises(SinkError, match=r"folder='out'.*\(1 of 3 calls\)"):
+        given_to(plan, consumer, refuse)
+    assert len(calls) == 1
 
 
 # ---- how many records a batch may have -------------------------------------------------------------------------------

@@ -14,11 +14,12 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark.batches import after
-from consumer_membership.spark.context import BatchFormat, SinkContext
+from consumer_membership.spark.context import BatchFormat, SinkContext, name_record, notes_of
 from consumer_membership.spark.sinks.producer import (
     CALL_S,
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
+    TOPIC_S,
     Setting,
     TransactionalProducer,
 )
@@ -27,7 +28,8 @@ from consumer_membership.spark.sinks.ruling import said
 
 _log = logging.getLogger("consumer_membership.spark")
 
-#: How often a batch is begun in one call of the sink when its transaction has to be aborted.
+#: How often a batch is begun in one call of the sink when the member's epoch moves meanwhile. Other errors are raised:
+#: `sink_attempts` says how often such a batch is tried.
 _ATTEMPTS = 3
 
 #: Another producer has the transactional id.
@@ -94,6 +96,9 @@ class KafkaSink:
         self._producer: PerProcess[TransactionalProducer] = PerProcess()
         #: Whether the last transaction was committed is not known.
         self._is_in_doubt = False
+        #: Topics that the brokers know, and those that were looked for in vain.
+        self._known: set[str] = set()
+        self._missed: set[str] = set()
 
     def __repr__(self) -> str:
         return f"KafkaSink(bootstrap.servers={self._config.get('bootstrap.servers')!r})"
@@ -120,7 +125,8 @@ class KafkaSink:
             attempts(self._transact, batch, context)
         except _AbortedError as aborted:
             raise SinkError(
-                f"the transaction for {said(context)} was aborted {_ATTEMPTS} times: {aborted.__cause__}"
+                f"the transaction for {said(context)} was aborted {_ATTEMPTS} times, for the member's epoch moved each"
+                f" time: {aborted.__cause__}"
             ) from aborted.__cause__
 
     def prepare(self, instance: int, instance_id: str) -> None:
@@ -160,15 +166,11 @@ class KafkaSink:
         producer.begin()
         try:
             for message in batch:
-                for record in self._transform(message):
-                    producer.produce(
-                        record.topic,
-                        record.value,
-                        record.key,
-                        headers=record.headers,
-                        partition=record.partition,
-                        timestamp_ms=record.timestamp_ms,
-                    )
+                try:
+                    self._add(producer, message)
+                except Exception as raised:
+                    name_record(raised, message)
+                    raise
             offsets = context.offsets()
             # Right before it is used: the epoch in it moves.
             producer.send_offsets(offsets, _membership(context))
@@ -182,6 +184,28 @@ class KafkaSink:
             self._abort(producer)
             raise
 
+    def _add(self, producer: TransactionalProducer, message: Message) -> None:
+        """Add what is made of a record to the transaction."""
+        for record in self._transform(message):
+            if record.topic not in self._known:
+                # librdkafka would wait for the topic for a minute, and then say that a record was not delivered.
+                error = producer.topic_error(record.topic, 0.0 if record.topic in self._missed else TOPIC_S)
+                if error is not None:
+                    self._missed.add(record.topic)
+                    raise SinkError(
+                        f"topic {record.topic!r} cannot be written: {error.str()}; create it, and allow the producer "
+                        "to write to it (ACL: operation WRITE)"
+                    )
+                self._known.add(record.topic)
+            producer.produce(
+                record.topic,
+                record.value,
+                record.key,
+                headers=record.headers,
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+
     def _refused(self, refused: KafkaException, context: SinkContext) -> NoReturn:
         """Abort what is left, and say whose fault it is.
 
@@ -190,6 +214,7 @@ class KafkaSink:
         """
         error: KafkaError = refused.args[0]
         producer = self._producer.held()
+        undelivered = None if producer is None else producer.undelivered
         not_aborted = None if producer is None else self._abort(producer)
         is_aborted = producer is not None and not_aborted is None
         if is_aborted:
@@ -213,11 +238,13 @@ class KafkaSink:
             # partitions are its own, for they are not given away while a sink works.
             context.verify()
             raise _AbortedError from refused
-        if is_aborted and error.txn_requires_abort():
-            raise _AbortedError from refused
-        self.close()
+        if not (is_aborted and error.txn_requires_abort()):
+            self.close()
+        # The topic may be gone.
+        self._known.clear()
         outcome = "it is not known whether it was committed" if self._is_in_doubt else "nothing was written"
-        raise SinkError(f"what was made of {said(context)}: {error.str()}; {outcome}") from refused
+        why = ", ".join((undelivered or error.str(), *notes_of(refused)))
+        raise SinkError(f"the transaction for {said(context)} failed: {why}; {outcome}") from refused
 
     def _left(self, batch: list[Message], context: SinkContext) -> list[Message]:
         """What the group has not committed: the answer whether the transaction before was, now that it is over."""
@@ -309,6 +336,9 @@ def _check(config: Mapping[str, Setting]) -> None:
         )
     if not str(config.get("log_level", 0)).isdecimal():
         raise ConfigurationError("log_level", config["log_level"], "must be a number from 0 to 7")
-    for key in config:
-        if key in ("group.id", "logger") or key.endswith("_cb"):
-            raise ConfigurationError(key, config[key], "the sink's producer has no use for it; remove the key")
+    for key, value in config.items():
+        if key in ("group.id", "logger", "on_delivery") or key.endswith("_cb"):
+            # By its type: what a function or an object shows of itself may contain a password.
+            raise ConfigurationError(
+                key, type(value).__qualname__, "the sink's producer has no use for it; remove the key"
+            )

@@ -14,7 +14,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 from consumer_membership.errors import ConfigurationError, SinkError
 from consumer_membership.installation import install_command
 from consumer_membership.spark.batches import Batch, after
-from consumer_membership.spark.context import BatchFormat, Partition, SinkContext
+from consumer_membership.spark.context import BatchFormat, Partition, SinkContext, name_record
 from consumer_membership.spark.sinks.resource import PerProcess
 from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, rule, said
 
@@ -428,7 +428,11 @@ class CopyRows:
         )
         with cursor.copy(statement) as copy:
             for message in batch:
-                copy.write_row(self.row(message))
+                try:
+                    copy.write_row(self.row(message))
+                except Exception as raised:
+                    name_record(raised, message)
+                    raise
 
 
 class _LostError(Exception):

@@ -18,8 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    retry_if_result,
+    stop_after_delay,
+    wait_fixed,
+    wait_random_exponential,
+)
 
 _log = logging.getLogger("consumer_membership.spark")
 
@@ -32,6 +40,12 @@ CALL_S, CALLS_S = 30.0, 90.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 #: While librdkafka's queue is full.
 _QUEUE_S = 0.1
+
+#: How long a topic that no broker knows is looked for: brokers with auto.create.topics.enable create it meanwhile.
+TOPIC_S, _TOPIC_PAUSE_S = 5.0, 0.2
+_MAY_COME = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
+#: What becomes of the records of a transaction that is aborted, for whatever reason.
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - librdkafka's own codes
 
 #: librdkafka's words: RD_KAFKA_PARTITION_UA, and no time.
 _ANY_PARTITION, _NOW = -1, 0
@@ -65,6 +79,18 @@ class ConnectionFailures:
             _log.log(level, text, *words)
 
 
+class DeliveryFailures:
+    """librdkafka's delivery reports of one producer; `first` says which record of a transaction failed, and why."""
+
+    def __init__(self) -> None:
+        self.first: str | None = None
+
+    def note(self, error: KafkaError | None, message: Message) -> None:
+        """Take in a report."""
+        if self.first is None and error is not None and error.code() not in _PURGED:
+            self.first = f"a record for topic {message.topic()!r} was not delivered: {error.str()}"
+
+
 class TransactionalProducer:
     """A producer from its start to its replacement; its calls insist as long as librdkafka says that they may.
 
@@ -77,7 +103,10 @@ class TransactionalProducer:
         level = int(config.get("log_level", _INFO))
         self._failures = ConnectionFailures(_SHOWN_FROM.get(max(level, 2), logging.DEBUG))
         told = {"log_level": max(level, _INFO), "log.connection.close": True}
-        self._producer = Producer({**config, **told}, logger=self._failures)
+        # An object of its own: a producer that refers to itself would outlive its last reference.
+        self._deliveries = DeliveryFailures()
+        reports = {"on_delivery": self._deliveries.note, "delivery.report.only.error": True}
+        self._producer = Producer({**config, **told, **reports}, logger=self._failures)
         self._has_repeated = False
 
     @property
@@ -87,6 +116,36 @@ class TransactionalProducer:
         self._producer.poll(0)
         return self._has_repeated or self._failures.has_failures
 
+    @property
+    def undelivered(self) -> str | None:
+        """Which record of the transaction was not delivered first, and why; None: no report of one has come."""
+        with suppress(KafkaException):  # of one that has failed for good, which every call says
+            self._producer.poll(0)
+        return self._deliveries.first
+
+    def topic_error(self, topic: str, patience_s: float) -> KafkaError | None:
+        """Why no record can be written to a topic; None: the brokers know it, or none answers.
+
+        `patience_s`: how long it is waited for while no broker knows it.
+        """
+
+        def ask() -> KafkaError | None:
+            try:
+                error: KafkaError | None = self._producer.list_topics(topic, TOPIC_S).topics[topic].error
+            except KafkaException as unanswered:
+                _log.debug("Topic %s is not looked up: %s", topic, unanswered)
+                return None
+            return error
+
+        attempts = Retrying(
+            retry=retry_if_result(lambda error: error is not None and error.code() in _MAY_COME),
+            stop=stop_after_delay(patience_s),
+            wait=wait_fixed(_TOPIC_PAUSE_S),
+            retry_error_callback=lambda state: None if state.outcome is None else state.outcome.result(),
+        )
+        found: KafkaError | None = attempts(ask)
+        return found
+
     # ---- the calls; each raises KafkaException ----
 
     def start(self) -> None:
@@ -95,6 +154,7 @@ class TransactionalProducer:
 
     def begin(self) -> None:
         """Begin a transaction."""
+        self._deliveries.first = None
         self._producer.begin_transaction()
 
     def produce(

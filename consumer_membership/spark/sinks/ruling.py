@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from consumer_membership.errors import FencedError
-from consumer_membership.spark.context import Fence, Partition, SinkContext, run_of
+from consumer_membership.spark.context import Fence, Partition, SinkContext, described, run_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def rule(context: SinkContext, stored: Mapping[Partition, StoredFence], *, remed
 
 def said(context: SinkContext) -> str:
     """The partitions and offsets of a batch, for a text."""
-    return ", ".join(f"{r.topic}-{r.partition} offsets {r.first} to {r.next_offset - 1}" for r in context.ranges)
+    return described(context.ranges)
 
 
 def _fenced(context: SinkContext, mine: Fence, last: StoredFence, remedy: str) -> FencedError:

@@ -17,7 +17,8 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.errors import FencedError, SinkError
 from consumer_membership.spark import OffsetRange
 from consumer_membership.spark.bounds import Bounds, Tally, tally_in
-from consumer_membership.spark.sinks import KafkaSink, OutRecord
+from consumer_membership.spark.context import notes_of
+from consumer_membership.spark.sinks import KafkaSink, OutRecord, kafka
 from consumer_membership.spark.sinks import producer as kafka_producer
 from consumer_membership.types import OffsetAndMetadata
 from tests.integration.worker import PATIENCE_S
@@ -305,6 +306,42 @@ def test_late_commit_cannot_end_a_later_batch(ground: Ground, *, resets: bool) -
         assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
         sink.close()
     assert ground.read() == ground.origins()
+
+
+def test_topic_that_does_not_exist_is_named_with_the_record(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call fails before anything is produced, with the topic, the broker's reason and the record's place."""
+    monkeypatch.setattr(kafka, "TOPIC_S", 1.0)
+    missing = unique("missing")
+    sink = KafkaSink({"bootstrap.servers": ground.servers}, functools.partial(copied, out=missing))
+    with ground.task() as task:
+        records, about = task.take(RECORDS)
+        with pytest.raises(SinkError, match=rf"topic '{missing}' cannot be written: Broker: Unknown topic") as failed:
+            sink(records, about)
+        assert notes_of(failed.value) == [f"at record {ground.topic}-{records[0].partition()}@{records[0].offset()}"]
+        # A topic that is created later is found by the next call.
+        create_topic(ground.servers, missing)
+        sink(records, about)
+        assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
+    sink.close()
+
+
+def test_record_that_is_not_delivered_is_named_after_one_transaction(ground: Ground) -> None:
+    """A batch with an undeliverable record fails with its topic and the reason, without inner repetitions."""
+    transformed: list[int] = []
+    small = create_topic(ground.servers, unique("small"), 1, {"max.message.bytes": "300"})
+
+    def enlarged(message: Message) -> Iterator[OutRecord]:
+        transformed.append(message.offset() or 0)
+        yield OutRecord(topic=small, value=bytes(1000))
+
+    sink = KafkaSink({"bootstrap.servers": ground.servers}, enlarged)
+    with ground.task() as task:
+        records, about = task.take(RECORDS)
+        reason = rf"a record for topic '{small}' was not delivered: Broker: Message size too large; nothing was written"
+        with pytest.raises(SinkError, match=reason):
+            sink(records, about)
+    sink.close()
+    assert len(transformed) == RECORDS
 
 
 def test_sink_is_sent_as_its_configuration(ground: Ground) -> None:

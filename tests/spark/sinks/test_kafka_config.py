@@ -37,6 +37,21 @@ def test_keys_that_cannot_work_are_named(config: dict[str, str | int | float | b
     assert caught.value.key == key
 
 
+def test_refusal_of_a_callback_shows_its_type_only() -> None:
+    """What a callback shows of itself may contain a secret."""
+
+    class Login:
+        def __call__(self, _: str) -> tuple[str, float]:
+            return "token", 0.0
+
+        def __repr__(self) -> str:
+            return "Login(secret)"
+
+    with pytest.raises(ConfigurationError, match=r"oauth_cb.*Login") as caught:
+        KafkaSink(SERVERS | {"oauth_cb": Login()}, lambda _: ())  # type: ignore[dict-item]  # what a user may give
+    assert "secret" not in str(caught.value)
+
+
 def test_arrow_is_refused() -> None:
     """Records are made of messages; the text says what to do."""
     sink = KafkaSink(SERVERS, lambda _: ())
@@ -55,7 +70,7 @@ def test_brokers_that_cannot_be_reached_are_a_clear_error(monkeypatch: pytest.Mo
     monkeypatch.setattr(producer, "CALL_S", 0.2)
     monkeypatch.setattr(producer, "CALLS_S", 0.5)
     sink = KafkaSink(SERVERS, lambda m: [OutRecord(topic="out", value=m.value())])
-    with pytest.raises(SinkError, match=r"orders-0 offsets 0 to 1: .*; nothing was written"):
+    with pytest.raises(SinkError, match=r"orders-0@0..1 failed: .*; nothing was written"):
         sink(batch({0: range(2)}), context({0: range(2)}))
     sink.close()
 
@@ -80,7 +95,7 @@ def test_brokers_that_are_gone_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -
         sink = KafkaSink(SERVERS | {"bootstrap.servers": servers, "transaction.timeout.ms": 2000}, transform)
         sink.prepare(0, "pipe-0")
         word = Word(metadata=pack_group_metadata("orders-group", 5, "m", "pipe-0"))
-        with pytest.raises(SinkError, match="orders-0 offsets 0 to 1"):
+        with pytest.raises(SinkError, match=r"orders-0@0..1"):
             sink(batch({0: range(2)}), context({0: range(2)}, ownership=word))
     sink.close()
 

@@ -50,7 +50,7 @@ def test_replaced_writer_is_told_by_whom_and_what_to_do(epoch: int, attempt: int
     text = str(caught.value)
     assert "group 'orders-group', orders-0: 'pipe-0' (epoch 5, attempt 1) was replaced" in text
     assert f"'pipe-1' (epoch {epoch}, attempt {attempt}) wrote last, up to offset 12" in text
-    assert "Nothing of this batch was written (orders-1 offsets 0 to 2, orders-0 offsets 10 to 19)" in text
+    assert "Nothing of this batch was written (orders-1@0..2, orders-0@10..19)" in text
     assert text.endswith(f"its epochs began anew, {REMEDY}")
     assert GROUP in text
 
