@@ -1,7 +1,8 @@
 """Typed settings of a consumer for applications that have theirs from pydantic-settings.
 
 The fields are made from the table of keys (`model.READERS`), so that both know the same keys, values and texts of
-errors. This module alone knows pydantic: a consumer that is made from a dict does without it.
+errors; type checkers read them from `typed_settings.pyi`, which is generated. This module alone knows pydantic: a
+consumer that is made from a dict does without it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from inspect import cleandoc
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, create_model, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -104,7 +105,10 @@ def _made() -> type[SettingsBase]:
 #: Names of fields, with their keys: those of the table, and all that librdkafka and confluent-kafka have beside them.
 _KEYS = {key.replace(".", "_"): key for key in (*READERS, *KEYS)}
 
-ConsumerSettings = _made()
+if TYPE_CHECKING:
+    from consumer_membership.config.typed_settings import ConsumerSettings as ConsumerSettings  # noqa: PLC0414 - mypy reads it as an export
+else:
+    ConsumerSettings = _made()
 ConsumerSettings.__doc__ = cleandoc(
     """A consumer's configuration as typed settings: `Consumer(ConsumerSettings())`.
 

@@ -17,6 +17,7 @@ from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.environment import PREFIX
 from consumer_membership.config.model import READERS
 from consumer_membership.errors import ConfigurationError
+from tests.support import settings_stub
 
 SERVERS = "localhost:1"
 GIVEN = {"group.id": "g", "bootstrap.servers": SERVERS}
@@ -34,6 +35,45 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def settings(**given: object) -> ConsumerSettings:
     """Settings with a group."""
     return ConsumerSettings(**{"group_id": "g", "bootstrap_servers": SERVERS, **given})
+
+
+PROGRAM = """
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from consumer_membership import Consumer, ConsumerSettings
+
+settings = ConsumerSettings(group_id="billing", bootstrap_servers="localhost:9092", enable_auto_commit="false")
+consumer = Consumer(settings)
+config: dict[str, object] = settings.as_config()
+timeout_ms: int | None = settings.session_timeout_ms
+from_file = ConsumerSettings(_env_file=".env", sasl_password=SecretStr("secret"), some_later_key=1)
+
+
+class Orders(ConsumerSettings):
+    model_config = SettingsConfigDict(env_prefix="ORDERS_")
+
+
+class Application(BaseSettings):
+    kafka: ConsumerSettings = Orders(group_id="orders", session_timeout_ms=6000)
+"""
+
+
+@pytest.mark.slow
+def test_program_with_settings_passes_a_strict_type_checker(tmp_path: Path) -> None:
+    """The documented form, a subclass and a field of an application's settings, without pydantic's plugin for mypy."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM + "wrong: str = settings.session_timeout_ms\n")
+    options = ["--strict", "--config-file", "", "--cache-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mypy", *options, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (found,) = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert 'expression has type "int | None", variable has type "str"' in found, done.stdout + done.stderr
+
+
+def test_type_checkers_see_the_fields_that_are_made() -> None:
+    """The stub is the generated one: `python -m tests.support.settings_stub`."""
+    assert settings_stub.STUB.read_text() == settings_stub.stub()
 
 
 def test_consumer_is_made_from_them() -> None:

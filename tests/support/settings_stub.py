@@ -1,0 +1,53 @@
+"""The fields of `ConsumerSettings` for type checkers, which cannot see those that are made when a program runs.
+
+`python -m tests.support.settings_stub` writes `config/typed_settings.pyi`; a test compares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any
+
+from pydantic import SecretStr
+
+import consumer_membership
+from consumer_membership import ConsumerSettings
+
+STUB = Path(consumer_membership.__file__).parent / "config" / "typed_settings.pyi"
+#: The type of a field, what it is when it is read, and what it takes: texts of an environment are read, too.
+_TYPES: dict[UnionType | Any, tuple[str, str]] = {
+    int | None: ("int | None", "int | str | None"),
+    bool | None: ("bool | None", "bool | str | None"),
+    SecretStr | None: ("SecretStr | None", "SecretStr | str | None"),
+    Any: ("object", "object"),
+}
+
+
+def stub() -> str:
+    """The text of the file."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    types = {name: _TYPES[field.annotation] for name, field in ConsumerSettings.model_fields.items()}
+    yield "# Written by `python -m tests.support.settings_stub`."
+    yield "from pydantic import SecretStr"
+    yield ""
+    yield "from consumer_membership.config.consumer_settings import SettingsBase"
+    yield ""
+    yield "class ConsumerSettings(SettingsBase):"
+    for name, (read, _) in types.items():
+        yield f"    {name}: {read} = ..."
+    yield "    def __init__("
+    yield "        self,"
+    yield "        *,"
+    for name, (_, taken) in types.items():
+        yield f"        {name}: {taken} = ...,"
+    yield "        **others: object,"
+    yield "    ) -> None: ..."
+
+
+if __name__ == "__main__":
+    STUB.write_text(stub())
