@@ -6,6 +6,7 @@
     python -m tests --no-docker     without the tests that need a Docker engine; says so
     python -m tests --no-hosts      without the tests that need network namespaces; says so
     python -m tests --only lint,units
+    python -m tests --only hosts    a stage of the full run, as the full run has it
 
 Two lanes of stages run beside each other: floor 5, which waits for sessions and rebalances most of the time, and, with
 less of a claim to the cores, all others one after the other. A stage's output is shown when it is over. The command
@@ -80,13 +81,18 @@ class Running:
     output: IO[str]
     nice: int
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it runs as in the full run, which a stage that only the full run has always does."""
+        return self.plan.full or STAGES[self.name].is_full
+
     def python(self, *words: str) -> int:
         """Run this interpreter with these words, at the project's root; its exit code."""
         return self.run([sys.executable, *words])
 
     def pytest(self, name: str, *words: str, environment: Mapping[str, str] | None = None) -> int:
         """Run tests; `name` is that of their costs."""
-        of_gate = [] if self.plan.full else ["--gate"]
+        of_gate = [] if self.is_full else ["--gate"]
         costs = ["--costs", str(self.plan.folder / f"{name}.json")]
         return self.run([sys.executable, "-m", "pytest", "-q", *of_gate, *costs, *words], environment=environment)
 
@@ -132,7 +138,7 @@ def units(stage: Running) -> int:
 
 def exploration(stage: Running) -> int:
     """Every interleaving of small worlds, as far as the time goes: 20 s, in full 10 minutes."""
-    return stage.python("-m", "tests.exploration", "--minutes", "10" if stage.plan.full else "0.34")
+    return stage.python("-m", "tests.exploration", "--minutes", "10" if stage.is_full else "0.34")
 
 
 def simulation(stage: Running) -> int:
@@ -285,6 +291,9 @@ def docker_answers() -> bool:
     return asked.returncode == 0
 
 
+_ONLY = f"some of: {', '.join(STAGES)}; one that the gate leaves to --full runs as in --full"
+
+
 def _parser() -> argparse.ArgumentParser:
     """What this command takes."""
     parser = argparse.ArgumentParser(prog="python -m tests", description="Run all checks of this project.")
@@ -292,14 +301,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-broker", action="store_true", help="leave floor 5 (the real broker) out")
     parser.add_argument("--no-docker", action="store_true", help="leave out the tests that need a Docker engine")
     parser.add_argument("--no-hosts", action="store_true", help="leave out the tests that need network namespaces")
-    parser.add_argument("--only", default="", metavar="STAGE,...", help=f"some of: {', '.join(STAGES)}")
+    parser.add_argument("--only", default="", metavar="STAGE,...", help=_ONLY)
     return parser
 
 
-def main() -> int:
-    """Run the stages; 0 if all that was to run passed."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the stages; 0 if there were some and all passed."""
     parser = _parser()
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     only = frozenset(filter(None, options.only.split(",")))
     if unknown := only - STAGES.keys():
         parser.error(f"--only {','.join(sorted(unknown))}: there is no such stage; the stages are {', '.join(STAGES)}")
@@ -317,6 +326,9 @@ def main() -> int:
             folder=Path(folder),
         )
         names = chosen(plan, only)
+        if not names:
+            print("\n".join(["there is nothing to run", *(f"left out: {words}" for words in plan.left_out)]))
+            return 1
         print(f"running {', '.join(names)}", flush=True)
         failed = run_all(plan, names)
         costs = Costs.read(plan.folder.glob("*.json"))
