@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import consumer_membership
+from consumer_membership import spark
 from consumer_membership.devbroker import Broker
 from tests.support.kafka import create_topic, produce, unique
 
@@ -89,6 +90,20 @@ FOREIGN = (
     "unittest",
     "xml",
 )
+#: Of the spark room: what a process that plans or reads a batch of `kafka-group` does without.
+OTHERS_THAN_A_READ = (
+    "checkpoint_folder",
+    "doctor",
+    "group_read",
+    "mirror",
+    "reader_member",
+    "runs",
+    "sinks",
+    "source.batch",
+    "source.hold",
+    "source.stream",
+    "task",
+)
 HEAVY = frozenset({*(f"{OURS}.{name}" for name in (*OTHER_ROOMS, *OF_SOME_CONSUMERS)), *NO_LONGER, *FOREIGN})
 
 _PRINT = "\nprint(*sys.modules)"
@@ -160,10 +175,30 @@ def test_packages_door_imports_little_beside_the_class() -> None:
     assert sorted(loaded(f"import {OURS}") - loaded(alone)) == [f"{OURS}.clients.names"]
 
 
+@pytest.mark.slow
+def test_spark_source_is_imported_without_what_only_other_processes_need() -> None:
+    """A worker that plans or reads a batch imports no member, sink, run or admin tool; a query starts several."""
+    found = loaded(f"import {OURS}.spark.source.data_source")
+    others = ("admin", *(f"spark.{name}" for name in OTHERS_THAN_A_READ))
+    assert sorted(found & {f"{OURS}.{name}" for name in others}) == []
+
+
+@pytest.mark.slow
+def test_names_of_the_spark_package_are_imported_when_they_are_used() -> None:
+    """Each name of `__all__` has a module, is found, and is shown by `dir`."""
+    program = f"from {OURS} import spark\nfor name in spark.__all__: print(name, getattr(spark, name).__module__)"
+    assert len(printed(program)) > len(spark.__all__)
+    assert spark._HOMES.keys() == set(spark.__all__) <= set(dir(spark))
+    assert sorted(loaded(f"import {OURS}.spark") & {f"{OURS}.spark.{name}" for name in OTHERS_THAN_A_READ}) == []
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = spark.nothing
+
+
 def test_what_is_heavy_exists() -> None:
     """A module of ours that was renamed would come back without a word."""
     folder = Path(consumer_membership.__file__).parent
-    paths = {name: folder.joinpath(*name.split(".")[1:]) for name in HEAVY if name.startswith(OURS)}
+    ours = HEAVY | {f"{OURS}.spark.{name}" for name in OTHERS_THAN_A_READ}
+    paths = {name: folder.joinpath(*name.split(".")[1:]) for name in ours if name.startswith(OURS)}
     assert [name for name, path in paths.items() if not (path.is_dir() or path.with_suffix(".py").is_file())] == []
 
 

@@ -1,7 +1,8 @@
 """What Spark calls: the source and its readers, in pyspark's classes.
 
 Spark makes them in several processes (a planner, one that stays with the query, the tasks' workers) and sends them from
-one to the next; a connection is made only where offsets are asked for, and nothing of it travels.
+one to the next; a connection is made only where offsets are asked for, and nothing of it travels. Each of these
+processes imports this module, so what only one of them needs is imported there.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.spark.batches import without_collections
 from consumer_membership.spark.range_reader import RangeReading, task_config
-from consumer_membership.spark.source.batch import batch_tasks
 from consumer_membership.spark.source.offsets import Json
 from consumer_membership.spark.source.options import SourceOptions, read_options
 from consumer_membership.spark.source.ranges import Share
 from consumer_membership.spark.source.rows import RowMaker, source_schema
-from consumer_membership.spark.source.stream import GroupStream
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
     from pyspark.sql.types import StructType
+
+    from consumer_membership.spark.source.stream import GroupStream
 
 _log = logging.getLogger("consumer_membership.spark.source")
 
@@ -105,6 +106,8 @@ class KafkaGroupReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """What each task reads: settled once, so that an attempt that is repeated reads the same."""
+        from consumer_membership.spark.source.batch import batch_tasks  # noqa: PLC0415 - one planner needs it
+
         return [RangesPartition(share) for share in batch_tasks(self._options)] or [RangesPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -174,6 +177,8 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
 
     def _member(self) -> GroupStream:
         if self._stream is None:
+            from consumer_membership.spark.source.stream import GroupStream  # noqa: PLC0415 - one process needs it
+
             options = self._options()
             _refuse_other(self._schema, options)
             # A query that ends has its process terminated; `stop` is called if that is an exception.
