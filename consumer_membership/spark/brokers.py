@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import socket
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.config import ConnectionSettings, ConsumerConfig
 from consumer_membership.errors import (
@@ -21,8 +24,8 @@ from consumer_membership.errors import (
     TransportError,
 )
 from consumer_membership.runtime.network.cluster import Cluster
-from consumer_membership.spark.context import Partition
-from consumer_membership.spark.plan import MemberPlan
+from consumer_membership.spark.context import RUN_SPACING, Partition, run_within
+from consumer_membership.spark.plan import MemberPlan, attempt_of, run_of
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import TopicMetadata
@@ -32,6 +35,10 @@ AnswerT = TypeVar("AnswerT")
 _log = logging.getLogger("consumer_membership.spark")
 
 _TIMEOUT_S = 30.0
+#: For the question which runs the group knows.
+_NUMBER_S = 10.0
+#: Beyond any attempt's number of this century: another program's client id, by chance.
+_NO_ATTEMPT = 1 << 62
 #: After which it is looked why nobody has answered yet.
 _FIRST_S = 0.5
 #: The times of the first and of the next record, as ListOffsets takes them.
@@ -44,6 +51,34 @@ _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITI
 _TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT})  # noqa: SLF001
 #: The group's own setting; `group.consumer.assignment.interval.ms` is the brokers'. KIP-848 groups of Kafka 4.3.
 INTERVAL_KEY = "consumer.assignment.interval.ms"
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+def numbered(plan: MemberPlan) -> MemberPlan:
+    """The plan with a run number above those of the pipeline's members that its group shows.
+
+    The clocks of drivers may disagree, and a run with a smaller number would be refused its place: the member of the
+    earlier run, which may be dead, would be taken for the later one. Without an answer the driver's clock counts alone.
+    """
+    try:
+        members = GroupAdmin(plan.config, timeout_s=_NUMBER_S).describe(plan.group, with_offsets=False).group.members
+    except MembershipError as unknown:
+        _log.debug("Run %s: earlier runs are unknown: %s", plan.run, unknown)
+        return plan
+    known = [
+        max(run, run_within(attempt))
+        for member in members
+        if member.instance_id is not None and member.instance_id.rpartition("-")[0] == plan.pipeline
+        if (attempt := attempt_of(member.client_id)) is not None and (run := run_of(member.client_id)) is not None
+        if attempt < _NO_ATTEMPT
+    ]
+    least = max(known, default=0) + RUN_SPACING + 1
+    if least <= plan.run_number:
+        return plan
+    # Two drivers that see the same group at the same moment are still two runs.
+    return replace(plan, run_number=least + secrets.randbelow(RUN_SPACING))
 
 
 # ---- ends ------------------------------------------------------------------------------------------------------------

@@ -103,21 +103,31 @@ class Fence:
         return (self.epoch, self.attempt)
 
 
-#: Spark numbers the task attempts of one application from 0; a run has at most a million of them here.
+#: Below a run's number; Spark counts the task attempts of one application from 0, and what exceeds these bits carries.
 _TASK_BITS = 20
+#: Between the numbers of two runs of which the later one saw the earlier one: room for 63 billion task attempts.
+RUN_SPACING = 60_000
 
 
-def attempt_number(run_started_ms: int, task_attempt_id: int) -> int:
+def attempt_number(run_number: int, task_attempt_id: int) -> int:
     """A number that is larger for a later run of a pipeline, and in one run for a later attempt; fits 64 bits.
 
-    `run_started_ms`: milliseconds since 1970 on the driver; `task_attempt_id`: `TaskContext.taskAttemptId()`.
+    `run_number`: see `MemberPlan`; `task_attempt_id`: `TaskContext.taskAttemptId()`.
     """
-    return (run_started_ms << _TASK_BITS) | (task_attempt_id & ((1 << _TASK_BITS) - 1))
+    return (run_number << _TASK_BITS) + task_attempt_id
 
 
-def run_of(attempt: int) -> int:
-    """The run that an attempt belongs to: when it started, in milliseconds since 1970."""
+def run_within(attempt: int) -> int:
+    """The number of the run that an attempt belongs to, unless its application had more than 2**20 task attempts."""
     return attempt >> _TASK_BITS
+
+
+def is_of_a_later_run(attempt: int, than: int) -> bool:
+    """Whether an attempt certainly belongs to a later run of the pipeline than another one.
+
+    Of two runs that did not see each other and began within a minute this is not certain.
+    """
+    return attempt - than >= RUN_SPACING << _TASK_BITS
 
 
 class TaskOwnership(Protocol):

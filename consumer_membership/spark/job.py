@@ -14,11 +14,10 @@ from consumer_membership import errors
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.errors import ConfigurationError, FencedError, GroupError, MembershipError
 from consumer_membership.spark.arguments import context_of, is_stopped
-from consumer_membership.spark.context import run_of
 from consumer_membership.spark.control import ControlServer, Failure, MemberProgress
 from consumer_membership.spark.member import MemberSummary
 from consumer_membership.spark.pickling import pickled
-from consumer_membership.spark.plan import MemberPlan, attempt_of
+from consumer_membership.spark.plan import MemberPlan, run_of
 from consumer_membership.spark.task import rdd_task
 
 if TYPE_CHECKING:
@@ -185,9 +184,7 @@ def clear_away(plan: MemberPlan) -> None:
         left = [
             member.instance_id
             for member in members
-            if member.instance_id is not None
-            and (attempt := attempt_of(member.client_id)) is not None
-            and run_of(attempt) == plan.run_started_ms
+            if member.instance_id is not None and run_of(member.client_id) == plan.run_number
         ]
         if left:
             admin.remove_members(plan.group, instance_ids=left, reason=f"run {plan.run} has ended")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from consumer_membership.spark.arguments import (
     is_number,
     topic_names,
 )
-from consumer_membership.spark.context import BatchFormat, Partition
+from consumer_membership.spark.context import BatchFormat, Partition, run_within
 
 #: As max.poll.interval.ms at most: librdkafka takes no more than a day.
 _LONGEST_SINK_S = 86_400.0
@@ -26,8 +27,10 @@ _LONGEST_WAIT_S = 60.0
 
 #: A drain is short: at 0.15 ms of broker CPU each, a hundred members take a seventh of a core as long as it lasts.
 _DRAIN_HEARTBEAT_MS = 100
-#: Between the readable part of a client id and the attempt's number.
-_ATTEMPT_MARK = "@"
+#: In a client id before the run's number, and before the attempt's.
+_MARK = "@"
+#: An attempt's number has 19 digits at most. Other programs may choose any client id.
+_NUMBER = re.compile("[0-9]{1,19}")
 
 #: Keys that a member in a task has from its plan, and what to do about each.
 _OWNED = {
@@ -58,9 +61,11 @@ class ControlAddress:
 class MemberPlan:
     """One run's members, as each task needs to know them.
 
-    `ends` has the offset at which each partition is done, None where the run has no end. `run_started_ms` orders runs
-    of one pipeline. `batch_wait_s` is how long a batch may gather. `control` and `board` say where the driver, or a
-    client of Spark Connect, gives orders: at an address, or beside the offsets of these partitions (`board`).
+    `ends` has the offset at which each partition is done, None where the run has no end. `run_number` orders runs of
+    one pipeline: milliseconds since 1970 at the start by the driver's clock, or more, so that it lies above the runs
+    that the group shows (`brokers.numbered`). `batch_wait_s` is how long a batch may gather. `control` and `board` say
+    where the driver, or a client of Spark Connect, gives orders: at an address, or beside the offsets of these
+    partitions (`board`).
     """
 
     config: Mapping[str, object]
@@ -68,7 +73,7 @@ class MemberPlan:
     group: str
     pipeline: str
     instances: int | None
-    run_started_ms: int
+    run_number: int
     batch_size: int
     batch_wait_s: float
     batch_format: BatchFormat
@@ -85,7 +90,7 @@ class MemberPlan:
     @property
     def run(self) -> str:
         """The run's name, in committed offsets and for Spark."""
-        return f"{self.pipeline}@{self.run_started_ms}"
+        return f"{self.pipeline}@{self.run_number}"
 
 
 class Options(TypedDict, total=False):
@@ -138,7 +143,7 @@ def planned(  # noqa: PLR0913 - the names of `Options`, with their defaults
         group=group,
         pipeline=pipeline or group,
         instances=instances,
-        run_started_ms=time.time_ns() // 1_000_000,
+        run_number=time.time_ns() // 1_000_000,
         batch_size=batch_size,
         batch_wait_s=batch_wait_s,
         batch_format=_format(batch_format),
@@ -154,7 +159,7 @@ def planned(  # noqa: PLR0913 - the names of `Options`, with their defaults
 def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, object]:
     """The configuration of the consumer in a task.
 
-    The client id tells an operator, and a later attempt, which attempt of which run a member is.
+    The client id tells an operator, and later attempts and runs, which attempt of which run a member is.
     """
     prefix = plan.config.get("client.id", "spark")
     is_bounded = plan.ends is not None
@@ -163,7 +168,7 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
         # The members of a drain come all at once, and each waits for what the first one gives up.
         **({"heartbeat.interval.ms": _DRAIN_HEARTBEAT_MS} if is_bounded else {}),
         **plan.config,
-        "client.id": f"{prefix}-{plan.instance_id(instance)}{_ATTEMPT_MARK}{attempt}",
+        "client.id": f"{prefix}-{plan.instance_id(instance)}{_MARK}{plan.run_number}{_MARK}{attempt}",
         "group.id": plan.group,
         "group.instance.id": plan.instance_id(instance),
         "enable.auto.commit": False,
@@ -173,9 +178,18 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
 
 
 def attempt_of(client_id: str) -> int | None:
-    """The attempt in a client id that `member_config` made; None: it is not one."""
-    _, mark, number = client_id.rpartition(_ATTEMPT_MARK)
-    return int(number) if mark and number.isdigit() else None
+    """The attempt in a client id that `member_config` made; None: it did not make it."""
+    _, mark, number = client_id.rpartition(_MARK)
+    return int(number) if mark and _NUMBER.fullmatch(number) else None
+
+
+def run_of(client_id: str) -> int | None:
+    """The run's number in a client id that `member_config` made, also that of an earlier version, without a run."""
+    attempt = attempt_of(client_id)
+    if attempt is None:
+        return None
+    _, _, number = client_id.rpartition(_MARK)[0].rpartition(_MARK)
+    return int(number) if _NUMBER.fullmatch(number) else run_within(attempt)
 
 
 def _check_numbers(plan: MemberPlan) -> None:

@@ -10,7 +10,7 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.errors import ConfigurationError, DrainError
 from consumer_membership.spark.arguments import check_sink, check_text, check_time, check_until, context_of
 from consumer_membership.spark.bounds import tally_in
-from consumer_membership.spark.brokers import AssigningAtOnce, ends_now
+from consumer_membership.spark.brokers import AssigningAtOnce, ends_now, numbered
 from consumer_membership.spark.connect_job import ConnectJob
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.control import MemberProgress
@@ -188,7 +188,7 @@ def run(
     _check(spark, plan, sink, control_host, may_speculate=allow_speculation)
     # Asked here, and not by each task: whether the topics exist.
     partitions = ends_now(plan)
-    return RunHandle(_job(spark, plan, sink, control_host, partitions), Display(show_progress, None))
+    return RunHandle(_job(spark, numbered(plan), sink, control_host, partitions), Display(show_progress, None))
 
 
 def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call; `run` describes what they share
@@ -238,7 +238,7 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
         check_time("timeout_s", timeout_s)
     _check(spark, plan, sink, control_host, may_speculate=allow_speculation)
     altered = AssigningAtOnce(plan) if assign_at_once else None
-    plan = replace(plan, ends=_chosen(ends_now(plan), until))
+    plan = numbered(replace(plan, ends=_chosen(ends_now(plan), until)))
     before = _committed(plan)
     if altered is not None:
         altered.wait()

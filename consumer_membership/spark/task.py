@@ -16,7 +16,7 @@ from confluent_kafka import Message
 from consumer_membership.errors import ConfigurationError, SinkError, TransportError
 from consumer_membership.spark.arguments import check_config, check_sink
 from consumer_membership.spark.board import BoardLink
-from consumer_membership.spark.brokers import ends_now
+from consumer_membership.spark.brokers import ends_now, numbered
 from consumer_membership.spark.context import SinkContext, attempt_number, name_record
 from consumer_membership.spark.control import ControlLink, Link
 from consumer_membership.spark.member import MemberSummary, TaskMember
@@ -89,6 +89,7 @@ def member_task(
     sink = pickled(function, "function")
     if until is not None:
         plan = replace(plan, ends=ends_now(plan))
+    plan = numbered(plan)
 
     def task(rows: Iterable[object]) -> None:
         for _ in rows:
@@ -130,7 +131,7 @@ def _in_this_task(plan: MemberPlan, sink: bytes) -> MemberSummary:
     # First: a copy of a task takes nothing over before it could go on with it.
     made = _unpickled(sink)
     instance = context.partitionId()
-    attempt = attempt_number(plan.run_started_ms, context.taskAttemptId())
+    attempt = attempt_number(plan.run_number, context.taskAttemptId())
     link = _link(plan, instance, attempt)
     with contextlib.closing(link), _told_of_the_end(link):
         try:

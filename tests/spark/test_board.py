@@ -67,7 +67,7 @@ def test_client_that_is_gone_stops_its_tasks(board: Board) -> None:
 
 def test_words_of_an_earlier_run_do_not_count(board: Board) -> None:
     """Neither its order nor its progress: a pipeline has one board."""
-    earlier = replace(board.plan, run_started_ms=board.plan.run_started_ms - 1)
+    earlier = replace(board.plan, run_number=board.plan.run_number - 1)
     with closing(BoardLink(earlier, 0, gone_after_s=3.0)) as old, closing(BoardLink(board.plan, 1)) as new:
         old.report(progress(0, 1, 99))
         new.report(progress(1, 5, 10))

@@ -67,7 +67,7 @@ class Scene:
         self.session = Session()
         self.job = MemberJob(self.session, self.plan, unused, None)  # type: ignore[arg-type]  # enough of one
         assert self.job.plan.control is not None
-        self._attempt = attempt_number(self.plan.run_started_ms, 0)
+        self._attempt = attempt_number(self.plan.run_number, 0)
         self.link = ControlLink(self.job.plan.control, 0, self._attempt)
 
     def start(self, sink: Callable[[list[Message], SinkContext], None]) -> Future[MemberSummary]:

@@ -20,8 +20,8 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
 from consumer_membership.errors import DrainError, FencedError, SinkError
-from consumer_membership.spark.brokers import ends_now
-from consumer_membership.spark.context import SinkContext
+from consumer_membership.spark.brokers import ends_now, numbered
+from consumer_membership.spark.context import SinkContext, attempt_number, is_of_a_later_run
 from consumer_membership.spark.control import Link, MemberProgress, Order
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.plan import MemberPlan, planned
@@ -292,6 +292,55 @@ def test_older_attempt_that_comes_late_does_not_take_over(scene: Scene, recorder
     until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
     line.order = Order.STOP
     assert newer.result(PATIENCE_S).records == 400
+
+
+def test_replacement_takes_over_beyond_a_million_task_attempts_of_its_application(
+    scene: Scene, recorder: Recorder
+) -> None:
+    """The number of an attempt does not start again at any power of two."""
+    plan = scene.plan(is_bounded=False, instances=1)
+    original, line = scene.start(plan, recorder, attempt=attempt_number(plan.run_number, (1 << 20) - 1))
+    line.until(PARTITIONS)
+    until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
+    replacement, second = scene.start(plan, recorder, attempt=attempt_number(plan.run_number, 1 << 20))
+    second.until(PARTITIONS)
+    with pytest.raises(FencedError, match="replaced"):
+        original.result(PATIENCE_S)
+    second.order = Order.STOP
+    replacement.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("ahead_ms", [86_400_000, 1, -1_000, -86_400_000])
+def test_later_run_takes_over_whatever_the_drivers_clocks_say(scene: Scene, recorder: Recorder, ahead_ms: int) -> None:
+    """The earlier run's driver may have a clock that is ahead: the later run's number lies above it all the same."""
+    plan = scene.plan(is_bounded=False, instances=1)
+    earlier = replace(plan, run_number=plan.run_number + ahead_ms)
+    attempt = attempt_number(earlier.run_number, 1 << 21)
+    first, line = scene.start(earlier, recorder, attempt=attempt)
+    line.until(PARTITIONS)
+    until(scene.committed, lambda offsets: list(offsets.values()) == [100] * PARTITIONS)
+    later = numbered(scene.plan(is_bounded=False, instances=1))
+    assert is_of_a_later_run(attempt_number(later.run_number, 0), than=attempt)
+    second, newer = scene.start(later, recorder, attempt=attempt_number(later.run_number, 0))
+    newer.until(PARTITIONS)
+    with pytest.raises(FencedError, match="replaced"):
+        first.result(PATIENCE_S)
+    newer.order = Order.STOP
+    second.result(PATIENCE_S)
+
+
+def test_run_in_a_group_without_members_has_the_time_as_its_number(scene: Scene) -> None:
+    """Members of other pipelines in the group, and client ids of other programs, do not count."""
+    plan = scene.plan(is_bounded=False, pipeline="a")
+    assert numbered(plan) == plan
+    other = replace(plan, pipeline="a-b", run_number=plan.run_number + 86_400_000)
+    _, line = scene.start(other, unused, attempt=attempt_number(other.run_number, 0))
+    line.until(PARTITIONS)
+    assert numbered(plan) == plan
+
+
+def unused(_: list[Message], __: SinkContext) -> None:
+    """A sink that keeps nothing."""
 
 
 def test_superseded_attempt_writes_nothing_more(scene: Scene, recorder: Recorder) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -338,6 +339,27 @@ def test_second_copy_of_a_pipeline_ends_the_first(
     ended.append(first)
     until(first, RECORDS)
     # What it has given uncommitted would come again.
+    wait_for(lambda: ground.committed() == [1000] * 4)
+    second = run(spark, ground.config, [ground.topic], ground.group, recorder, 1)
+    ended.append(second)
+    with pytest.raises(FencedError, match=r"replaced|held by a later attempt"):
+        first.wait(PATIENCE_S)
+    produce(ground.bootstrap, ground.topic, 40)
+    until(second, 40)
+    assert second.stop(PATIENCE_S) is not None
+    assert set(recorder.counts().values()) == {1}
+
+
+def test_run_takes_over_from_a_driver_whose_clock_is_ahead(
+    spark: SparkSession, ground: Ground, recorder: Recorder, ended: list[RunHandle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later run wins, as if the clocks agreed; the earlier one ends."""
+    with monkeypatch.context() as ahead:
+        now = time.time_ns
+        ahead.setattr(time, "time_ns", lambda: now() + 86_400 * 10**9)
+        first = run(spark, ground.config, [ground.topic], ground.group, recorder, 1)
+    ended.append(first)
+    until(first, RECORDS)
     wait_for(lambda: ground.committed() == [1000] * 4)
     second = run(spark, ground.config, [ground.topic], ground.group, recorder, 1)
     ended.append(second)

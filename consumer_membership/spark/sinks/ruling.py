@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from consumer_membership.errors import FencedError
-from consumer_membership.spark.context import Fence, Partition, SinkContext, described, run_of
+from consumer_membership.spark.context import Fence, Partition, SinkContext, described, is_of_a_later_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,6 @@ def _is_final(context: SinkContext, last: StoredFence) -> bool:
     """Whether the place in the group that this attempt has is another's for good."""
     if last.attempt <= context.attempt:
         return False
-    is_of_a_later_run = run_of(last.attempt) > run_of(context.attempt)
     pipeline = last.writer.rpartition("-")[0]
-    return last.writer == context.instance_id or (is_of_a_later_run and pipeline == context.pipeline)
+    is_replaced = pipeline == context.pipeline and is_of_a_later_run(last.attempt, than=context.attempt)
+    return last.writer == context.instance_id or is_replaced

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_membership.errors import FencedError
-from consumer_membership.spark.context import Partition, attempt_number
+from consumer_membership.spark.context import RUN_SPACING, Partition, attempt_number
 from consumer_membership.spark.sinks.ruling import UNWRITTEN, StoredFence, rule
 from tests.spark.sinks.builders import GROUP, TOPIC, context
 
@@ -67,12 +67,15 @@ RUN = 1_700_000_000_000
         ("pipe-0", RUN, 9, 6, True),
         ("pipe-0", RUN, 9, 5, True),
         # A later run of the pipeline, which may have fewer members.
-        ("pipe-0", RUN + 1, 0, 6, True),
-        ("pipe-1", RUN + 1, 0, 6, True),
+        ("pipe-0", RUN + 2 * RUN_SPACING, 0, 6, True),
+        ("pipe-1", RUN + 2 * RUN_SPACING, 0, 6, True),
+        # Another member of this run, in an application that has had a million task attempts by then.
+        ("pipe-1", RUN, 1 << 20, 6, False),
+        ("pipe-1", RUN, 1 << 35, 6, False),
         # An earlier run that has not ended everywhere yet.
         ("pipe-1", RUN - 1, 9, 6, False),
         # Another pipeline of the group, whose name begins like this one's.
-        ("pipe-b-1", RUN + 1, 0, 6, False),
+        ("pipe-b-1", RUN + 2 * RUN_SPACING, 0, 6, False),
         # This attempt itself, in a group that began anew.
         ("pipe-0", RUN, 3, 6, False),
     ],
