@@ -25,7 +25,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
 from consumer_membership.spark.context import Partition
-from consumer_membership.spark.control import Link, MemberProgress, Order
+from consumer_membership.spark.control import Link, MemberProgress, Order, Reports
 from consumer_membership.spark.plan import MemberPlan
 
 _log = logging.getLogger("consumer_membership.spark")
@@ -129,7 +129,10 @@ class Board:
         #: With which the tasks find the board.
         self.plan = replace(plan, board=tuple(sorted(partitions)[: plan.instances]))
         self._order: Order | None = None
-        self._progress: tuple[MemberProgress, ...] = ()
+        self._reports = Reports()
+        self._lock = threading.Lock()
+        #: When no more reports could come; None: they still can.
+        self._ended_at: float | None = None
         self._is_taken = False
         self._refused: Exception | None = None
         self._is_known = threading.Event()
@@ -143,8 +146,9 @@ class Board:
             raise _refusal(plan, self._refused)
 
     def progress(self) -> tuple[MemberProgress, ...]:
-        """What each task said last, by instance; never waits."""
-        return self._progress
+        """The last report of each task, by instance, and what it is worth by now; never waits for Kafka."""
+        with self._lock:
+            return self._reports.shown(time.monotonic() if self._ended_at is None else self._ended_at)
 
     def stop(self) -> None:
         """Have every task finish its batch, commit and leave: within a second or two they see it."""
@@ -156,6 +160,7 @@ class Board:
         self._is_closing = True
         self._wake.set()
         self._thread.join(_ANSWER_S)
+        self._ended_at = self._ended_at or time.monotonic()
 
     def _beat(self) -> None:
         plan = self.plan
@@ -174,8 +179,10 @@ class Board:
                         self._is_taken = True
                         self._is_known.set()
                     found = sheet.read(plan.board)
-                    told = [_heard(words) for words in found if words["run"] == plan.run]
-                    self._progress = tuple(sorted(told, key=lambda one: one.instance))
+                    heard = [_heard(words) for words in found if words["run"] == plan.run]
+                    with self._lock:
+                        for report in heard:
+                            self._reports.note(report, time.monotonic())
                 except _BROKEN as failed:
                     if not self._is_taken:
                         self._refused = failed

@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
@@ -52,13 +52,32 @@ class Order(StrEnum):
     SUPERSEDED = "superseded"
 
 
+#: The state of a member whose last report is older than its session: it may have lost its place in the group.
+SILENT = "SILENT"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberProgress:
-    """One task's member at one moment, as it told the driver.
+    """One task's member at one moment, as it reported to the driver.
 
-    `lag`: records of the owned partitions that are not committed, as far as is known; `rate`: records a second given to
-    the sink since the report before; `records`: given to the sink since the attempt's start. `waits_for` says in words
-    why nothing is consumed, None where nothing is waited for. `at`: seconds since 1970, by the task's clock.
+    Attributes:
+        instance: The task's number.
+        attempt: The number of the task's attempt, as in fences.
+        host: Where the task runs.
+        pid: Its process there.
+        state: The member's state; "SILENT" if the last report is older than the member's session.
+        epoch: The member's epoch.
+        owned: Its partitions, without those that another member has by now (`Reports`).
+        records: Given to the sink since the attempt's start.
+        batches: Given to the sink since the attempt's start.
+        rate: Records a second given to the sink since the report before; 0 if the member is silent.
+        lag: Records of the owned partitions that are not committed, as far as is known; 0 if a silent member has no
+            partition left.
+        waits_for: Why nothing is consumed, None where nothing is waited for.
+        at: Seconds since 1970, by the task's clock.
+        session_s: How long the member may be away before its partitions go to others.
+        silent_s: How long ago the report reached the driver. A member reports twice a second, but not during a call of
+            its sink.
     """
 
     instance: int
@@ -74,6 +93,59 @@ class MemberProgress:
     lag: int
     waits_for: str | None
     at: float
+    session_s: float
+    silent_s: float = field(default=0.0, compare=False)
+
+
+class Reports:
+    """The last report of each member, and what it is worth by now; pure: it receives the time.
+
+    A member that is frozen or cut off cannot report that others have its partitions. So each partition is shown for one
+    member only: silent members count last, then lower epochs, then reports that came earlier.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[int, tuple[float, MemberProgress]] = {}
+
+    def note(self, report: MemberProgress, now: float) -> None:
+        """Take a report that came now; one that was read before is not taken again (each has its own time, `at`)."""
+        _, before = self._latest.get(report.instance, (now, None))
+        if before != report:
+            self._latest[report.instance] = (now, report)
+
+    def shown(self, now: float) -> tuple[MemberProgress, ...]:
+        """Each member as it is known now, by instance."""
+        owners = {
+            place: report.instance
+            for _, report in sorted(self._latest.values(), key=_trust(now))
+            for place in report.owned
+        }
+        return tuple(
+            _aged(report, now - came_at, tuple(place for place in report.owned if owners[place] == instance))
+            for instance, (came_at, report) in sorted(self._latest.items())
+        )
+
+
+def _trust(now: float) -> Callable[[tuple[float, MemberProgress]], tuple[bool, int, float]]:
+    def rank(latest: tuple[float, MemberProgress]) -> tuple[bool, int, float]:
+        came_at, report = latest
+        return (now - came_at <= report.session_s, report.epoch, came_at)
+
+    return rank
+
+
+def _aged(report: MemberProgress, silent_s: float, owned: tuple[Partition, ...]) -> MemberProgress:
+    if silent_s <= report.session_s:
+        return replace(report, silent_s=silent_s, owned=owned)
+    return replace(
+        report,
+        silent_s=silent_s,
+        owned=owned,
+        state=SILENT,
+        rate=0.0,
+        lag=report.lag if owned else 0,
+        waits_for=f"a report, for {silent_s:.0f} s: its process is frozen or cut off, or its sink still works",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +326,9 @@ class ControlServer:
         self._strangers = 0
         self._lines: dict[int, Line] = {}
         self._latest: dict[int, int] = {}
-        self._progress: dict[int, MemberProgress] = {}
+        self._reports = Reports()
+        #: When no more reports could come; None: they still can.
+        self._ended_at: float | None = None
         self._failures: list[Failure] = []
         #: Whether any instance had more than one attempt that called.
         self.has_replacements = False
@@ -263,9 +337,9 @@ class ControlServer:
         self._thread.start()
 
     def progress(self) -> tuple[MemberProgress, ...]:
-        """What each instance said last, by instance."""
+        """The last report of each instance, by instance, and what it is worth by now."""
         with self._changed:
-            return tuple(self._progress[instance] for instance in sorted(self._progress))
+            return self._reports.shown(time.monotonic() if self._ended_at is None else self._ended_at)
 
     def failures(self) -> tuple[Failure, ...]:
         """Why attempts failed, the latest last."""
@@ -294,6 +368,7 @@ class ControlServer:
         self._listener.close()
         self._thread.join(_CONNECT_S)
         with self._changed:
+            self._ended_at = self._ended_at or time.monotonic()
             callers, lines = list(self._callers), list(self._lines.values())
         for connection in callers:
             hang_up(connection)
@@ -411,7 +486,7 @@ class ControlServer:
                 case {"progress": dict() as said}:
                     if self._lines.get(instance) is line:
                         owned = tuple((str(topic), int(number)) for topic, number in said["owned"])
-                        self._progress[instance] = MemberProgress(**{**said, "owned": owned})
+                        self._reports.note(MemberProgress(**{**said, "owned": owned}), time.monotonic())
                 case {"failed": {"kind": str() as kind, "text": str() as text}}:
                     was_latest = self._latest.get(instance) == line.caller.attempt
                     self._failures.append(

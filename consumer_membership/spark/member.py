@@ -43,6 +43,8 @@ _log = logging.getLogger("consumer_membership.spark")
 REPORT_S = 0.5
 #: Between two questions whether the others are done, once this member has nothing more to do.
 OTHERS_S = 0.05
+#: The default of `group.consumer.session.timeout.ms` and `session.timeout.ms`, until the group's own is known.
+_SESSION_S = 45.0
 #: How long the coordinator may take to say what is committed; where only a report needs it, a report is not held up.
 ANSWER_S, REPORT_ANSWER_S = 30.0, 1.0
 #: Without anything new for so long, look whether the ends can still be reached (a deleted topic has none).
@@ -333,6 +335,7 @@ class TaskMember:
                 lag=self._lag() if view.state is not MemberState.FATAL else 0,
                 waits_for=view.waits_for,
                 at=time.time(),
+                session_s=view.session_timeout_s or _SESSION_S,
             )
         )
 

@@ -156,11 +156,12 @@ def progress(instance: int, attempt: int, records: int) -> MemberProgress:
         pid=1,
         state="STABLE",
         epoch=3,
-        owned=(("t", 0), ("t", 1)),
+        owned=(("t", 2 * instance), ("t", 2 * instance + 1)),
         records=records,
         batches=1,
         rate=2.0,
         lag=3,
         waits_for=None,
         at=4.0,
+        session_s=45.0,
     )

@@ -12,10 +12,12 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.errors import TransportError
-from consumer_membership.spark.control import ControlLink, ControlServer, Failure, Order
+from consumer_membership.spark.control import SILENT, ControlLink, ControlServer, Failure, Order, Reports
 from consumer_membership.spark.plan import ControlAddress
 from tests.spark.recorders import progress
 from tests.spark.relay import Relay
@@ -70,6 +72,66 @@ def test_later_attempt_replaces_an_earlier_one(server: ControlServer) -> None:
             until(lambda: len(server.failures()) == 1)
             assert (server.progress(), server.has_replacements) == ((progress(0, 3, 30),), True)
             assert third.order is None
+
+
+def test_report_older_than_its_session_is_shown_as_silent() -> None:
+    """State, rate and lag of then are not those of now; the time since the report is always shown."""
+    reports = Reports()
+    reports.note(progress(0, 1, 10), 100.0)
+    (at_its_end,), (beyond,) = reports.shown(145.0), reports.shown(161.0)
+    assert (at_its_end.state, at_its_end.silent_s, at_its_end.rate) == ("STABLE", 45.0, 2.0)
+    assert (beyond.state, beyond.silent_s, beyond.rate, beyond.records) == (SILENT, 61.0, 0.0, 10)
+    assert beyond.waits_for is not None
+    assert "for 61 s" in beyond.waits_for
+    reports.note(progress(0, 1, 11), 162.0)
+    assert [(one.state, one.silent_s) for one in reports.shown(162.0)] == [("STABLE", 0.0)]
+
+
+def test_partitions_of_a_silent_member_are_those_of_the_others() -> None:
+    """They are shown once, and so is their lag; what no other member reports stays with it."""
+    reports = Reports()
+    reports.note(replace(progress(0, 1, 10), owned=(("t", 0), ("t", 1))), 100.0)
+    reports.note(replace(progress(1, 2, 20), owned=(("t", 0), ("t", 2))), 200.0)
+    assert [(one.owned, one.lag) for one in reports.shown(200.0)] == [((("t", 1),), 3), ((("t", 0), ("t", 2)), 3)]
+    reports.note(replace(progress(1, 2, 21), owned=(("t", 0), ("t", 1), ("t", 2))), 201.0)
+    assert [(len(one.owned), one.lag) for one in reports.shown(201.0)] == [(0, 0), (3, 3)]
+
+
+def test_member_that_wakes_up_with_an_old_epoch_gets_no_partition_back() -> None:
+    """Its first report is the last one that came, and older than the group."""
+    reports = Reports()
+    reports.note(replace(progress(1, 2, 20), owned=(("t", 0),), epoch=4), 200.0)
+    reports.note(replace(progress(0, 1, 10), owned=(("t", 0),), epoch=3), 200.5)
+    assert [one.owned for one in reports.shown(201.0)] == [(), (("t", 0),)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sets(st.integers(0, 3)), st.floats(0, 100)),
+        min_size=1,
+    )
+)
+def test_every_reported_partition_is_shown_once(course: list[tuple[int, int, set[int], float]]) -> None:
+    """Whichever members report whatever at whatever times: each partition of their last reports has one member."""
+    reports, now = Reports(), 0.0
+    last: dict[int, set[int]] = {}
+    for records, (instance, epoch, numbers, passed) in enumerate(course):
+        now += passed
+        owned = tuple(("t", number) for number in sorted(numbers))
+        reports.note(replace(progress(instance, 1, records), epoch=epoch, owned=owned), now)
+        last[instance] = numbers
+        shown = [number for one in reports.shown(now) for _, number in one.owned]
+        assert sorted(shown) == sorted(set.union(*last.values()))
+
+
+def test_reports_do_not_age_after_the_end() -> None:
+    """Whoever looks at a run's progress long after its end sees its last state."""
+    server = ControlServer("127.0.0.1", "127.0.0.1")
+    with closing(server), closing(ControlLink(server.address, 0, 1)) as link:
+        link.report(progress(0, 1, 10))
+        until(lambda: bool(server.progress()))
+    first = server.progress()[0].silent_s
+    assert [one.silent_s for one in server.progress()] == [first]
 
 
 def test_failure_is_told_with_its_place(server: ControlServer) -> None:

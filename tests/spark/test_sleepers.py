@@ -5,13 +5,20 @@ A combination for each sink and each way; `python -m tests.spark.sleepers` goes 
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
-from tests.spark.sleepers import Course, slept
+from consumer_membership.spark import SinkContext, run
+from consumer_membership.spark.control import SILENT
+from tests.spark.clusters import until
+from tests.spark.sleepers import SESSION_S, Course, slept
 from tests.support.brokers import RunBrokers
+from tests.support.kafka import create_topic, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.postgres import postgres
 from tests.support.versions import NEWEST
@@ -38,3 +45,27 @@ def test_task_that_stood_still_for_sessions_goes_on(
         return
     with postgres() as conninfo:
         assert slept(spark, broker, conninfo, tmp_path, course) == ""
+
+
+def test_progress_marks_a_member_that_stands_still_beyond_its_session(
+    spark: SparkSession, broker_pool: RunBrokers
+) -> None:
+    """It is shown as silent and without the partitions that the other member reports; awake, it is shown as before."""
+    broker = broker_pool.shared(NEWEST, properties=SHORT_SESSIONS)
+    config = {"bootstrap.servers": broker.bootstrap_servers}
+    topic = create_topic(broker.bootstrap_servers, unique("silent"), 4)
+    with run(spark, config, [topic], unique("group"), unused, 2) as handle:
+        until(lambda: [len(one.owned) for one in handle.progress()] == [2, 2])
+        asleep = handle.progress()[0].pid
+        os.kill(asleep, signal.SIGSTOP)
+        try:
+            until(lambda: [(one.state, len(one.owned)) for one in handle.progress()] == [(SILENT, 0), ("STABLE", 4)])
+            silent = handle.progress()[0]
+            assert (silent.rate, silent.lag, silent.silent_s > silent.session_s == SESSION_S) == (0.0, 0, True)
+        finally:
+            os.kill(asleep, signal.SIGCONT)
+        until(lambda: [(one.state, len(one.owned)) for one in handle.progress()] == [("STABLE", 2)] * 2)
+
+
+def unused(_: list[Message], __: SinkContext) -> None:
+    """A sink that keeps nothing."""
