@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from consumer_membership.runtime.log_lines import RoomLog
 
 logger = RoomLog("consumer_membership.network", "BROKER")
@@ -19,10 +21,11 @@ class FailureLog:
     after failures is an INFO with their count, so that the log shows how long it lasted.
     """
 
-    __slots__ = ("_count", "_what")
+    __slots__ = ("_count", "_log", "_what")
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, log: logging.Logger | RoomLog = logger) -> None:
         self._what = what
+        self._log = log
         self._count = 0
 
     @property
@@ -34,16 +37,16 @@ class FailureLog:
         """Count a failure."""
         self._count += 1
         if self._count == 1:
-            logger.warning("%s: failed (%s)", self._what, reason)
+            self._log.warning("%s: failed (%s)", self._what, reason)
         elif is_told(self._count):
-            logger.warning("%s: still fails, %d times by now (%s)", self._what, self._count, reason)
+            self._log.warning("%s: still fails, %d times by now (%s)", self._what, self._count, reason)
         else:
-            logger.debug("%s: failed %d times (%s)", self._what, self._count, reason)
+            self._log.debug("%s: failed %d times (%s)", self._what, self._count, reason)
 
     def succeeded(self) -> None:
         """Count a success."""
         if self._count:
-            logger.info("%s: works again after %d failures", self._what, self._count)
+            self._log.info("%s: works again after %d failures", self._what, self._count)
         else:
-            logger.debug("%s: done", self._what)
+            self._log.debug("%s: done", self._what)
         self._count = 0

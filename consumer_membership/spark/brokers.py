@@ -46,6 +46,10 @@ EARLIEST, LATEST = -2, -1
 #: librdkafka looks for a connection twice in this time at most. A new handle needs its second one soon: to the broker
 #: that it heard of over the first one, which it ends then, often without having the answer to its question.
 _QUICK = {"reconnect.backoff.ms": 20}
+#: Keys of librdkafka by which a user asks for its log lines.
+_LOGGING = frozenset({"log_level", "logger", "debug"})
+#: As syslog has it.
+_CRITICAL = 2
 # librdkafka's own codes begin with an underscore.
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
 _TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT})  # noqa: SLF001
@@ -112,6 +116,14 @@ def _looked_up(consumer: Consumer, topic: str, config: Mapping[str, object]) -> 
         raise TransportError(f"topic {topic!r} cannot be looked up: {words}") from failed
 
 
+def quiet(config: Mapping[str, object]) -> Mapping[str, object]:
+    """What keeps librdkafka from writing a line to stderr for each connection that is refused, fifty in a second.
+
+    For consumers whose failures the package raises, or logs once and counts. Nothing if the user set a log key.
+    """
+    return {} if config.keys() & _LOGGING else {"log_level": _CRITICAL}
+
+
 def refuse_if_away(config: Mapping[str, object]) -> None:
     """Raise TransportError if nobody listens at any of the addresses, or if whoever does and this client disagree.
 
@@ -173,7 +185,7 @@ def ends_now(plan: MemberPlan) -> dict[Partition, int]:
         ConfigurationError: there is no such topic.
         TransportError: no broker says.
     """
-    config = {**_QUICK, **plan.config, "group.id": plan.group}
+    config = {**quiet(plan.config), **_QUICK, **plan.config, "group.id": plan.group}
     with Consumer(config) as asking:
         return log_offsets(asking, partitions_of(asking, plan.topics, config), LATEST)
 

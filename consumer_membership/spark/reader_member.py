@@ -23,7 +23,7 @@ from consumer_membership.errors import (
 )
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.spark.brokers import EARLIEST, LATEST, log_offsets, partitions_of
+from consumer_membership.spark.brokers import EARLIEST, LATEST, log_offsets, partitions_of, quiet
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.handover import REPLACED
 from consumer_membership.types import ConflictPolicy, GroupProtocol
@@ -67,6 +67,7 @@ class ReaderMember:
         self._group = group
         self.consumer = Consumer(
             {
+                **quiet(config),
                 **config,
                 # Where a partition starts is the read's affair, and this member must not fail for want of an offset.
                 "auto.offset.reset": "earliest",

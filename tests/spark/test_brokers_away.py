@@ -52,6 +52,21 @@ def test_address_where_nobody_listens_is_named_at_once(
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+def test_address_where_nobody_listens_is_named_by_the_error_alone(
+    call: Callable[[Mapping[str, object]], object], nobody: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A line for each refused connection is written only for a user who sets one of its log keys."""
+    with pytest.raises(TransportError, match="connection refused"):
+        call({"bootstrap.servers": nobody})
+    assert "|FAIL|" not in capfd.readouterr().err
+    with pytest.raises(TransportError, match="connection refused"):
+        call({"bootstrap.servers": nobody, "log_level": 6})
+    assert "|FAIL|" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
 def test_broker_that_is_slow_is_waited_for(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody is there: it has all the time, and what is said then is what the package's own client knows."""
     monkeypatch.setattr(brokers, "_FIRST_S", 0.2)

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import ConfigurationError, DataLossError, TransportError
+from consumer_membership.spark.brokers import quiet
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.range_reader import ReadRange
 from consumer_membership.spark.source.logs import Logs
@@ -26,7 +27,7 @@ def batch_tasks(options: SourceOptions) -> list[Share]:
         DataLossError: it was to begin at offsets that are gone, and `failOnDataLoss` is not false.
         TransportError: no broker says.
     """
-    with Consumer({**options.config, "group.id": options.group or "-"}) as asking:
+    with Consumer({**quiet(options.config), **options.config, "group.id": options.group or "-"}) as asking:
         logs = Logs(options, asking)
         partitions = logs.partitions(logs.topics())
         committed = _committed(asking, partitions) if options.starting is Edge.GROUP else {}

@@ -13,6 +13,7 @@ from dataclasses import replace
 from time import monotonic
 
 from consumer_membership.errors import DataLossError, TransportError
+from consumer_membership.runtime.failures import FailureLog
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.range_reader import ReadRange
 from consumer_membership.spark.source.hold import GroupHold
@@ -61,6 +62,8 @@ class GroupStream:
         #: Where all batches of `Trigger.AvailableNow` end.
         self._last_ends: Offsets | None = None
         self._planned_at = monotonic()
+        #: Spark asks up to a hundred times a second, also while a topic or every broker is away.
+        self._ends_log = FailureLog(f"Group {self._group}: no new batch: looking up the ends of its partitions", _log)
 
     # ---- Spark's questions -------------------------------------------------------------------------------------------
 
@@ -84,8 +87,9 @@ class GroupStream:
         try:
             ends = self._available()
         except TransportError as away:
-            _log.warning("Group %s: no new batch: %s", self._group, away)
+            self._ends_log.failed(away)
             return nothing_new
+        self._ends_log.succeeded()
         anew = _made_anew(begun_at.topic_ids, self._topic_ids)
         begun = self._begun(begin, ends, anew)
         backlog = sum(max(0, end - begun[place]) for place, end in ends.items())

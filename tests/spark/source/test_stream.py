@@ -322,3 +322,24 @@ def test_broker_without_the_consumer_protocol(kafka_broker: BrokerFactory, caplo
         until(lambda: committed(kafka, group) == {0: 2, 1: 2})
     assert "classic" in caplog.text
     assert GroupAdmin({"bootstrap.servers": kafka.bootstrap_servers}).describe(group).group.state == "Empty"
+
+
+def test_topic_that_was_deleted_is_logged_once_and_counted(kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark asks for the latest offset as fast as it is answered; until the topic counts as deleted there is none."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
+    produce(kafka.bootstrap_servers, topic, 5)
+    with streaming(kafka, topic, group) as stream, caplog.at_level(logging.DEBUG):
+        end = stream.latest(stream.initial())
+        delete_topic(kafka.bootstrap_servers, topic)
+
+        def ask_until_it_is_gone() -> None:
+            while True:
+                stream.latest(end)
+
+        with pytest.raises(DataLossError, match="its topic was deleted"):
+            ask_until_it_is_gone()
+    said = [record for record in caplog.records if "no new batch" in record.getMessage()]
+    failures = [record for record in said if "failed" in record.getMessage() or "still fails" in record.getMessage()]
+    written = [record for record in failures if record.levelno >= logging.WARNING]
+    assert len(failures) > 20
+    assert len(written) <= 1 + len(str(len(failures)))
