@@ -20,7 +20,13 @@ from consumer_membership.clients import arguments
 from consumer_membership.clients.arguments import NOT_GIVEN
 from consumer_membership.clients.exceptions import PicklingError, raises_as_confluent
 from consumer_membership.clients.group_metadata import check_layout, pack_group_metadata
-from consumer_membership.clients.outcomes import PendingCommit, call_on_commit, domain_offsets, with_committed
+from consumer_membership.clients.outcomes import (
+    PendingCommit,
+    asked_offsets,
+    call_on_commit,
+    domain_offsets,
+    with_committed,
+)
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.environment import naming_variables
 from consumer_membership.health.verdict import Health
@@ -320,8 +326,8 @@ class Consumer(LibrdkafkaConsumer):
         session = self._use()
         given = None if offsets is None else arguments.offset_list(offsets)
         commit_id, wanted = session.begin_commit(domain_offsets(given))
-        asked = session.partitions.assignment() if given is None else given
-        return PendingCommit(session.commits, commit_id, wanted, asked)
+        assigned = session.partitions.assignment() if given is None else []
+        return PendingCommit(session.commits, commit_id, asked_offsets(given, assigned, wanted))
 
     @raises_as_confluent
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:

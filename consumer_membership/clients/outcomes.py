@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, TopicPartition
 
@@ -19,6 +19,8 @@ from consumer_membership.types import TIMED_OUT_CODE, BrokerError, CommittedOffs
 from consumer_membership.types import TopicPartition as Partition
 
 Errors = Mapping[Partition, BrokerError | None]
+#: Partitions in the order of a call, with the offset to commit where there is one.
+Asked = Sequence[tuple[Partition, OffsetAndMetadata | None]]
 
 
 class FailedPartition(TopicPartition):
@@ -68,14 +70,15 @@ def overall_error(errors: Errors) -> BrokerError | None:
 
 def with_errors(offsets: Offsets, errors: Errors, asked: Iterable[TopicPartition]) -> list[TopicPartition]:
     """The partitions that were asked for, with their errors; offset -1001 where there was nothing to commit."""
-    return [_one(key_of(partition), offsets, errors) for partition in asked]
+    keys = map(key_of, asked)
+    return [_one(key, offsets.get(key), errors) for key in keys]
 
 
-def _one(partition: Partition, offsets: Offsets, errors: Errors) -> TopicPartition:
+def _one(partition: Partition, at: OffsetAndMetadata | None, errors: Errors) -> TopicPartition:
     error = errors.get(partition)
     if error is None:
-        return placed(TopicPartition, partition, offsets.get(partition))
-    failed = placed(FailedPartition, partition, offsets.get(partition))
+        return placed(TopicPartition, partition, at)
+    failed = placed(FailedPartition, partition, at)
     failed.blame(kafka_error(error))
     return failed
 
@@ -93,7 +96,7 @@ def call_on_commit(on_commit: OnCommit, completed: CommitCompleted) -> None:
         on_commit(KafkaError(NO_OFFSET_CODE), [])
         return
     error = overall_error(completed.errors)
-    partitions = [_one(partition, completed.offsets, completed.errors) for partition in sorted(completed.offsets)]
+    partitions = [_one(partition, at, completed.errors) for partition, at in sorted(completed.offsets.items())]
     on_commit(None if error is None else kafka_error(error), partitions)
 
 
@@ -104,13 +107,19 @@ def domain_offsets(offsets: list[TopicPartition] | None) -> Offsets | None:
     return {key_of(one): at for one in offsets if (at := domain_offset(one)) is not None}
 
 
+def asked_offsets(given: list[TopicPartition] | None, assigned: list[TopicPartition], wanted: Offsets) -> Asked:
+    """What a commit's result repeats: the given offsets as they were given, or those of all assigned partitions."""
+    if given is not None:
+        return [(key_of(one), domain_offset(one)) for one in given]
+    return [(key, wanted.get(key)) for key in map(key_of, assigned)]
+
+
 class PendingCommit:
     """What `Consumer.begin_commit` returns; for one thread."""
 
-    def __init__(self, commits: Commits, commit_id: int, wanted: Offsets, asked: list[TopicPartition]) -> None:
+    def __init__(self, commits: Commits, commit_id: int, asked: Asked) -> None:
         self._commits = commits
         self._commit_id = commit_id
-        self._wanted = wanted
         self._asked = asked
         self._outcome: list[TopicPartition] | CommitError | None = None
 
@@ -141,4 +150,4 @@ class PendingCommit:
         if failure is not None:
             words = str(failure) if failure.message else kafka_error(failure).str()
             raise CommitFailedError(f"Commit failed: {words}", failure.code)
-        return with_errors(self._wanted, errors, self._asked)
+        return [_one(partition, at, errors) for partition, at in self._asked]

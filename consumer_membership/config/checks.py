@@ -22,6 +22,8 @@ from consumer_membership.text import excerpt, problem_of, speakable
 
 #: Objects, or lists that are checked one by one where they are read.
 _NO_TEXTS = frozenset({"oauth_cb", "partition.assignment.strategy", "group.instance.id.pool"})
+#: Keys for which librdkafka takes empty text as no value.
+_UNSET_BY_EMPTY_TEXT = frozenset({"group.instance.id", "group.remote.assignor"})
 #: What the consumer protocol has no use for: confluent-kafka refuses these too when group.protocol=consumer is given.
 _NOT_OF_THE_CONSUMER_PROTOCOL: Mapping[str, str] = {
     "session.timeout.ms": (
@@ -70,6 +72,11 @@ def checked_keys(config: object) -> Mapping[str, object]:
             name = key if isinstance(key, str) else repr(key)
             raise ConfigurationError(speakable(name), "***" if is_secret(name.lower()) else value, problem)
     return config
+
+
+def is_unset(key: str, value: object) -> bool:
+    """Whether this value means that the key is not given: templates write empty text where they have no value."""
+    return value is None or (key in _UNSET_BY_EMPTY_TEXT and value == "")
 
 
 def _problem_of_key(key: object) -> str | None:
@@ -151,12 +158,6 @@ def _refuse_group(given: Mapping[str, object]) -> None:
     if kind != "consumer":
         remedy = "the members of a group of consumers are of the type consumer; remove the key"
         raise ConfigurationError("group.protocol.type", kind, remedy)
-    for key, alternative in (
-        ("group.instance.id", "leave it out for a dynamic member, or give this process its own id"),
-        ("group.remote.assignor", "leave it out for the broker's default, or name one of the broker's assignors"),
-    ):
-        if key in given and not str(given[key]):
-            raise ConfigurationError(key, given[key], f"it must not be empty; {alternative}")
 
 
 def _refuse_instance(given: Mapping[str, object]) -> None:

@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 from consumer_membership.config import values
 from consumer_membership.config.checks import (
     checked_keys,
+    is_unset,
     refuse_connection,
     refuse_contradictions,
     refuse_texts,
@@ -198,6 +199,8 @@ class ConsumerConfig:
     def from_mapping(cls, config: Mapping[str, object]) -> Self:
         """The checked configuration of this dict and the environment; the dict wins, None in it unsets a key.
 
+        An empty group.instance.id or group.remote.assignor unsets the key, as in librdkafka.
+
         Raises:
             ConfigurationError: with the key, its value (`***` for a secret) and the remedy.
         """
@@ -207,7 +210,7 @@ class ConsumerConfig:
             ours = {key: in_program[key] for key in READERS if key in in_program}
             others = {key: value for key, value in in_program.items() if key not in ours}
             together = checked_keys({**from_environment(), **others, **ours})
-            given = {key: value for key, value in together.items() if value is not None}
+            given = {key: value for key, value in together.items() if not is_unset(key, value)}
             refuse_texts(given)
             refuse_contradictions(given)
             given = with_shared_tokens(given)

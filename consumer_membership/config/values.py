@@ -35,8 +35,10 @@ _FALSE = frozenset({"false", "f", "0"})
 _MAX_INT = 2**31 - 1
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
-#: librdkafka reads integers by `strtol` and lets a fraction pass; other trailing text is a mistake in a number.
-_INTEGER = re.compile(r"([+-]?\d+)(\.\d*)?")
+#: librdkafka reads integers by `strtol` with base 0 (so 0x10 is 16, and 010 is 8) and lets a fraction pass; other
+#: trailing text is a mistake in a number.
+_INTEGER = re.compile(r"(?P<hex>[+-]?0[xX][0-9a-fA-F]+)|(?P<octal>[+-]?0[0-7]+)|(?P<decimal>[+-]?(0|[1-9]\d*))(\.\d*)?")
+_BASES = {"hex": 16, "octal": 8, "decimal": 10}
 #: What Java's `Duration.parse` takes: weeks, months and years have no length of their own there.
 _DURATION = re.compile(
     r"(?P<sign>[+-]?)P(?:(?P<days>[+-]?[0-9]{1,18})D)?"
@@ -157,7 +159,7 @@ def _integer(minimum: int, maximum: int) -> Reader[int]:
         match = _INTEGER.fullmatch(text)
         if match is None:
             raise ValueError(f'Invalid value "{text}" for configuration property "{key}": expected an integer')
-        number = int(match[1])
+        number = next(int(match[name], base) for name, base in _BASES.items() if match[name])
         if not minimum <= number <= maximum:
             raise ValueError(
                 f'Configuration property "{key}" value {number} is outside allowed range {minimum}..{maximum}'

@@ -233,6 +233,9 @@ CALLS: dict[str, Call] = {
     "commit offsets, one without": lambda c: c.commit(
         offsets=[TP("records", 0, 7), TP("records", 1)], asynchronous=False
     ),
+    "commit one partition twice": lambda c: c.commit(
+        offsets=[TP("records", 0, 7), TP("records", 0, 3, "note")], asynchronous=False
+    ),
     "commit offsets, none with one": lambda c: c.commit(offsets=[TP("records", 1)], asynchronous=False),
     "commit no offsets": lambda c: c.commit(offsets=[], asynchronous=False),
     "commit no offsets, asynchronous": lambda c: c.commit(offsets=[]),

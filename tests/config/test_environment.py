@@ -22,12 +22,11 @@ def from_environment(monkeypatch: pytest.MonkeyPatch, variable: bytes, value: by
     ("variable", "value", "key", "words"),
     [
         (b"CLIENT_ID", b"a\xff", "client.id", "it is not UTF-8 ('\\udcff' at position 1)"),
-        (b"GROUP_INSTANCE_ID", b"", "group.instance.id", "it must not be empty"),
         (b"GROUP_INSTANCE_ID", b"x" * 40_000, "group.instance.id", "it has 40000 bytes of UTF-8"),
         (b"SESSION_TIMEOUT_MS", b"soon", "session.timeout.ms", "expected an integer"),
         (b"GROUP_PROTOCOL", b"newest", "group.protocol", "expected one of auto, consumer, classic"),
         (b"SASL_MECHANISM", b"A B", "sasl.mechanism", "give one of PLAIN"),
-        (b"group_instance_id", b"", "group.instance.id", "it must not be empty"),
+        (b"group_instance_id", b"x" * 40_000, "group.instance.id", "it has 40000 bytes of UTF-8"),
         (b"A\xff", b"x", "a\\udcff", "it is not UTF-8"),
         (b"LOGGER", b"x", "logger", "a logger cannot come from an environment variable; give it in the program"),
         (b"DEFAULT_TOPIC_CONFIG", b"x", "default.topic.config", "a dict of further keys cannot come from"),

@@ -127,6 +127,23 @@ def test_fetch_settings_of_the_user_win() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "number"), [("0x2710", 10_000), ("0X2710", 10_000), ("023420", 10_000), (" +10000.5 ", 10_000)]
+)
+def test_number_is_read_as_librdkafka_reads_it(text: str, number: int) -> None:
+    """By `strtol` with base 0: both kinds of connections go by one number."""
+    assert accepted(session_timeout_ms=text).session_timeout_ms == number
+
+
+@pytest.mark.parametrize("pool", [None, "orders-{0..1}"])
+def test_empty_instance_id_and_assignor_are_not_given(pool: str | None) -> None:
+    """A template without a value makes a dynamic member with the broker's assignor, as in librdkafka."""
+    config = accepted(group_instance_id="", group_remote_assignor="", group_instance_id_pool=pool)
+    settings = config.member_settings()
+    assert (settings.instance_id, config.group_remote_assignor) == (None, None)
+    assert {"group.instance.id", "group.remote.assignor"}.isdisjoint(config.given)
+
+
+@pytest.mark.parametrize(
     ("keys", "words"),
     [
         ({"enable_auto_commit": "yes"}, 'Expected bool value for "enable.auto.commit": true or false'),
@@ -148,12 +165,18 @@ def test_fetch_settings_of_the_user_win() -> None:
         ({"partition_assignment_strategy": "range,range"}, "it names 'range' twice"),
         ({"partition_assignment_strategy": "no.such.module:Name"}, "cannot be imported"),
         ({"partition_assignment_strategy": 7}, "it needs name, protocols, user_data() and assign()"),
-        ({"group_instance_id": ""}, "must not be empty"),
-        ({"group_remote_assignor": ""}, "must not be empty"),
         ({"group_id": None}, "group.id must be set"),
         ({"group_id": ""}, "CONSUMER_MEMBERSHIP_GROUP_ID"),
         ({"group_id": "a\0b"}, "NUL"),
         ({"bootstrap_servers": "a:b"}, "'a:b' is not HOST:PORT"),
+        ({"bootstrap_servers": ["a:1", "b:2"]}, "is not HOST:PORT; give HOST:PORT, several ones separated by commas"),
+        ({"bootstrap_servers": "http://a:1"}, "'http://a:1' asks for http, and security.protocol is plaintext"),
+        ({"session_timeout_ms": "10s"}, "expected an integer"),
+        ({"session_timeout_ms": "1e4"}, "expected an integer"),
+        ({"session_timeout_ms": "0x"}, "expected an integer"),
+        ({"session_timeout_ms": "0890"}, "expected an integer"),
+        ({"offset_store_method": "file"}, "never to a file; remove the key"),
+        ({"offset_store_method": "none"}, "enable.auto.commit=false"),
         ({"bootstrap_servers": "a/:9092"}, "'a/:9092' is not HOST:PORT"),
         ({"bootstrap_servers": "a:99999"}, "1..65535"),
         ({"bootstrap_servers": "SSL://a:1"}, "security.protocol is plaintext"),
