@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios import BROKER, CLIENT, HEARTBEAT, MEMBER, Floor, coverage, ids_in, needless, uncovered
+from tests.scenarios import BROKER, CLIENT, HEARTBEAT, MEMBER, Floor, claimed, coverage, ids_in, needless, uncovered
 
 
 def test_every_scenario_is_tested_or_does_not_apply() -> None:
@@ -36,14 +36,29 @@ def test_ids_are_read_from_a_docstring(text: str, ids: set[str]) -> None:
     assert ids_in(text) == ids
 
 
+@pytest.mark.parametrize(
+    ("docstring", "ids"),
+    [
+        ("M41, H20: two at once.", {"M41", "H20"}),
+        ("C01, rules 4.3: with its source.", {"C01"}),
+        ("Beside M41: a mention.", set()),
+        ("M41: one, and not M42.", {"M41"}),
+        ("M41 without a colon.", set()),
+    ],
+)
+def test_docstring_claims_the_ids_that_it_begins_with(docstring: str, ids: set[str]) -> None:
+    """An id in the middle of a text may be there for any reason."""
+    assert claimed(docstring) == ids
+
+
 def test_floor_follows_from_folder_and_mark(tmp_path: Path) -> None:
-    """The folder says the floor, a mark says it better."""
+    """The folder determines the floor of a test, unless a mark or an import does."""
     for name, text in {
-        "membership/test_a.py": 'def test_a():\n    """M01: x."""\n',
-        "membership/test_properties.py": 'class Machine:\n    """M02: x."""\n',
-        "simulation/test_b.py": 'async def test_b():\n    """M03: x."""\n',
-        "runtime/test_c.py": 'pytestmark = [pytest.mark.integration]\ndef test_c():\n    """M04: x."""\n',
-        "wire/test_d.py": 'import tests.support.mock_cluster\ndef test_d():\n    """H04: x."""\n',
+        "membership/test_a.py": 'def test_a():\n    """M01: x."""\n    assert x\n',
+        "membership/test_properties.py": 'class TestA:\n def test_a(self):\n  """M02: x."""\n  check()\n',
+        "simulation/test_b.py": 'async def test_b():\n    """M03: x."""\n    assert x\n',
+        "runtime/test_c.py": 'pytestmark = [pytest.mark.integration]\ndef test_c():\n    """M04: x."""\n    assert x\n',
+        "wire/test_d.py": 'import tests.support.mock_cluster\ndef test_d():\n    """H04: x."""\n    assert x\n',
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -54,3 +69,20 @@ def test_floor_follows_from_folder_and_mark(tmp_path: Path) -> None:
         "M04": {Floor.INTEGRATION},
         "H04": {Floor.WIRE},
     }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'def helper():\n    """M01: x."""\n    assert x\n',
+        'class Machine:\n    """M01: x."""\n',
+        'def test_a():\n    """M01: x."""\n',
+        '@pytest.mark.skip\ndef test_a():\n    """M01: x."""\n    assert x\n',
+        '@pytest.mark.xfail(reason="later")\ndef test_a():\n    """M01: x."""\n    assert x\n',
+    ],
+    ids=["helper", "class", "empty", "skipped", "failing"],
+)
+def test_scenario_is_not_covered_by_a_docstring_alone(tmp_path: Path, text: str) -> None:
+    """Only a test that runs and does something covers a scenario."""
+    (tmp_path / "test_a.py").write_text(text)
+    assert coverage(tmp_path) == {}

@@ -141,7 +141,7 @@ def test_other_pattern_gives_nothing_up_before_its_matches_are_known() -> None:
 
 
 def test_eager_member_joins_with_the_new_matches_after_giving_up_everything() -> None:
-    """C13 for eager assignors."""
+    """C13: with an eager assignor."""
     scene = stable_by("^a", "a", plan=EAGER).after(REFRESH_S).listed("a", "ab").settle()
     assert (scene.state, said(scene)) == (S.JOINING, ({"a", "ab"}, frozenset()))
 
