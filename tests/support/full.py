@@ -45,7 +45,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         # A minute and a half of tests that the gate has with the installed release.
         "tests/frameworks/test_oldest.py::test_oldest_passes_*": AT_LENGTH,
         # The group is held and committed to in the tests beside it; this one starts Spark with its Kafka source.
-        "tests/spark/test_mirror.py::test_query_of_spark_is_mirrored": AT_LENGTH,
+        "tests/spark/test_mirror.py::test_query_of_spark_is_mirrored[[]*": AT_LENGTH,
         # Each option beside spark-sql-kafka, in a session that has its jar: the gate has the options, and the records.
         "tests/spark/source/test_beside_spark.py::*": AT_LENGTH,
         # A dozen processes of Java, and networks that are cut for minutes.
@@ -71,6 +71,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
         "tests/cli/test_timeline.py::test_log_is_read_back_only_to_what_changed": AT_LENGTH,
         # A browser, and pages of a thousand partitions; the gate has what is written into a page.
         "tests/observe/test_timeline.py::test_page_in_a_browser*": AT_LENGTH,
+        "tests/observe/test_timeline.py::test_page_labels_*": AT_LENGTH,
         # Twenty processes; the gate has four.
         "tests/integration/test_kubelet.py::*[[]20-*": AT_LENGTH,
         # A broker of its own that is killed: the gate has the pod that outlives it.
