@@ -6,6 +6,7 @@ The handle below the consumer is librdkafka's real one; only the member is playe
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -244,6 +245,12 @@ class Thread(threading.Thread):
             self._result = self._action()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the test gets it
             self._error = error
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a condition, as for the end of another thread's call."""
+        frame = sys._current_frames().get(self.ident or 0)
+        return frame is not None and frame.f_code is threading.Condition.wait.__code__
 
     def outcome(self, timeout_s: float = PATIENCE_S) -> object:
         """What the action returned; its exception is raised here."""

@@ -16,6 +16,7 @@ from consumer_membership.types import TopicPartition
 from tests.clients.application import record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+from tests.runtime.guardian.processes import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -187,7 +188,7 @@ def test_pausing_beside_a_busy_poll_neither_loses_nor_repeats_nor_reorders(
 
 
 def test_close_beside_a_callback_waits_for_its_end(consumers: ConsumerFactory, topic: str) -> None:
-    """The running step ends first, then the closing thread gives everything up."""
+    """A close during another thread's callback leaves the group only after the callback has returned."""
     running = threading.Event()
     end = threading.Event()
 
@@ -201,6 +202,7 @@ def test_close_beside_a_callback_waits_for_its_end(consumers: ConsumerFactory, t
     polling = Thread(lambda: consumer.poll(PATIENCE_S))
     assert running.wait(PATIENCE_S)
     closing = Thread(consumer.close)
+    wait_until(lambda: closing.is_waiting, "the close waits")
     assert consumer.member.of(LeaveRequested) == []
     end.set()
     closing.outcome()

@@ -118,12 +118,17 @@ def test_close_without_a_coordinator_is_bounded(ground: Ground) -> None:
     """C17: the network is cut before the leave; close ends all the same, and the place is free after the session."""
     topic, group = ground.topic(2), unique("group")
     with Proxy(ground.bootstrap_servers) as proxy:
-        worker = Worker(proxy.address, group, [topic], **ground.mode)
+        worker = Worker(proxy.address, group, [topic], **ground.mode, session_timeout_ms=6000)
         with worker:
             worker.settled(2)
+            member_id = worker.consumer.memberid()
             proxy.cut()
             worker.stop()
             assert worker.notes.named("revoke") + worker.notes.named("lost") != []
+        members = GroupAdmin({"bootstrap.servers": ground.bootstrap_servers}).describe(group).group.members
+        assert [one.member_id for one in members] == [member_id]
+        with ground.member(group, [topic]) as following:
+            following.settled(2)
 
 
 # ---- static members -------------------------------------------------------------------------------------------------

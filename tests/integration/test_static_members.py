@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from time import monotonic
 
 import pytest
@@ -26,12 +26,14 @@ from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Membership
 from consumer_membership.devbroker import SUPPORTED_VERSIONS, Broker
 from consumer_membership.membership.states import MemberState
+from consumer_membership.types import GroupProtocol
 from tests.integration.grounds import CONSUMER, COOPERATIVE, EAGER, Ground
 from tests.integration.worker import Worker
 from tests.support.acls import AUTHORIZER, allow, forbid
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS, TWO_MEMBERS
+from tests.support.proxy import HEARTBEAT, Proxy
 from tests.support.versions import NEWEST, OLDEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -355,28 +357,44 @@ def test_calm_static_member_that_was_removed_ends_and_librdkafka_s_comes_back(
         raw.close()
 
 
-def test_member_of_a_group_that_turned_classic_ends_with_the_broker_s_words(broker: Broker, topic: str) -> None:
-    """GROUP_ID_NOT_FOUND with an epoch above 0: lose, then join at epoch 0; the classic group takes it or refuses."""
-    group = unique("group")
-    with Worker(broker.bootstrap_servers, group, [topic], heartbeat_interval_ms=5000) as member:
-        member.settled(12)
-        # Between two heartbeats of a calm member there is time for what follows.
-        member.wait(lambda w: monotonic() - (w.consumer.membership().last_heartbeat_at or 0) > 2, "a calm member")
-        GroupAdmin({"bootstrap.servers": broker.bootstrap_servers}).remove_members(group, everyone=True)
-        classic = RawConsumer(
-            {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "group.protocol": "classic"}
-        )
-        try:
-            classic.subscribe([topic])
-            classic.poll(0.1)
-            member.wait(lambda w: bool(w.notes.named("lost")), "on_lost")
-            member.wait(lambda w: classic.poll(0) is None and w.state in _ENDS, "an end")
+@contextmanager
+def turned_classic(broker: Broker, group: str, topic: str, **config: object) -> Iterator[tuple[Worker, RawConsumer]]:
+    """A member whose group became a classic one, with a member, between two of its heartbeats."""
+    servers = broker.bootstrap_servers
+    raw = RawConsumer({"bootstrap.servers": servers, "group.id": group, "group.protocol": "classic"})
+    try:
+        with Proxy(servers) as proxy, Worker(proxy.address, group, [topic], **config) as member:
+            member.settled(12)
+            proxy.hold_from(HEARTBEAT)
+            proxy.wait(lambda: proxy.held[HEARTBEAT] > 0, "a heartbeat under way")
+            GroupAdmin({"bootstrap.servers": servers}).remove_members(group, everyone=True)
+            raw.subscribe([topic])
+            member.wait(lambda _: raw.poll(0.05) is None and len(raw.assignment()) == 12, "the classic group")
+            proxy.heal()
+            member.wait(lambda w: raw.poll(0) is None and bool(w.notes.named("lost")), "on_lost")
+            yield member, raw
             assert member.notes.raised == []
-        finally:
-            classic.close()
+    finally:
+        raw.close()
 
 
-_ENDS = (MemberState.STABLE, MemberState.FATAL)
+def test_member_of_a_group_that_turned_classic_joins_it_as_a_classic_member(broker: Broker, topic: str) -> None:
+    """H35: with `auto`, a member whose group became a classic one loses its partitions and joins the group as it is."""
+    with turned_classic(broker, unique("group"), topic) as (member, raw):
+        member.wait(lambda w: raw.poll(0) is None and (w.state, len(w.owned)) == (MemberState.STABLE, 6), "a half")
+        assert member.consumer.membership().protocol is GroupProtocol.CLASSIC
+
+
+def test_member_of_a_group_that_turned_classic_ends_with_the_broker_s_words(quick_broker: Broker) -> None:
+    """H35: `consumer` alone is refused where the brokers do not convert the group, with their words and a remedy."""
+    topic, group = create_topic(quick_broker.bootstrap_servers, unique("topic"), 12), unique("group")
+    with turned_classic(quick_broker, group, topic, group_protocol="consumer") as (member, raw):
+        member.wait(lambda w: raw.poll(0) is None and any(one.fatal() for one in w.notes.errors), "the fatal error")
+        error = next(one for one in member.notes.errors if one.fatal())
+        assert error.code() == KafkaError.GROUP_ID_NOT_FOUND
+        assert group in error.str()
+        assert "end its classic members" in error.str()
+        assert (member.state, member.owned) == (MemberState.FATAL, frozenset())
 
 
 # ---- what a static member knows, and limits -------------------------------------------------------------------------

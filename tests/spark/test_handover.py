@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 
 import pytest
 from confluent_kafka import Message
@@ -18,15 +18,16 @@ from consumer_membership.devbroker import Broker
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError, TransportError
 from consumer_membership.membership.effects import AssignPartitions
 from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.batches import ranges_of, runs_of
 from consumer_membership.spark.bounds import Bounds
 from consumer_membership.spark.context import SinkContext
-from consumer_membership.spark.handover import _LOOK_S, CONFIRMED_S, BatchLimit, Handover, Held
+from consumer_membership.spark.handover import CONFIRMED_S, BatchLimit, Handover, Held
 from consumer_membership.spark.plan import MemberPlan, member_config, planned
 from consumer_membership.spark.task import foreach_partition
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.clients.conftest import PARTITIONS, RECORDS, filled
-from tests.clients.scripted import ScriptedConsumer, Thread
+from tests.clients.scripted import ScriptedConsumer
 from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.mock_cluster import MockCluster
@@ -161,6 +162,17 @@ def beaten(consumer: ScriptedConsumer) -> None:
     consumer.member.view = replace(consumer.member.view, last_heartbeat_at=time.monotonic())
 
 
+def at_looks(consumer: ScriptedConsumer, happens: Mapping[int, Callable[[], object]]) -> None:
+    """Have these happen before the looks at the member's view with these numbers, from 1 on."""
+    looks, look = count(1), consumer.membership
+
+    def membership() -> MembershipView:
+        happens.get(next(looks), lambda: None)()
+        return look()
+
+    consumer.membership = membership  # type: ignore[method-assign]  # it only notes the looks
+
+
 @dataclass(frozen=True)
 class Fenced:
     """A sink that somebody else has written to, while this member's process stood still."""
@@ -205,31 +217,19 @@ def test_refusal_of_a_sink_fails_whom_another_has_replaced(
 @pytest.mark.slow
 def test_refusal_of_a_sink_fails_who_was_never_away(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
     """The fences are of other times: the group was deleted. To try again would be to try for ever."""
-    over, threads = threading.Event(), list[Thread]()
-
-    def beat() -> None:
-        while not over.wait(_LOOK_S):
-            beaten(consumer)
-
     with pytest.raises(FencedError, match="somebody else wrote last"):
-        given_to(plan, consumer, Fenced(lambda: threads.append(Thread(beat))))
-    over.set()
-    threads[0].outcome()
+        given_to(
+            plan,
+            consumer,
+            Fenced(lambda: at_looks(consumer, {2: lambda: beaten(consumer), 4: lambda: beaten(consumer)})),
+        )
 
 
 @pytest.mark.slow
 def test_answer_of_long_ago_is_not_the_groups_word(plan: MemberPlan, consumer: ScriptedConsumer) -> None:
     """A heartbeat that was sent before the process stood still is answered when it goes on; the next one is refused."""
-    threads: list[Thread] = []
-
-    def wake() -> None:
-        threading.Event().wait(_LOOK_S * 10)
-        beaten(consumer)
-        threading.Event().wait(_LOOK_S * 10)
-        consumer.member.in_state(MemberState.FENCED)
-
-    assert not given_to(plan, consumer, Fenced(lambda: threads.append(Thread(wake))))
-    threads[0].outcome()
+    happens = {2: lambda: beaten(consumer), 4: lambda: consumer.member.in_state(MemberState.FENCED)}
+    assert not given_to(plan, consumer, Fenced(lambda: at_looks(consumer, happens)))
 
 
 @pytest.mark.slow
