@@ -7,6 +7,9 @@ Each room writes to its own logger of Python's `logging`, whatever is configured
 - without it, `debug=cgrp` (or another context that the member is a part of) writes them to stderr as they come, in the
   form of librdkafka's: `%7|seconds|facility|name| text`.
 
+No module gets a logger when it is imported, only when it writes a line: `logging.config.dictConfig` disables all
+loggers that exist, unless `disable_existing_loggers` is False, and programs call it after their imports.
+
 The lines at DEBUG want a context in `debug`. A line that Python's `logging` brings to the same place is not repeated.
 
 Connections, clients and requests belong to one consumer each, but what they log through is shared by all: whose line it
@@ -126,13 +129,17 @@ def lines_of(
 class RoomLog:
     """A room's logger, for what may be a consumer's line: `lines` if they are given, else those of the thread."""
 
-    __slots__ = ("_lines", "_logger", "facility")
+    __slots__ = ("_lines", "_name", "facility")
 
     def __init__(self, name: str, facility: str, lines: ConsumerLines | None = None) -> None:
-        self._logger = logging.getLogger(name)
+        self._name = name
         self._lines = lines
         #: librdkafka's word for what the lines are about.
         self.facility = facility
+
+    @property
+    def _logger(self) -> logging.Logger:
+        return logging.getLogger(self._name)
 
     def is_on(self, level: int) -> bool:
         """Whether anybody wants lines of this level."""

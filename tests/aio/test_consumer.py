@@ -494,7 +494,7 @@ def test_constructor_needs_a_loop_and_checks_what_it_takes() -> None:
         with pytest.raises(ValueError, match="max_workers must be at least 1"):
             AIOConsumer({"group.id": "g"}, max_workers=0)
         with pytest.raises(ConfigurationError, match=r"group\.instance\.id"):
-            AIOConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "group.instance.id": ""})
+            AIOConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "group.instance.id": "x" * 40_000})
 
     run(program())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -15,6 +17,28 @@ from consumer_membership.runtime.log_lines import ConsumerLines, RoomLog, lines_
 ROOM = "consumer_membership.membership"
 NETWORK = "consumer_membership.network"
 Record = tuple[int, str, tuple[object, ...]]
+#: A program that configures logging after its imports, with the default that disables loggers that exist.
+PROGRAM = """
+import logging.config
+import sys
+
+from consumer_membership import Consumer
+
+to_stdout = {"class": "logging.StreamHandler", "stream": "ext://sys.stdout"}
+root = {"handlers": ["out"], "level": "INFO"}
+logging.config.dictConfig({"version": 1, "handlers": {"out": to_stdout}, "root": root})
+with Consumer({"group.id": "g"}) as consumer:
+    consumer.subscribe(["t"])
+    consumer.poll(0)
+"""
+IMPORTS = """
+import importlib, logging, pkgutil
+import consumer_membership.runtime as runtime
+for module in pkgutil.walk_packages(runtime.__path__, "consumer_membership.runtime."):
+    if not module.name.endswith(".script"):
+        importlib.import_module(module.name)
+print(sorted(name for name in logging.root.manager.loggerDict if name.startswith("consumer_membership.")))
+"""
 
 
 class Kept(logging.Handler):
@@ -238,3 +262,21 @@ def test_configuration_is_read_as_librdkafka_does(keys: dict[str, object], conte
     """`debug` lifts `log_level` there, too; what has no meaning librdkafka refuses itself."""
     config = ConsumerConfig.from_mapping({"group.id": "g", "bootstrap.servers": "h", "client.id": "c", **keys})
     assert config.log_settings() == LogSettings(client_id="c", contexts=frozenset(contexts), level=level)
+
+
+def printed_by(program: str) -> str:
+    """What a process of its own prints."""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    return ran.stdout
+
+
+@pytest.mark.slow
+def test_logging_that_is_configured_after_the_import_shows_the_lines() -> None:
+    """`disable_existing_loggers`, True by default, silences loggers that exist: the package has made none by then."""
+    assert "transitioned from UNSUBSCRIBED to JOINING" in printed_by(PROGRAM)
+
+
+@pytest.mark.slow
+def test_import_of_the_whole_runtime_makes_no_logger() -> None:
+    """A module that gets its logger when it is imported would be silenced by a later `dictConfig`."""
+    assert printed_by(IMPORTS) == "[]\n"

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import threading
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -19,7 +20,7 @@ from consumer_membership.errors import MembershipError
 if TYPE_CHECKING:
     from consumer_membership.runtime.application.session import Session
 
-_LOG = logging.getLogger("consumer_membership.session")
+_log = partial(logging.getLogger, "consumer_membership.session")
 #: The sessions of this process that want it, and those of a parent, which know it.
 _SESSIONS: WeakSet[Session] = WeakSet()
 CAUSE = "SIGUSR2"
@@ -55,6 +56,6 @@ def _dump_all() -> None:
         try:
             path = session.dump(CAUSE)
         except (MembershipError, OSError) as error:
-            _LOG.warning("No recording could be written (%s): %s", CAUSE, error)
+            _log().warning("No recording could be written (%s): %s", CAUSE, error)
         else:
-            _LOG.warning("Wrote a recording of a member to %s (%s, process %s)", path, CAUSE, os.getpid())
+            _log().warning("Wrote a recording of a member to %s (%s, process %s)", path, CAUSE, os.getpid())

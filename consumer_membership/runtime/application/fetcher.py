@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from math import ceil
 from time import monotonic
 from typing import TypeVar
@@ -29,7 +30,7 @@ from consumer_membership.runtime.application.resets import DurationResets
 from consumer_membership.runtime.application.session_errors import STATE_CODE
 from consumer_membership.types import CONFLICT_CODE, TRANSPORT_CODE, OffsetAndMetadata, TopicPartition
 
-_LOG = logging.getLogger("consumer_membership.fetcher")
+_log = partial(logging.getLogger, "consumer_membership.fetcher")
 
 T = TypeVar("T")
 
@@ -184,7 +185,7 @@ class Fetcher:
 
     def _leave_late_answers(self) -> None:
         """Take no record of a handle that may be sent elsewhere by a look-up which was cut short."""
-        _LOG.info(
+        _log().info(
             "librdkafka may still look up the start of a partition that begins elsewhere by now; it is started anew "
             "and goes on where it was"
         )
@@ -546,5 +547,5 @@ def in_slices(call: Callable[[float], T], timeout_s: float, now: Callable[[], fl
             is_over = deadline is not None and now() >= deadline
             if is_over or now() - begun < left * _NEARLY:
                 raise
-            _LOG.debug("A request of %.1f s expired; asking again", left)
+            _log().debug("A request of %.1f s expired; asking again", left)
         slice_s *= 2

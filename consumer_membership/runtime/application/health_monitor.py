@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from time import monotonic
 from typing import TypeAlias
 from weakref import ref
@@ -29,7 +30,7 @@ from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.line import Ends, Line
 from consumer_membership.types import TopicPartition
 
-_LOG = logging.getLogger("consumer_membership.session")
+_log = partial(logging.getLogger, "consumer_membership.session")
 
 HealthWatcher: TypeAlias = Callable[[Health, AssignmentProgress], None]
 
@@ -186,7 +187,7 @@ def _keep_looking(monitor_of: Callable[[], HealthMonitor | None], stopped: threa
         try:
             monitor.look()
         except (KafkaException, RuntimeError) as error:
-            _LOG.debug("The partitions could not be looked at: %s", error)
+            _log().debug("The partitions could not be looked at: %s", error)
         del monitor
         if stopped.wait(LOOK_S):
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from time import monotonic
 from types import MappingProxyType
 from typing import TypeAlias, assert_never
@@ -35,7 +36,7 @@ from consumer_membership.runtime.application.orders import OrderQueue
 from consumer_membership.runtime.line import Line
 from consumer_membership.types import Offsets, TopicPartition
 
-_LOG = logging.getLogger("consumer_membership.session")
+_log = partial(logging.getLogger, "consumer_membership.session")
 
 #: By what each step is answered for.
 _STEPS: Mapping[type[StepEffect], Step] = MappingProxyType(
@@ -273,7 +274,7 @@ class Performer:
             try:
                 self._perform(order)
             except Exception as error:  # noqa: BLE001 - whatever a user's callback raises must not stop a leave
-                _LOG.warning("A callback raised while the consumer leaves its group", exc_info=True)
+                _log().warning("A callback raised while the consumer leaves its group", exc_info=True)
                 errors.append(error)
 
     def _perform(self, order: ApplicationEffect) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from consumer_membership.types import TopicPartition
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-_LOG = logging.getLogger("consumer_membership.fetcher")
+_log = partial(logging.getLogger, "consumer_membership.fetcher")
 
 #: librdkafka's `_AUTO_OFFSET_RESET`.
 _NO_POSITION = -140
@@ -82,13 +83,17 @@ class DurationResets:
             except KafkaException as refused:
                 self._put_off(f"{start.topic} [{start.partition}]: {refused.args[0]}")
                 continue
-            _LOG.info("Resetting offset for partition %s-%d to position %d", start.topic, start.partition, start.offset)
+            _log().info(
+                "Resetting offset for partition %s-%d to position %d", start.topic, start.partition, start.offset
+            )
             self._waiting.discard(TopicPartition(start.topic, start.partition))
             self._told = ""
 
     def _put_off(self, why: str) -> None:
         self._ask_at = monotonic() + AGAIN_S
-        _LOG.log(logging.DEBUG if why == self._told else logging.WARNING, "No start by auto.offset.reset yet: %s", why)
+        _log().log(
+            logging.DEBUG if why == self._told else logging.WARNING, "No start by auto.offset.reset yet: %s", why
+        )
         self._told = why
 
 

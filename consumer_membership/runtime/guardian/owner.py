@@ -18,11 +18,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from consumer_membership.runtime.guardian.leave_requests import LeaveRequest, line_of
 
-_LOG = logging.getLogger("consumer_membership.guardian")
+_log = partial(logging.getLogger, "consumer_membership.guardian")
 
 _SCRIPT = Path(__file__).with_name("script.py")
 #: A guardian that keeps dying is ended by somebody, who had better not have to go on.
@@ -169,7 +170,7 @@ class Guardian:
                 return
             except OSError as error:
                 # It holds what it was told until now, and acts on it at this process's end.
-                _LOG.debug("The guardian %d cannot be reached any more: %s", process.pid, error)
+                _log().debug("The guardian %d cannot be reached any more: %s", process.pid, error)
                 process.close()
                 self._process = process = None
 
@@ -180,7 +181,7 @@ class Guardian:
         if how is None:
             return True
         left, pid = _STARTS - self._starts, self._process.pid
-        _LOG.warning("The guardian process %d ended unexpectedly (%s); %d starts left", pid, how, left)
+        _log().warning("The guardian process %d ended unexpectedly (%s); %d starts left", pid, how, left)
         self._process.close()
         self._process = None
         return False
@@ -195,12 +196,12 @@ class Guardian:
             self._process = _spawn(self._script)
         except (OSError, RuntimeError) as error:
             # The latter from Python 3.12 on, where the interpreter is about to end.
-            _LOG.warning("The guardian could not be started (start %d of %d): %s", self._starts, _STARTS, error)
+            _log().warning("The guardian could not be started (start %d of %d): %s", self._starts, _STARTS, error)
             return
         self._unsent, self._outbox = b"", dict(self._standing)
-        _LOG.info("Guardian process %d watches this process %d", self._process.pid, os.getpid())
+        _log().info("Guardian process %d watches this process %d", self._process.pid, os.getpid())
         if os.getpid() == _INIT and self._starts == 1:
-            _LOG.warning(
+            _log().warning(
                 "This process is PID 1: the kernel ends its guardian with it, so that a crash is not covered; run the "
                 "application below an init that outlives it"
             )

@@ -11,6 +11,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from time import monotonic, sleep
 from typing import TypeAlias
@@ -27,7 +28,7 @@ from consumer_membership.runtime.probes.requests import (
     read_request,
 )
 
-_LOG = logging.getLogger("consumer_membership.session")
+_log = partial(logging.getLogger, "consumer_membership.session")
 
 KEY = "health.http.address"
 #: How long a request may take to come, and an answer to be taken, in seconds.
@@ -217,7 +218,7 @@ class Reception:
                 return
             except OSError as error:
                 # Too many files are open in this process, or in the system: the oldest makes room.
-                _LOG.debug("A probe's connection was not accepted: %s", error)
+                _log().debug("A probe's connection was not accepted: %s", error)
                 self._accepts_at = now + _NO_ROOM_S
                 self._end_oldest()
                 return

@@ -14,6 +14,7 @@ import logging
 import os
 import stat
 from contextlib import suppress
+from functools import partial
 
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.health.report import ProcessReport, Question
@@ -25,7 +26,7 @@ except ModuleNotFoundError:  # Windows, where a file that is open cannot be repl
 else:
     _HAS_LOCKS = True
 
-_LOG = logging.getLogger("consumer_membership.session")
+_log = partial(logging.getLogger, "consumer_membership.session")
 
 KEY = "health.file"
 #: How often it is touched: probes allow for some of them.
@@ -90,12 +91,12 @@ class HealthFile:
         except OSError as error:
             self._failures += 1
             if self._failures == 1:
-                _LOG.warning("%s=%s cannot be written, and is only touched until it can: %s", KEY, self.path, error)
+                _log().warning("%s=%s cannot be written, and is only touched until it can: %s", KEY, self.path, error)
             with suppress(OSError):  # a full disk still takes a time
                 os.utime(self.place, (self._live_at, self._live_at))
             return
         if self._failures:
-            _LOG.warning("%s=%s is written again, after %d failures", KEY, self.path, self._failures)
+            _log().warning("%s=%s is written again, after %d failures", KEY, self.path, self._failures)
             self._failures = 0
 
     def _write(self, text: bytes, moment: float) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import TypeAlias
 
@@ -22,7 +23,7 @@ from consumer_membership.runtime.probes.requests import JSON, ProbeAnswer, Probe
 #: Gives the metrics of this process as Prometheus takes them, and their content type.
 Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
 
-_LOG = logging.getLogger("consumer_membership.session")
+_log = partial(logging.getLogger, "consumer_membership.session")
 
 PATHS = "/livez, /readyz, /health, /metrics"
 #: A page of thousands of partitions is made so often at most, whoever asks; those who read it slowly share its bytes.
@@ -56,7 +57,7 @@ class Pages:
             answer = self._answer(request)
         except Exception:  # noqa: BLE001
             # Whatever is the matter with one page, the thread goes on; the log has the rest.
-            _LOG.exception("%s could not be answered", request.path)
+            _log().exception("%s could not be answered", request.path)
             answer = refusal(500, "this page could not be made; the log of the process says why")
         return replace(answer, has_body=not request.is_head)
 

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from time import monotonic
 from typing import Protocol
 from weakref import ref
@@ -26,7 +27,7 @@ from consumer_membership.runtime.probes.connections import Reception, listening
 from consumer_membership.runtime.probes.health_file import BEAT_S, HealthFile
 from consumer_membership.runtime.probes.pages import Exposition, Pages, exposition
 
-_LOG = logging.getLogger("consumer_membership.session")
+_log = partial(logging.getLogger, "consumer_membership.session")
 
 #: How often it looks whether anybody is left, where no file is touched and nobody rings.
 _CALM_S = 60.0
@@ -206,7 +207,7 @@ class ProbeThread:
                 self._beat(monotonic())
             except Exception:  # noqa: BLE001
                 # Whatever is the matter with one consumer or one file: without this thread the process looks dead.
-                _LOG.exception("Probes could not be answered; the thread goes on")
+                _log().exception("Probes could not be answered; the thread goes on")
                 time.sleep(_TROUBLE_S)
 
     def _tidy(self, reception: Reception) -> bool:
