@@ -76,12 +76,15 @@ class SendHeartbeat:
     """Send this heartbeat to the coordinator, on the connection that all heartbeats use.
 
     `spares_classic`: it is a join, which would convert a classic group; where one has members it is not sent, and
-    rejected as a conflict.
+    rejected as a conflict. `may_take_over`: it is a join that may take the place of a classic member with the same
+    instance id; otherwise it is not sent in that case, and rejected with UNRELEASED_INSTANCE_ID, as a broker does where
+    the holder speaks the consumer protocol.
     """
 
     request_id: int
     heartbeat: Heartbeat
     spares_classic: bool = False
+    may_take_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

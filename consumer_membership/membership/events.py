@@ -19,6 +19,7 @@ from consumer_membership.types import (
     BrokerAddress,
     BrokerError,
     Holder,
+    Instant,
     LeaveOption,
     Offsets,
     Subscription,
@@ -75,10 +76,13 @@ class Subscribed:
     """The application asked for topics; the member joins at its next poll (a rebalance never starts outside poll).
 
     `is_eager`: its callbacks are told as under the eager protocol: everything is revoked, and the whole is assigned.
+    `asked_at`: when the application asked; None: now. The member may hear of it much later: its thread starts at the
+    first poll, and its process may be stopped in between.
     """
 
     subscription: Subscription
     is_eager: bool = False
+    asked_at: Instant | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

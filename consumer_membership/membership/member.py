@@ -246,7 +246,7 @@ class GroupMember:
 
     def _on_subscribed(self, event: ev.Subscribed) -> None:
         self._has_news |= event.subscription != self.parts.subscription
-        self.parts.subscribe(event.subscription)
+        self.parts.subscribe(event.subscription, event.asked_at)
         self.parts.tell_whole(is_eager=event.is_eager)
 
     def _on_assigned_incrementally(self, _: ev.AssignedIncrementally) -> None:

@@ -89,6 +89,8 @@ class Parts:
         self.jitter = jitter
         self.now: Instant = 0.0
         self.subscription = Subscription()
+        #: When the application subscribed last.
+        self.asked_at: Instant = 0.0
         #: Whether the application's callbacks are told as under the eager protocol.
         self.is_eager = False
         self.coordinator = Coordinator()
@@ -172,9 +174,10 @@ class Parts:
         """Whether callbacks are told as under the eager protocol from now on."""
         self.is_eager = is_eager
 
-    def subscribe(self, subscription: Subscription) -> None:
-        """Take this in the place of what was subscribed."""
+    def subscribe(self, subscription: Subscription, asked_at: Instant | None = None) -> None:
+        """Take this in the place of what was subscribed; `asked_at`: when the application did so (None: now)."""
         self.subscription = subscription
+        self.asked_at = self.now if asked_at is None else asked_at
         self.watch.subscribe(subscription, self.now)
 
     def begin_reconciliation(self, identity: CommitIdentity, *, gives_up_all: bool = False) -> None:

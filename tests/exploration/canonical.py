@@ -164,8 +164,10 @@ def _place_member(process: Process, member: GroupMember, now: float) -> None:
     member._polled_at = leave.since = 0.0
     is_leaving = process.shown is MemberState.UNSUBSCRIBING
     leave.by = (later(leave.by, now, LEAVE_S) or 0.0) if is_leaving else 0.0
+    leave.repeat_at = later(leave.repeat_at, now, RETRY_S)
     if not is_leaving:
         leave.option = LeaveOption.DEFAULT
+        leave._is_first = True
     parts.coordinator.searching_since = None if parts.coordinator.searching_since is None else 0.0
 
 

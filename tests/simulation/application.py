@@ -35,6 +35,7 @@ from consumer_membership.membership.events import (
     StepFinished,
     Subscribed,
 )
+from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption, OffsetAndMetadata, Subscription, TopicPartition
 from tests.simulation.watch import STEP_OF, STEPS
 
@@ -115,7 +116,10 @@ class Application:
 
     def subscribe(self, subscription: Subscription) -> None:
         """Subscribe; the member joins at the next poll."""
-        self.process.post(Subscribed(subscription=subscription, is_eager=self.habits.is_eager))
+        now = self.process.world.now
+        if self.process.state in (MemberState.UNSUBSCRIBED, MemberState.FATAL):
+            self.process.asked_at = now
+        self.process.post(Subscribed(subscription=subscription, is_eager=self.habits.is_eager, asked_at=now))
 
     def leave(self, option: LeaveOption, *, closes: bool) -> None:
         """Unsubscribe or close: blocks, and performs steps meanwhile, until the member has left."""

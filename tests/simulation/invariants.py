@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat, SendSync
+from consumer_membership.membership.consumer.instance import NEWEST_FOR_S
 from consumer_membership.membership.effects import (
+    InstanceReleased,
     LeaveCompleted,
     PausePartitions,
     SendHeartbeat,
@@ -255,8 +257,18 @@ class Invariants:
                     self._count(process, record)
                 case LeaveCompleted():
                     self._leave_completed(process, record)
+                case InstanceReleased(holder=holder):
+                    self._took_over(process, holder.member_id)
                 case _:
                     pass
+
+    def _took_over(self, process: Process, holder: str) -> None:
+        """A member that was overtaken never takes over: the holder's application asked before its own did."""
+        for other in self._world.processes:
+            if holder in other.member_ids and other is not process:
+                later_s = other.asked_at - process.asked_at
+                words = f"{process.name} takes over from {other.name}, which asked {later_s:.1f} s later"
+                check(later_s <= NEWEST_FOR_S, words)
 
     def _leave_completed(self, process: Process, record: _Record) -> None:
         """Leaving is bounded: a commit before and one after on_revoke, others under way, callbacks, the answer."""

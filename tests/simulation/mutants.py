@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import ClassVar
 
 from consumer_membership.membership.classic import exchanges as ex
@@ -214,9 +215,17 @@ class RepeatsBare(Heartbeats):
 class TakesBack(InstanceClaim):
     """Takes its instance id back from whoever took it over."""
 
-    def begin(self, *, is_newest: bool) -> None:  # noqa: ARG002
-        """As if the application had asked for each join."""
-        super().begin(is_newest=True)
+    def begin(self, *, asked_at: Instant | None) -> None:  # noqa: ARG002
+        """As if the application had asked for each join just now."""
+        super().begin(asked_at=inf)
+
+
+class IsNewestForEver(InstanceClaim):
+    """Takes over, as long as it was never let in, however long ago the application asked for the join."""
+
+    def begin(self, *, asked_at: Instant | None) -> None:
+        """Forget when."""
+        super().begin(asked_at=None if asked_at is None else inf)
 
 
 class TakesOverAgainAndAgain(InstanceClaim):

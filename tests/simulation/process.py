@@ -91,6 +91,10 @@ class Process:
         self.left_at: Instant | None = None
         self.deadline: Instant | None = None
         self.subscription = Subscription()
+        #: When the application subscribed to join the group.
+        self.asked_at: Instant = world.now
+        #: While the process is stopped: what it handles when it goes on.
+        self._held_back: list[GroupEvent] | None = None
         self._inbox_at = 0.0
         world.invariants.started(self)
 
@@ -120,6 +124,16 @@ class Process:
         self.deadline = None
         self.world.invariants.ended_process(self, cleanly=False)
 
+    def stop(self) -> None:
+        """SIGSTOP: nothing is handled, and what was sent is still on its way."""
+        self._held_back, self.deadline = [], None
+
+    def go_on(self) -> None:
+        """SIGCONT: everything that came meanwhile is handled, at once."""
+        held_back, self._held_back = self._held_back or [], None
+        for event in (*held_back, TimePassed()):
+            self.feed(event)
+
     def has_left(self) -> None:
         """The member has left: a closing process ends, another one goes on polling."""
         self.left_at = self.world.now
@@ -142,6 +156,9 @@ class Process:
     def feed(self, event: GroupEvent) -> None:
         """Hand an event to the core and perform what it orders."""
         if not self.alive:
+            return
+        if self._held_back is not None:
+            self._held_back.append(event)
             return
         world, member = self.world, self.member
         old = self.state

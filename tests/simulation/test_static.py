@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from consumer_membership.membership.consumer.instance import NEWEST_FOR_S
 from consumer_membership.membership.events import Step
+from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import ConflictPolicy, LeaveOption
+from tests.simulation import mutants as broken
 from tests.simulation.journal import Removed
 from tests.simulation.process import Process
 from tests.simulation.rules import RULES_4_0, RULES_4_2, RULES_4_4, Rules
+from tests.simulation.watch import Violation
 from tests.simulation.world import GROUP, World
 
 RULES = pytest.mark.parametrize("rules", [RULES_4_0, RULES_4_2, RULES_4_4], ids=["4.0", "4.2", "4.4"])
@@ -261,3 +266,45 @@ def test_full_group_has_room_for_who_returns(rules: Rules, is_clean: bool) -> No
     again = world.start(3, "a", settings=static(0))
     world.settle(within_s=4)
     assert len(again.application.fetchable) == 2
+
+
+# ---- a process that is stopped before its first join ----------------------------------------------------------------
+
+
+def stop_before_the_first_join(seed: int, make_member: Callable[..., GroupMember] = GroupMember) -> tuple[World, float]:
+    """A process is stopped during its first join and goes on after its replacement joined; for how long it was stopped."""
+    world = World(seed, make_member=make_member)
+    world.create_topic("a", 2)
+    stopped = world.start(0, "a", settings=static(0))
+    world.run_for(0.03 * world.random.random())
+    stopped.stop()
+    since = world.now
+    world.run_for(5.0 * world.random.random())
+    replacement = world.start(1, "a", settings=static(0))
+    assert world.run(world.now + 5.0, when=lambda: replacement.state is MemberState.STABLE)
+    world.run_for(world.random.random())
+    stopped.go_on()
+    stopped_s = world.now - since
+    world.run_for(3.0)
+    return world, stopped_s
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_member_that_was_overtaken_while_it_was_stopped_never_takes_over(seed: int) -> None:
+    """S05, policy takeover: a process that goes on after its replacement joined leaves the place to it."""
+    world, stopped_s = stop_before_the_first_join(seed)
+    stopped, replacement = world.processes
+    if stopped_s > NEWEST_FOR_S:
+        assert replacement.state is MemberState.STABLE
+        assert stopped.state in (MemberState.JOINING, MemberState.FATAL)
+
+
+def test_member_that_takes_over_however_long_it_was_stopped_is_caught() -> None:
+    """The invariant can fail: a member that never doubts that it is the newest takes the place of its replacement."""
+
+    def run() -> None:
+        for seed in range(20):
+            stop_before_the_first_join(seed, broken.made_with(broken.IsNewestForEver))
+
+    with pytest.raises(Violation, match=r"takes over from .*, which asked \d"):
+        run()

@@ -8,6 +8,9 @@ member too. `group.instance.id.conflict.policy` decides:
   just made join takes over, and from one holder in each such join: one that was fenced, or comes back after a missed
   poll, may be the older of two and ends instead. Hence two processes never take an id from each other in turns. A
   holder whose heartbeat comes between release and join is back as it was, and is released again.
+  A member that hears of the holder later than `NEWEST_FOR_S` after the application subscribed cannot know whether the
+  holder joined before or after that: its process may have been stopped, and replaced. It waits, as below. The broker
+  cannot help: it does not tell when a member joined.
 - wait: the join is repeated until the holder has left or its session is over, which takes a session timeout at most.
 - fail: the member ends.
 
@@ -67,6 +70,9 @@ from consumer_membership.types import (
 LONGEST_SESSION_S = 60.0
 #: librdkafka's max.poll.interval.ms: who left it alone did not choose it, and is not warned of it.
 DEFAULT_POLL_S = 300.0
+#: How soon after the application subscribed a holder must be heard of to be surely the older one. A join takes some ten
+#: milliseconds, over slow networks with TLS and SASL a second; to replace a process that was stopped takes longer.
+NEWEST_FOR_S = 2.0
 #: How often one holder is released in one join: its heartbeat has to come between two requests each time.
 MOST_TAKEOVERS = 5
 #: Between two claims of one member, spread by a half to either side: many that start together come apart.
@@ -107,6 +113,17 @@ CLAIM_TRANSITIONS: Mapping[ClaimState, frozenset[ClaimState]] = MappingProxyType
         _S.REFUSED: frozenset(),
     }
 )
+
+
+class Age(Enum):
+    """How old a member's claim is beside another member's."""
+
+    #: The application asked for it, and it was never let in since: others that hold the id are older.
+    NEWEST = "newest"
+    #: As NEWEST, but so long ago that the holder may be newer.
+    UNKNOWN = "unknown"
+    #: It was in the group: others that hold the id since are newer.
+    OLDER = "older"
 
 
 @dataclass(slots=True)
@@ -228,8 +245,9 @@ class InstanceClaim:
         self._attempt = _Attempt()
         #: Whom the next heartbeat is to release.
         self.ghost: Holder | None = None
-        #: Whether the application just asked for this join. Who was never let in stays so, whatever interrupted it.
-        self._is_newest = False
+        #: A member that was never let in keeps its age, whatever interrupted its join.
+        self.age = Age.OLDER
+        self._asked_at: Instant = 0.0
         self._awaited: int | None = None
         self._notes: list[Effect] = []
 
@@ -304,10 +322,11 @@ class InstanceClaim:
 
     # ---- the way into the group ----
 
-    def begin(self, *, is_newest: bool) -> None:
-        """A join begins; `is_newest`: because the application just asked for it, not because of a fence or a pause."""
+    def begin(self, *, asked_at: Instant | None) -> None:
+        """A join begins; `asked_at`: when the application asked for it; None: it goes on after a fence or a pause."""
         self._attempt = _Attempt()
-        self._is_newest |= is_newest
+        if asked_at is not None:
+            self.age, self._asked_at = Age.NEWEST, asked_at
         self._pool.begin_anew()
         self._notes.clear()
         self._backoff.reset()
@@ -319,7 +338,7 @@ class InstanceClaim:
     def joined(self) -> None:
         """The coordinator took the member in: from now on it is one that may be replaced by a newer one."""
         self._attempt = _Attempt()
-        self._is_newest = False
+        self.age = Age.OLDER
         self._pool.begin_anew()
         self._enter(_S.HELD, "the coordinator let the member in")
 
@@ -356,6 +375,7 @@ class InstanceClaim:
         if self._pool:
             self._let_go(now)
             return None
+        self._judge(now)
         is_free_to = attempt.taken_from is None or (holder == attempt.taken_from and attempt.takeovers < MOST_TAKEOVERS)
         takes_over = self._takes_over and is_free_to
         if takes_over and (holder is not None or not self.is_waiting):
@@ -363,13 +383,29 @@ class InstanceClaim:
             self._look(now, "another member holds the id")
             return None
         self._enter(_S.READY, "another member holds the id, and it is not to be taken over now")
-        if takes_over or self._settings.conflict_policy is ConflictPolicy.WAIT:
+        if takes_over or self._waits:
             return self._wait(error, Holder(member_id=holder) if holder else None, now)
         return self._refusal_of(error, holder)
 
+    def may_take_over(self, now: Instant) -> bool:
+        """Whether a join that goes out now may take the place of a holder that the broker would not protect."""
+        return self._takes_over and not self._pool and now <= self._asked_at + NEWEST_FOR_S
+
     @property
     def _takes_over(self) -> bool:
-        return self._settings.conflict_policy is ConflictPolicy.TAKEOVER and self._is_newest
+        return self._settings.conflict_policy is ConflictPolicy.TAKEOVER and self.age is Age.NEWEST
+
+    @property
+    def _waits(self) -> bool:
+        policy = self._settings.conflict_policy
+        return policy is ConflictPolicy.WAIT or (policy is ConflictPolicy.TAKEOVER and self.age is Age.UNKNOWN)
+
+    def _judge(self, now: Instant) -> None:
+        """A holder is heard of now: unless this join heard of it before, it may be the newer one by now."""
+        attempt = self._attempt
+        knows_holder = attempt.named is not None or attempt.taken_from is not None
+        if self.age is Age.NEWEST and not knows_holder and now > self._asked_at + NEWEST_FOR_S:
+            self.age = Age.UNKNOWN
 
     def _release(self, ghost: Holder, reason: str) -> None:
         self._enter(_S.RELEASING, reason)
@@ -388,8 +424,16 @@ class InstanceClaim:
         called = _called(attempt.waits_for)
         if attempt.waits_since is None:
             attempt.waits_since = now
-            words = f"group.instance.id '{self.id}' is held by {called}: waiting until it leaves"
-            self._notes.append(Warned(words=f"{words} or its session ends, {self._patience_s:.0f} s at most"))
+            words = (
+                f"group.instance.id '{self.id}' is held by {called}: waiting until it leaves or its session ends, "
+                f"{self._patience_s:.0f} s at most"
+            )
+            if self.age is Age.UNKNOWN:
+                words += (
+                    f"; it is not taken over, because the application subscribed {now - self._asked_at:.1f} s ago, and "
+                    "the holder may have joined since"
+                )
+            self._notes.append(Warned(words=words))
         if now < attempt.waits_since + self._patience_s:
             return None
         words = (
@@ -443,6 +487,7 @@ class InstanceClaim:
         if event.request_id != self._awaited:
             return
         attempt, found = self._attempt, event.holders.get(self.id or "")
+        self._judge(now)
         if attempt.full is not None:
             self._make_room(found)
             return
@@ -456,8 +501,10 @@ class InstanceClaim:
             self._wait_for_release(now)
         elif found.member_id == own:
             self._release(found, "the holder is this member itself")
-        else:
+        elif self._takes_over:
             self._take_over_from(found)
+        else:
+            self._wait_for_release(now)
 
     def not_described(self, event: GroupDescribeFailed, now: Instant) -> None:
         """Who holds what cannot be learnt: the coordinator's words have to do, and a pool is tried at random."""

@@ -210,7 +210,7 @@ class ConsumerProtocol:
         parts = self._parts
         wait_until = self._fence_ends_at() if self.state is _S.FENCED else None
         # Who comes back from a fence or a missed poll may be the older of two holders of an instance id.
-        self.instance.begin(is_newest=self.state in (_S.UNSUBSCRIBED, _S.FATAL))
+        self.instance.begin(asked_at=parts.asked_at if self.state in (_S.UNSUBSCRIBED, _S.FATAL) else None)
         self._acknowledged = parts.ownership.statement
         self._stated = parts.subscription
         self.heartbeats.forget()
@@ -341,8 +341,14 @@ class ConsumerProtocol:
                 self._transition(_S.RECONCILE, "acknowledged; the target is not reached yet")
 
     def _send(self, heartbeat: Heartbeat, request_id: int) -> None:
-        spares_classic = self._spares_classic and heartbeat.member_epoch == JOIN_EPOCH
-        self._parts.order(SendHeartbeat(request_id=request_id, heartbeat=heartbeat, spares_classic=spares_classic))
+        is_join = heartbeat.member_epoch == JOIN_EPOCH
+        order = SendHeartbeat(
+            request_id=request_id,
+            heartbeat=heartbeat,
+            spares_classic=self._spares_classic and is_join,
+            may_take_over=is_join and self.instance.may_take_over(self._parts.now),
+        )
+        self._parts.order(order)
 
     def next_deadline(self) -> Instant | None:
         """When the next heartbeat is due, or a pool's member looks again for a free id."""

@@ -287,7 +287,8 @@ class Session:
         if self._records_stalls:
             self._health.start()
         self._steps.listener = listener
-        self.line.post(Subscribed(subscription=subscription, is_eager=self._style.is_eager(listener)))
+        is_eager = self._style.is_eager(listener)
+        self.line.post(Subscribed(subscription=subscription, is_eager=is_eager, asked_at=monotonic()))
         self._announced_at = None
         # Records that the application assigned itself may be buffered: the next poll announces the subscription first.
         self.line.wake_up.set()

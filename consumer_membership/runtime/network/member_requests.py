@@ -87,10 +87,11 @@ from consumer_membership.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from consumer_membership.wire.descriptions import GroupDescription
+from consumer_membership.wire.descriptions import GroupDescription, MemberDescription
 from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.metadata import present_of, refused_of
 from consumer_membership.wire.requests import SESSION_TIMEOUT_KEY, MemberIdentity
+from consumer_membership.wire.verdicts import broker_error
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
 
@@ -234,8 +235,10 @@ class MemberRequests:
             turn.check()
             if found.members and order.spares_classic:
                 return _spared(order, found)
-            is_known = instance_id is not None and instance_id in {member.instance_id for member in found.members}
-            if is_known and await self._is_outdated(found):
+            holder = next((one for one in found.members if one.instance_id == instance_id is not None), None)
+            if holder is not None and not order.may_take_over:
+                return _held(order, holder)
+            if holder is not None and await self._is_outdated(found):
                 turn.check()
                 await self._remove_predecessor(coordinator, MemberIdentity(instance_id=instance_id))
                 turn.check()
@@ -523,6 +526,17 @@ def _spared(order: SendHeartbeat, group: GroupDescription) -> HeartbeatRejected:
     words = f"the group has {count} classic member{'s'[: count - 1]}; group.protocol=consumer converts it"
     conflict = BrokerError(code=CONFLICT_CODE, name="_CONFLICT", message=words)
     return HeartbeatRejected(request_id=order.request_id, verdict=Verdict.FATAL, error=conflict)
+
+
+def _held(order: SendHeartbeat, holder: MemberDescription) -> HeartbeatRejected:
+    """As a coordinator refuses the join where the holder speaks the consumer protocol."""
+    words = f"the classic member {holder.member_id} holds the instance id, and the join would take its place"
+    return HeartbeatRejected(
+        request_id=order.request_id,
+        verdict=Verdict.UNRELEASED,
+        error=broker_error(ErrorCode.unreleased_instance_id, words),
+        holder=holder.member_id,
+    )
 
 
 def _no_start(effect: FetchCommitted, reason: object) -> StartOffsetsFailed:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from consumer_membership.membership.consumer.heartbeat import Heartbeats
-from consumer_membership.membership.consumer.instance import LONGEST_SESSION_S
+from consumer_membership.membership.consumer.instance import LONGEST_SESSION_S, Age
 from consumer_membership.membership.consumer.protocol import FENCES_BEFORE_NEW_ID
 from consumer_membership.membership.effects import DescribeGroup
 from consumer_membership.membership.events import HeartbeatAnswered, HeartbeatRejected
@@ -40,7 +40,7 @@ def canonicalise(process: Process) -> None:
     if not member.settings.is_static:
         # What only the holder of an instance id asks for.
         inside.consumer(member).heartbeats.broker_interval_s = inside.consumer(member).heartbeats.confirmed_at = None
-        inside.consumer(member).instance._is_newest = process.watch.is_newest = False
+        inside.consumer(member).instance.age, process.watch.is_newest = Age.OLDER, False
     member.parts.now = 0.0
 
 
@@ -54,6 +54,7 @@ def _rename_requests(process: Process) -> None:
     names.pop(None, None)
     process.beats = [one._replace(number=names.get(one.number, STALE)) for one in process.beats]
     process.late = [_restale(event) for event in process.late]
+    heartbeats._open_joins = {AWAITED if one == heartbeats.in_flight else STALE for one in heartbeats._open_joins}
     heartbeats.in_flight = None if heartbeats.in_flight is None else AWAITED
     leave = member.parts.leave
     leave.request = None if leave.request is None else LEAVE
@@ -96,6 +97,7 @@ def _place_member(member: GroupMember, now: float) -> None:
     if inside.consumer(member).state in SILENT:
         # A join states what is subscribed then.
         inside.consumer(member)._stated, inside.consumer(member)._has_news = Subscription(), False
+    inside.consumer(member)._leave_backoff.failures = 0
     inside.consumer(member)._fences.failures = min(inside.consumer(member)._fences.failures, FENCES_BEFORE_NEW_ID)
 
 

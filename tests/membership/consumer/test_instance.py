@@ -11,6 +11,7 @@ from consumer_membership.membership.consumer.instance import (
     CLAIM_TRANSITIONS,
     LONGEST_SESSION_S,
     MOST_TAKEOVERS,
+    NEWEST_FOR_S,
     ClaimState,
 )
 from consumer_membership.membership.effects import (
@@ -22,6 +23,7 @@ from consumer_membership.membership.effects import (
     LosePartitions,
     Problem,
     RaiseToApplication,
+    SendHeartbeat,
     Warned,
 )
 from consumer_membership.membership.events import (
@@ -29,11 +31,12 @@ from consumer_membership.membership.events import (
     GroupDescribed,
     GroupDescribeFailed,
     SessionTimeoutLearned,
+    Subscribed,
     Verdict,
 )
 from consumer_membership.membership.protocol import GRACE_S
 from consumer_membership.membership.states import MemberState, StateMachine
-from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption
+from consumer_membership.types import BrokerError, ConflictPolicy, Holder, LeaveOption, Subscription
 from tests.membership.builders import (
     A0,
     A1,
@@ -200,15 +203,71 @@ def test_member_that_missed_its_poll_never_takes_over() -> None:
     assert (scene.state, scene.new(DescribeGroup)) == (S.FATAL, [])
 
 
-def test_member_that_was_never_let_in_stays_the_newest() -> None:
-    """A replacement that misses a poll before its first answer still takes the dead one's place."""
-    scene = joining(instance_id="i").after(MAX_POLL_S)
-    assert scene.state is S.STALE
-    held(scene.poll(), "ghost")
+def test_member_that_was_never_let_in_stays_the_newest_for_a_moment() -> None:
+    """A join that is lost on its way changes nothing, if the holder is heard of soon after the application asked."""
+    scene = joining(instance_id="i").drop().found()
+    scene.after(NEWEST_FOR_S / 2)
+    held(scene, "ghost")
     assert scene.kinds == ["DescribeGroup"]
-    describe(scene).drop().found().after(MAX_POLL_S)
-    held(scene.poll(), "ghost")
-    assert (scene.state, scene.kinds) == (S.JOINING, ["DescribeGroup"])
+
+
+@pytest.mark.parametrize("waits_s", [NEWEST_FOR_S + 0.1, MAX_POLL_S])
+def test_member_that_hears_of_the_holder_late_never_takes_over(waits_s: float) -> None:
+    """A process that was stopped before its first join may have been replaced since, so it waits for the holder."""
+    scene = joining(instance_id="i")
+    scene.after(waits_s).poll()
+    held(scene, "newer")
+    assert (scene.state, scene.new(DescribeGroup)) == (S.JOINING, [])
+    assert "it is not taken over, because the application subscribed" in scene.new(Warned)[0].words
+    while scene.state is S.JOINING:
+        held(scene.poll(), "newer")
+        assert ("newer", "i", -2) not in [(beat.member_id, beat.instance_id, beat.member_epoch) for beat in scene.beats]
+    assert told(scene)[-1] == (Problem.FATAL, "UNRELEASED_INSTANCE_ID")
+
+
+def test_member_that_hears_of_the_holder_late_joins_when_the_holder_has_gone() -> None:
+    """A holder that was dead costs the rest of its session, and no more."""
+    scene = joining(instance_id="i").after(NEWEST_FOR_S + 0.1)
+    held(scene, "ghost")
+    scene.next_beat()
+    assert scene.answer(5, {A0}).settle().state is S.STABLE
+
+
+@pytest.mark.parametrize("asked_s_ago", [0.0, NEWEST_FOR_S + 0.1])
+def test_time_between_subscribe_and_the_first_poll_counts(asked_s_ago: float) -> None:
+    """A process that is stopped before its first poll hears of the subscription when it goes on."""
+    scene = Scene(instance_id="i")
+    subscription = Subscription(topics=frozenset({"orders"}))
+    scene.feed(Subscribed(subscription=subscription, asked_at=scene.now - asked_s_ago)).poll().found()
+    held(scene)
+    assert bool(scene.new(DescribeGroup)) is (asked_s_ago == 0.0)
+
+
+def test_holder_that_is_first_described_late_is_not_taken_over() -> None:
+    """The process was stopped between the refusal, which names no holder, and the description."""
+    scene = conflict(holder=None).after(NEWEST_FOR_S + 0.1)
+    describe(scene, i=living("newer"))
+    assert sent(scene) == [("member-1", "i", 0)]
+
+
+def test_holder_that_was_named_in_time_is_taken_over_later() -> None:
+    """It was there when the application asked; the coordinator refuses the release of one that is gone since."""
+    scene = conflict().after(NEWEST_FOR_S + 0.1)
+    assert sent(describe(scene, i=living("newer"))) == [("ghost", "i", -2)]
+
+
+@pytest.mark.parametrize("policy", ConflictPolicy)
+def test_join_may_take_the_place_of_a_classic_holder_only_by_takeover(policy: ConflictPolicy) -> None:
+    """Coordinators let any join replace a classic holder, so the member itself keeps to its policy."""
+    scene = joining(instance_id="i", conflict_policy=policy)
+    assert [order.may_take_over for order in scene.all(SendHeartbeat)] == [policy is ConflictPolicy.TAKEOVER]
+
+
+def test_join_of_the_older_member_may_not_take_the_place_of_a_classic_holder() -> None:
+    """A member that was fenced, and one that heard nothing for long, may be the older one."""
+    fenced = stable(A0, instance_id="i").fence().finish().in_touch()
+    late = joining(instance_id="i").drop().found().after(NEWEST_FOR_S + 0.1).in_touch()
+    assert [scene.all(SendHeartbeat)[-1].may_take_over for scene in (fenced, late)] == [False, False]
 
 
 def test_member_that_subscribes_anew_takes_over() -> None:

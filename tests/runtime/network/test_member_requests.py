@@ -23,6 +23,7 @@ from consumer_membership.membership.events import (
     HeartbeatFailed,
     HeartbeatRejected,
     StartOffsetsFetched,
+    Verdict,
 )
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEvent
@@ -30,7 +31,7 @@ from consumer_membership.membership.settings import ClassicSettings, MemberSetti
 from consumer_membership.runtime.network import exchanges
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
-from consumer_membership.types import CONFLICT_CODE, GroupProtocol, TopicPartition
+from consumer_membership.types import CONFLICT_CODE, UNRELEASED_INSTANCE_CODE, GroupProtocol, TopicPartition
 from consumer_membership.wire.consumer_protocol import encode_assignment, encode_subscription
 from consumer_membership.wire.versions import Api
 from tests.runtime.clients import (
@@ -228,10 +229,20 @@ def test_requests_are_written_in_their_order_on_a_connection_that_is_not_made_ye
 # ---- classic groups that a static member converts --------------------------------------------------------------------
 
 
-def static(epoch: int = 0) -> SendHeartbeat:
+def static(epoch: int = 0, *, may_take_over: bool = True) -> SendHeartbeat:
     """A heartbeat of a member with the instance id "i"."""
     order = beat(epoch=epoch)
-    return replace(order, heartbeat=replace(order.heartbeat, instance_id="i"))
+    return replace(order, heartbeat=replace(order.heartbeat, instance_id="i"), may_take_over=may_take_over)
+
+
+@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
+def test_classic_holder_is_left_in_its_place_by_a_join_that_may_not_take_over(state: str) -> None:
+    """The conflict policy also protects a holder that speaks the classic protocol, which the broker would replace."""
+    described = group(members=3, state=state, instance_id="i")
+    outcome, sent = requested(described, static(may_take_over=False))
+    assert isinstance(outcome, HeartbeatRejected)
+    assert (outcome.verdict, outcome.holder, sent) == (Verdict.UNRELEASED, "m", [LOOK])
+    assert (outcome.error.code, outcome.error.name) == (UNRELEASED_INSTANCE_CODE, "UNRELEASED_INSTANCE_ID")
 
 
 @pytest.mark.parametrize(
