@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
+from consumer_membership.membership.consumer.instance import NEWEST_FOR_S
 from consumer_membership.membership.states import MemberState
 from tests.integration.victim import Victim
 from tests.integration.worker import Worker
@@ -27,6 +28,8 @@ from tests.support.victim import Order
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
+#: So many joins of one member show that it goes on trying.
+REFUSED_JOINS = 4
 #: For those whose session is to end.
 POLL_INTERVAL_MS = 4500
 
@@ -121,6 +124,31 @@ def goes_on_with_a_commit(victim: Victim) -> None:
     """Let it run again; the first thing it does is to commit what it was given before."""
     victim.order(Order.COMMIT)
     victim.go_on()
+
+
+# ---- stopped before the first join -----------------------------------------------------------------------------------
+
+
+def test_process_that_was_stopped_before_its_first_join_leaves_its_replacement_in_place(
+    world: World, proxy: Proxy
+) -> None:
+    """SIGSTOP before the join, a replacement, SIGCONT: it waits for the holder, and joins when that one has left."""
+    proxy.hold_from(FIND_COORDINATOR)
+    victim = behind(proxy, world)
+    proxy.wait(lambda: proxy.held[FIND_COORDINATOR] > 0, "its first look-up")
+    victim.stop()
+    newcomer = world.worker(VICTIM)
+    newcomer.settled(PARTITIONS)
+    seconds_passed(newcomer, NEWEST_FOR_S)
+    proxy.heal()
+    with nothing_changes(world, newcomer):
+        victim.go_on()
+        proxy.wait(lambda: proxy.passed[HEARTBEAT] >= REFUSED_JOINS, "joins that are refused")
+        # A holder that was taken over would be fenced now.
+        seconds_passed(newcomer, 0.0)
+    assert newcomer.state is MemberState.STABLE
+    newcomer.stop("leave")
+    victim.settled(PARTITIONS)
 
 
 # ---- stopped ---------------------------------------------------------------------------------------------------------

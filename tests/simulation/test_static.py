@@ -272,7 +272,7 @@ def test_full_group_has_room_for_who_returns(rules: Rules, is_clean: bool) -> No
 
 
 def stop_before_the_first_join(seed: int, make_member: Callable[..., GroupMember] = GroupMember) -> tuple[World, float]:
-    """A process is stopped during its first join and goes on after its replacement joined; for how long it was stopped."""
+    """A process is stopped in its first join and goes on after its replacement joined; for how long it was stopped."""
     world = World(seed, make_member=make_member)
     world.create_topic("a", 2)
     stopped = world.start(0, "a", settings=static(0))
