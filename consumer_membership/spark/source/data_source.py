@@ -8,7 +8,9 @@ processes imports this module, so what only one of them needs is imported there.
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -25,6 +27,7 @@ from consumer_membership.spark.source.offsets import Json
 from consumer_membership.spark.source.options import SourceOptions, read_options
 from consumer_membership.spark.source.ranges import Share
 from consumer_membership.spark.source.rows import RowMaker, source_schema
+from consumer_membership.spark.source.watchdog import Watchdog
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -124,10 +127,11 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
         self._schema = schema
         self._read: SourceOptions | None = None
         self._stream: GroupStream | None = None
+        self._watchdog: Watchdog | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """To the tasks only the configuration travels."""
-        return {**self.__dict__, "_stream": None}
+        return {**self.__dict__, "_stream": None, "_watchdog": None}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: ANN401, N802 - Spark's name, and its class from 4.2 on
         """How much a batch has, in Spark's words (from pyspark 4.2)."""
@@ -170,6 +174,8 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
         """Leave the group."""
         if self._stream is not None:
             self._stream.close()
+        if self._watchdog is not None:
+            self._watchdog.close()
 
     def _options(self) -> SourceOptions:
         self._read = self._read or read_options(self._given, is_streaming=True)
@@ -184,6 +190,7 @@ class KafkaGroupStreamReader(DataSourceStreamReader, _AvailableNow):  # type: ig
             # A query that ends has its process terminated; `stop` is called if that is an exception.
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, _end)
+            self._watchdog = self._watchdog or Watchdog(_killed(options))
             self._stream = GroupStream(options)
         return self._stream
 
@@ -202,6 +209,15 @@ def _refuse_other(schema: StructType, options: SourceOptions) -> None:
     if schema.simpleString() != ours.simpleString():
         remedy = f"the columns are {ours.simpleString()}; leave .schema() out, and select or cast what is read"
         raise ConfigurationError("schema", schema.simpleString(), remedy)
+
+
+def _killed(options: SourceOptions) -> str:
+    """What Spark is answered if this process is killed."""
+    return (
+        f"group {options.group!r}: the process of its source {NAME} (pid {os.getpid()} on {socket.gethostname()}) was "
+        "killed or crashed, for example because the system ran out of memory; see the logs of the driver and of its "
+        "system, and start the query again: it goes on from its checkpoint"
+    )
 
 
 def _end(_signal: int, _frame: object) -> NoReturn:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -160,6 +162,49 @@ def test_query_goes_on_where_it_was(kafka: Broker, source: SparkSession, seen: S
     with query(source, options(kafka, topic, group), seen, tmp_path, processingTime="100 milliseconds"):
         until(lambda: len(seen.values) == 36)
     assert seen.values == sorted([*range(30), *range(6)])
+
+
+def test_query_whose_source_is_killed_names_group_source_and_cause(
+    kafka: Broker, source: SparkSession, seen: Seen, tmp_path: Path
+) -> None:
+    """Its exception has them, in place of "Connection reset"; started again, the query goes on where it was."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 1), unique("group")
+    produce(kafka.bootstrap_servers, topic, 10)
+    given = options(kafka, topic, group)
+    with query(source, given, seen, tmp_path) as started:
+        until(lambda: len(seen.values) == 10)
+        (pid,) = source_processes(os.getpid())
+        os.kill(pid, signal.SIGKILL)
+        said = refusal(lambda: started.awaitTermination(int(PATIENCE_S)))
+    assert f"group '{group}': the process of its source kafka-group (pid {pid} on " in said
+    assert "was killed or crashed" in said
+    assert "Connection reset" not in said
+    produce(kafka.bootstrap_servers, topic, 5)
+    with query(source, given, seen, tmp_path):
+        until(lambda: len(seen.values) == 15)
+    # The watchdogs, whose text names the group.
+    until(lambda: not any(group in command for _, command in processes().values()))
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """The parent and the command of each process."""
+    found: dict[int, tuple[int, str]] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                found[int(process.name)] = int(parent), (process / "cmdline").read_text()
+    return found
+
+
+def source_processes(above: int) -> list[int]:
+    """The processes that Spark keeps for the sources of queries, below this one."""
+    found = processes()
+
+    def is_below(pid: int) -> bool:
+        return pid == above or (pid in found and is_below(found[pid][0]))
+
+    return [pid for pid, (_, command) in found.items() if "python_streaming_source_runner" in command and is_below(pid)]
 
 
 def test_batch_that_failed_is_repeated_as_it_was(
