@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from consumer_membership.light_dataclasses import dataclass
+from consumer_membership.text import speakable
 
 #: The member epoch of a heartbeat that joins or rejoins (KIP-848, "Consumer Group Member Epoch").
 JOIN_EPOCH = 0
@@ -157,7 +158,7 @@ class BrokerAddress:
 
     def __str__(self) -> str:
         """`HOST:PORT (id N)`, as an operator searches for it."""
-        return f"{self.host}:{self.port} (id {self.node_id})"
+        return f"{speakable(self.host)}:{self.port} (id {self.node_id})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from consumer_membership.runtime.failures import FailureLog, logger
 from consumer_membership.runtime.line import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.transport import BrokerConnection, connect
+from consumer_membership.text import speakable
 from consumer_membership.types import BrokerAddress
 from consumer_membership.wire.traffic import Traffic
 
@@ -281,7 +282,7 @@ class Connections:
         name = (broker.host, broker.port)
         backoff = self._backoffs.get(name)
         if backoff is None:
-            log = FailureLog(f"Connecting to {broker.host}:{broker.port}")
+            log = FailureLog(f"Connecting to {speakable(broker.host)}:{broker.port}")
             backoff = self._backoffs[name] = _Backoff(log=log, attempts=RetryCallState(self._retrying, None, (), {}))
         return backoff
 

@@ -51,6 +51,8 @@ def tls_context(tls: TlsSettings) -> ssl.SSLContext:
         ConfigurationError: a file cannot be read, or it does not hold what it should; names key, file and remedy.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # A Python that follows a system's policy may allow older versions; a stricter policy stays.
+    context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
     # In this order: a context that checks names does not let go of verification.
     context.check_hostname = tls.verifies and tls.checks_hostname
     context.verify_mode = ssl.CERT_REQUIRED if tls.verifies else ssl.CERT_NONE

@@ -21,6 +21,7 @@ from consumer_membership.config import AddressFamily, ConnectionSettings
 from consumer_membership.errors import AuthenticationError, TransportError
 from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
+from consumer_membership.text import speakable
 from consumer_membership.version import __version__
 from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.connection import (
@@ -58,6 +59,7 @@ FAMILIES = MappingProxyType(
 
 # What the resolver returns and the socket takes; its shape differs by family.
 _SocketAddress: TypeAlias = Any
+_HIGHEST_PORT = 2**16 - 1
 
 
 class AnswerTimedOutError(TransportError):
@@ -274,7 +276,7 @@ async def connect(
         AuthenticationError: the broker does not believe who this is, or cannot show that it knows it.
         TransportError: no address led to a Kafka broker; the text names the peer, what happened and the remedy.
     """
-    peer = f"{host}:{port}"
+    peer = f"{speakable(host)}:{port}"
     failures: list[str] = []
     try:
         for address in await resolve(host, port, settings.address_family):
@@ -411,6 +413,7 @@ async def resolve(host: str, port: int, family: AddressFamily) -> tuple[Address,
         TransportError: the name has none.
     """
     wanted = FAMILIES[family]
+    _refuse_impossible(host, port)
     try:
         # A literal address needs no resolver: no thread is started for it, which a hanging DNS could hold up.
         # As bytes: for a text Python imports a codec of international names, 2 ms of each process's first connection.
@@ -418,6 +421,17 @@ async def resolve(host: str, port: int, family: AddressFamily) -> tuple[Address,
     except OSError:
         found = await _look_up(host, port, wanted)
     return tuple(dict.fromkeys(Address(kind, sockaddr) for kind, _, _, _, sockaddr in found))
+
+
+def _refuse_impossible(host: str, port: int) -> None:
+    """Raise `TransportError` for an address that the system's calls refuse: brokers advertise any text and number."""
+    problem = None
+    if "\0" in host:
+        problem = f"the host '{speakable(host)}' has a NUL character at position {host.index(chr(0))}"
+    elif not 0 < port <= _HIGHEST_PORT:
+        problem = f"the port {port} is not in 1..{_HIGHEST_PORT}"
+    if problem is not None:
+        raise TransportError(f"{problem}; check bootstrap.servers, or advertised.listeners if a broker named it")
 
 
 async def canonical(host: str, port: int, family: AddressFamily) -> tuple[str, ...]:

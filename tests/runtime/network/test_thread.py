@@ -47,6 +47,7 @@ from consumer_membership.runtime.network import thread as network_thread
 from consumer_membership.runtime.network import transport
 from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.runtime.network.thread import NetworkThread
+from consumer_membership.text import speakable
 from consumer_membership.types import (
     CommittedOffsets,
     ConflictPolicy,
@@ -703,6 +704,24 @@ def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[
     beat = one.line.view.last_heartbeat_at
     until(lambda: one.line.view.last_heartbeat_at != beat and one.owns(6), one)
     assert one.orders == ["assign 6"]
+
+
+@pytest.mark.parametrize("address", [("bro\0ker", 9092), ("127.0.0.1", 70_000)], ids=["NUL", "port"])
+def test_coordinator_with_an_impossible_address_is_a_broker_that_cannot_be_reached(
+    broker: ScriptedBroker,
+    join: Callable[..., Application],
+    caplog: pytest.LogCaptureFixture,
+    address: tuple[str, int],
+) -> None:
+    """The member goes on looking for its coordinator, and joins once the brokers advertise where they are."""
+    broker.advertised = {1: address, 2: address}
+    one = join()
+    problem = "the host 'bro\\x00ker' has a NUL" if "\0" in address[0] else "the port 70000 is not in 1..65535"
+    until(lambda: f"GroupHeartbeatRequest failed: {speakable(address[0])}:{address[1]}: {problem}" in caplog.text, one)
+    assert "\0" not in caplog.text
+    assert (one.line.view.state, one.problems) == (MemberState.JOINING, [])
+    broker.advertised = {}
+    until(lambda: one.owns(6), one)
 
 
 def test_poll_that_no_sample_has_seen_counts(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ssl
 import subprocess
 import tempfile
+import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,6 +53,53 @@ def failure(client: ssl.SSLContext, server: ssl.SSLContext, host: str = "localho
     with pytest.raises(ssl.SSLError) as caught:
         shake_hands(client, server, host)
     return explain(caught.value)
+
+
+# ---- versions --------------------------------------------------------------------------------------------------------
+
+
+def of_an_old_system(protocol: int) -> ssl.SSLContext:
+    """A context of a Python that follows a system with old defaults."""
+    context = ssl.SSLContext(protocol)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+    return context
+
+
+def of_a_strict_system(protocol: int) -> ssl.SSLContext:
+    """A context of a Python that follows a system with TLS 1.3 only."""
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
+@pytest.mark.parametrize(
+    ("made_by", "oldest"),
+    [
+        (of_an_old_system, ssl.TLSVersion.TLSv1_2),
+        (of_a_strict_system, ssl.TLSVersion.TLSv1_3),
+        (ssl.SSLContext, ssl.TLSVersion.TLSv1_2),
+    ],
+)
+def test_oldest_version_is_tls_1_2_or_what_the_system_wants(
+    monkeypatch: pytest.MonkeyPatch, made_by: Callable[[int], ssl.SSLContext], oldest: ssl.TLSVersion
+) -> None:
+    """Whatever the defaults of Python and the system allow; a stricter policy stays."""
+    monkeypatch.setattr(tls_module, "ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": made_by}))
+    assert tls_context(TlsSettings()).minimum_version is oldest
+
+
+def test_broker_that_speaks_tls_1_1_only_is_refused_with_the_version_that_is_needed(
+    made: Materials, tmp_path: Path
+) -> None:
+    """In words that name it."""
+    server = server_context(made, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        server.minimum_version = server.maximum_version = ssl.TLSVersion.TLSv1_1
+    server.set_ciphers("ALL:@SECLEVEL=0")
+    assert "1.2 or later is needed" in failure(tls_context(TlsSettings(ca_pem=made.ca_pem)), server)
 
 
 # ---- the broker's certificate ----------------------------------------------------------------------------------------

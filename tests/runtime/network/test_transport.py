@@ -250,6 +250,20 @@ def test_unknown_host_names_the_name_and_the_remedy(monkeypatch: pytest.MonkeyPa
     assert "advertised.listeners" in text
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "words"),
+    [
+        ("bro\0ker", 9092, "bro\\x00ker:9092: the host 'bro\\x00ker' has a NUL character at position 3"),
+        ("127.0.0.1", 70_000, "127.0.0.1:70000: the port 70000 is not in 1..65535"),
+        ("127.0.0.1", -1, "127.0.0.1:-1: the port -1 is not in 1..65535"),
+    ],
+)
+def test_address_that_no_host_can_have_is_a_broker_that_cannot_be_reached(host: str, port: int, words: str) -> None:
+    """A broker may advertise anything: nothing of it may end the member, or get into its log as it is."""
+    text = refusal(host, port)
+    assert text == f"{words}; check bootstrap.servers, or advertised.listeners if a broker named it"
+
+
 def test_peer_that_never_answers_is_given_up_after_the_setup_timeout() -> None:
     """A port that accepts and stays silent: the handshake has a time limit of its own."""
     with listening() as port:
