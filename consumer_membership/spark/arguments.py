@@ -8,12 +8,14 @@ what to give instead.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
+from functools import wraps
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, ParamSpec, TypeGuard, TypeVar
 
-from consumer_membership.errors import ConfigurationError
+from consumer_membership.errors import ArgumentTypeError, ConfigurationError
 from consumer_membership.installation import install_command
 
 if TYPE_CHECKING:
@@ -21,6 +23,34 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SESSION = "give the SparkSession in which the job is to run: SparkSession.builder.getOrCreate()"
+
+ParamsT = ParamSpec("ParamsT")
+ReturnT = TypeVar("ReturnT")
+
+
+def with_suggestions(*options: str) -> Callable[[Callable[ParamsT, ReturnT]], Callable[ParamsT, ReturnT]]:
+    """Let a function refuse a keyword that it does not have, with the nearest one that it has.
+
+    `options` are the names of its `**options`. Raises ArgumentTypeError, as Python raises a TypeError.
+    """
+
+    def decorated(function: Callable[ParamsT, ReturnT]) -> Callable[ParamsT, ReturnT]:
+        parameters = inspect.signature(function).parameters.values()
+        names = [*(each.name for each in parameters if each.kind is not each.VAR_KEYWORD), *options]
+
+        @wraps(function)
+        def call(*args: ParamsT.args, **kwargs: ParamsT.kwargs) -> ReturnT:
+            for key in sorted(kwargs.keys() - set(names)):
+                near = get_close_matches(key.lower(), names, 1)
+                meant = f"did you mean {near[0]}?" if near else f"its parameters are {', '.join(names)}"
+                # Its value may be a secret.
+                remedy = f"{function.__name__}() has no parameter {key}; {meant}"
+                raise ArgumentTypeError(key, _kind(kwargs[key]), remedy)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorated
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:

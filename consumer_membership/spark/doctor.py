@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from consumer_membership.errors import ConfigurationError
-from consumer_membership.spark.arguments import check_config, check_sink, check_time, context_of
+from consumer_membership.spark.arguments import check_config, check_sink, check_time, context_of, with_suggestions
 from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.cluster import ClusterFacts, cluster_facts, cluster_findings
 from consumer_membership.spark.diagnosis.examination import Endpoint
@@ -47,6 +47,7 @@ class _Wanted(TypedDict):
     timeout_s: float
 
 
+@with_suggestions()
 def check(
     spark: SparkSession,
     config: Mapping[str, object] | None = None,

@@ -24,6 +24,7 @@ from consumer_membership.spark.arguments import (
     check_until,
     context_of,
     topic_names,
+    with_suggestions,
 )
 from consumer_membership.spark.batches import COLUMNS, schema, spark_schema
 from consumer_membership.spark.context import Partition
@@ -47,6 +48,7 @@ _OWNED = {
 }
 
 
+@with_suggestions()
 def read_group(
     spark: SparkSession,
     config: Mapping[str, object],

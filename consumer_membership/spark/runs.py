@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.errors import ConfigurationError, DrainError
-from consumer_membership.spark.arguments import check_sink, check_text, check_time, check_until, context_of
+from consumer_membership.spark.arguments import (
+    check_sink,
+    check_text,
+    check_time,
+    check_until,
+    context_of,
+    with_suggestions,
+)
 from consumer_membership.spark.bounds import tally_in
 from consumer_membership.spark.brokers import AssigningAtOnce, ends_now, numbered
 from consumer_membership.spark.connect_job import ConnectJob
@@ -143,6 +150,7 @@ class RunHandle:
             self._job.outcome()
 
 
+@with_suggestions(*Options.__annotations__)
 def run(
     spark: SparkSession,
     config: Mapping[str, object],
@@ -191,6 +199,7 @@ def run(
     return RunHandle(_job(spark, numbered(plan), sink, control_host, partitions), Display(show_progress, None))
 
 
+@with_suggestions(*Options.__annotations__)
 def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call; `run` describes what they share
     spark: SparkSession,
     config: Mapping[str, object],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from confluent_kafka import Message
 
 from consumer_membership.errors import ConfigurationError, SinkError, TransportError
-from consumer_membership.spark.arguments import check_config, check_sink
+from consumer_membership.spark.arguments import check_config, check_sink, with_suggestions
 from consumer_membership.spark.board import BoardLink
 from consumer_membership.spark.brokers import ends_now, numbered
 from consumer_membership.spark.context import SinkContext, attempt_number, name_record
@@ -54,6 +54,7 @@ def frame_task(plan: MemberPlan, sink: bytes) -> Callable[[Iterable[pa.RecordBat
     return task
 
 
+@with_suggestions(*Options.__annotations__)
 def member_task(
     config: Mapping[str, object],
     topics: Sequence[str],

@@ -224,3 +224,31 @@ def test_sink_that_takes_something_else_is_told_what_it_is_called_with() -> None
     assert caught.value.value == "each"
     with pytest.raises(ConfigurationError, match="make an object of the class ParquetSink first"):
         check_sink(ParquetSink)
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "wrong", "meant"),
+    [
+        (drain, GIVEN, "batchformat", "batch_format"),
+        (run, GIVEN, "sinkTimeoutS", "sink_timeout_s"),
+        (read_group, {key: GIVEN[key] for key in ("spark", "config", "topics", "group")}, "timeout", "timeout_s"),
+        (check, GIVEN, "topic", "topics"),
+        (
+            member_task,
+            {"config": CONFIG, "topics": ["orders"], "function": write, "group": "g"},
+            "batchSize",
+            "batch_size",
+        ),
+    ],
+)
+def test_keyword_that_does_not_exist_is_refused_with_the_one_that_was_meant(
+    call: Callable[..., object], given: Mapping[str, object], wrong: str, meant: str
+) -> None:
+    """It is still a TypeError; the text names the function, the keyword and the nearest one, and shows no value."""
+    with pytest.raises(TypeError, match=f"did you mean {meant}[?]") as refused:
+        call(**given, **{wrong: "secret"})
+    assert isinstance(refused.value, ConfigurationError)
+    assert f"{call.__name__}() has no parameter {wrong}" in str(refused.value)
+    assert "secret" not in str(refused.value)
+    with pytest.raises(TypeError, match=r"its parameters are .*topics"):
+        call(**given, qqqq=1)
