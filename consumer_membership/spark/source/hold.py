@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections.abc import Collection, Iterable
 from time import monotonic
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from consumer_membership.admin import GroupAdmin
-from consumer_membership.errors import FencedError, MembershipError
+from consumer_membership.admin import GroupAdmin, MemberDescription
+from consumer_membership.errors import FatalGroupError, FencedError, MembershipError
 from consumer_membership.membership.states import MemberState
+from consumer_membership.membership.view import MembershipView
 from consumer_membership.spark.context import Partition
 from consumer_membership.spark.reader_member import ReaderMember
 from consumer_membership.spark.source.offsets import Offsets
@@ -31,11 +34,13 @@ class GroupHold:
         self._group = group
         self._config = options.config
         self._instance_id = options.instance_id
+        # The driver's JVM starts the process of each source, so all sources of an application share its process id.
+        self._client_id = f"spark-{options.instance_id}-{socket.gethostname()}-{os.getppid()}"
         self._committed: Offsets = {}
         self._asked_at = 0.0
         self._topics: tuple[str, ...] = ()
         self._member = ReaderMember(
-            {"client.id": f"spark-{options.instance_id}", **options.config, "on_commit": self._heard},
+            {"client.id": self._client_id, **options.config, "on_commit": self._heard},
             group,
             options.instance_id,
             policy=options.policy,
@@ -51,7 +56,7 @@ class GroupHold:
         """
         self._topics = tuple(topics)
         self._member.join(list(topics), _JOIN_S)
-        missing = set(partitions) - self._member.view().owned.keys()
+        missing = set(partitions) - self._view().owned.keys()
         if missing:
             self._refuse_others()
 
@@ -68,7 +73,7 @@ class GroupHold:
             FencedError: the member was replaced, or somebody else in the group reads these partitions.
             GroupError: the coordinator refused the member.
         """
-        view = self._member.view()
+        view = self._view()
         if view.owned.keys() >= set(partitions):
             return True
         if monotonic() - self._asked_at > _ASK_S:
@@ -96,6 +101,31 @@ class GroupHold:
         """Leave the group for good."""
         self._member.close()
 
+    def _view(self) -> MembershipView:
+        """As `ReaderMember.view`; if another member took the place, the error names it."""
+        try:
+            return self._member.view()
+        except FatalGroupError as refused:
+            raise FatalGroupError(f"{refused}{self._who_replaced()}", refused.code) from refused
+
+    def _who_replaced(self) -> str:
+        holder = next((each for each in self._members() if each.instance_id == self._instance_id), None)
+        if holder is None:
+            return ""
+        if holder.client_id == self._client_id:
+            return (
+                f"; two sources of this Spark application read in group {self._group!r}, as in a union or a join: use "
+                "one source with several topics (subscribe=a,b), or give each source a group.id of its own"
+            )
+        return f"; {self._instance_id} is held by client {holder.client_id!r} on {holder.host}"
+
+    def _members(self) -> tuple[MemberDescription, ...]:
+        try:
+            return tuple(GroupAdmin(self._config).describe(self._group, with_offsets=False).group.members)
+        except MembershipError as refused:
+            _log.info("The members of group %s cannot be described: %s", self._group, refused)
+            return ()
+
     def _heard(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """Of a commit; what failed is committed again."""
         failed = [each for each in partitions if error is not None or each.error is not None]
@@ -106,12 +136,7 @@ class GroupHold:
             self._committed = {place: at for place, at in self._committed.items() if place not in places}
 
     def _refuse_others(self) -> None:
-        try:
-            members = GroupAdmin(self._config).describe(self._group, with_offsets=False).group.members
-        except MembershipError as refused:
-            _log.info("Who is in group %s cannot be told: %s", self._group, refused)
-            return
-        others = [each for each in members if each.instance_id != self._instance_id]
+        others = [each for each in self._members() if each.instance_id != self._instance_id]
         if others:
             other = others[0]
             name = other.instance_id or other.member_id

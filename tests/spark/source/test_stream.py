@@ -239,8 +239,25 @@ def test_second_query_takes_the_group_over(kafka: Broker) -> None:
         start = first.initial()
         with streaming(kafka, topic, group) as second:
             assert offsets(second.latest(second.initial())) == {topic: {"0": 2, "1": 2}}
-            with pytest.raises(FatalGroupError):
+            with pytest.raises(FatalGroupError) as refused:
                 until(lambda: first.latest(start) != start and None)
+    # Both streams are of this process, as two sources of one query have one driver.
+    assert f"two sources of this Spark application read in group {group!r}" in str(refused.value)
+    assert "one source with several topics (subscribe=a,b), or give each source a group.id of its own" in str(
+        refused.value
+    )
+
+
+def test_query_that_another_application_replaces_names_its_host(kafka: Broker) -> None:
+    """A second copy elsewhere is not taken for a second source of the query."""
+    topic, group = create_topic(kafka.bootstrap_servers, unique("topic"), 2), unique("group")
+    with streaming(kafka, topic, group) as first:
+        start = first.initial()
+        elsewhere = {"kafka.client.id": "spark-of-elsewhere"}
+        with streaming(kafka, topic, group, elsewhere), pytest.raises(FatalGroupError) as refused:
+            until(lambda: first.latest(start) != start and None)
+    assert "two sources" not in str(refused.value)
+    assert f"{group}-source is held by client 'spark-of-elsewhere' on 127.0.0.1" in str(refused.value)
 
 
 def test_second_query_may_be_refused(kafka: Broker) -> None:
