@@ -10,6 +10,7 @@ from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from consumer_membership.installation import install_command
 from consumer_membership.version import __version__
@@ -104,3 +105,16 @@ def test_no_text_has_users_install_a_name_that_no_index_has() -> None:
         if by_name.search(line)
     }
     assert found == set()
+
+
+@pytest.mark.parametrize(
+    ("library", "taken", "refused"), [("pandas", "2.2.0", "3.0.0"), ("pyarrow", "18.0.0", "17.0.0")]
+)
+def test_extra_spark_has_libraries_that_every_pyspark_takes_without_a_warning(
+    library: str, taken: str, refused: str
+) -> None:
+    """Pyspark 4.3.0 needs pandas 2.2 and pyarrow 18, and warns of pandas 3; pyspark 4.0.0 takes all of these."""
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
+    (found,) = (each for each in map(Requirement, extra) if each.name == library)
+    assert found.specifier.contains(taken)
+    assert not found.specifier.contains(refused)
