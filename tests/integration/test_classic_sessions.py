@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import CLASSIC, COOPERATIVE, EAGER, Ground, on
@@ -22,8 +23,9 @@ from tests.support.versions import NEWEST, OLDEST
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-#: The api key of the classic Heartbeat.
+#: The api keys of the classic Heartbeat and of JoinGroup.
 HEARTBEAT = 12
+JOIN_GROUP = 11
 
 
 @pytest.fixture(params=[(NEWEST, COOPERATIVE), (OLDEST, EAGER)], ids=[f"{NEWEST}-cooperative", f"{OLDEST}-eager"])
@@ -111,6 +113,35 @@ def test_static_member_that_missed_a_generation_keeps_its_id(ground: Ground, cap
             assert cut_off.consumer.memberid() == member_id
             assert cut_off.notes.errors == []
     assert any("ILLEGAL_GENERATION" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
+def test_member_that_is_cut_off_while_it_joins_stops_within_its_session(broker_pool: RunBrokers, version: str) -> None:
+    """It keeps its partitions through a cooperative rebalance, and hands out none once others may own them."""
+    ground = Ground(broker=broker_pool.shared(version, properties=SHORT_SESSIONS), mode=COOPERATIVE)
+    topic, group = ground.topic(4), unique("group")
+    produce(ground.bootstrap_servers, topic, 400)
+    lost: list[int] = []
+    config = {**ground.mode, "group_id": group, "session_timeout_ms": 2000, "heartbeat_interval_ms": 500}
+    settings = {key.replace("_", "."): value for key, value in config.items()} | {"auto.offset.reset": "earliest"}
+    with Proxy(ground.bootstrap_servers) as proxy, Consumer(settings | {"bootstrap.servers": proxy.address}) as cut_off:
+        cut_off.subscribe([topic], on_lost=lambda _, partitions: lost.extend(p.partition for p in partitions))
+        while not cut_off._ready:
+            cut_off.poll(1.0)
+        assert len(cut_off.assignment()) == 4
+        proxy.hold_from(JOIN_GROUP)
+        with ground.member(group, [topic]) as other:
+            proxy.wait(lambda: proxy.held[JOIN_GROUP] > 0, "a join under way")
+            other.settled(4)
+            assert [cut_off.poll(0) for _ in range(10)] == [None] * 10
+            assert cut_off._ready
+            proxy.heal()
+            while not lost:
+                assert cut_off.poll(0.05) is None
+            assert sorted(lost) == [0, 1, 2, 3]
+            while len(cut_off.assignment()) != 2:
+                cut_off.poll(0.05)
+            other.settled(2)
 
 
 @on("newest-cooperative")

@@ -101,7 +101,8 @@ class Run:
             world.create_topic(name, self.random.randint(1, 3))
         self.seats: dict[int, Process | None] = {}
         #: Whether a membership may be left behind that only its session's end removes.
-        self.leaves_ghosts = bool(profile.acts.keys() & {"crash", "node down"}) or profile.faults.request_lost > 0
+        leaves = {"crash", "node down", "cut off"}
+        self.leaves_ghosts = bool(profile.acts.keys() & leaves) or profile.faults.request_lost > 0
         self._is_quiet = False
         #: Processes that are about to start.
         self._starting = 0
@@ -118,6 +119,7 @@ class Run:
             "crash": self._crash,
             "bounce": self._bounce,
             "break connection": self._break_connection,
+            "cut off": self._cut_off,
             "move coordinator": self._move_coordinator,
             "node down": self._node_down,
             "remove": self._remove,
@@ -150,6 +152,7 @@ class Run:
         world.nodes_down.clear()
         # Of two processes with one instance id the seat has only the later one.
         for process in world.living:
+            process.cut_off(is_cut=False)
             habits = process.application.habits
             habits.callback_s, habits.raises, habits.think_s = 0.0, 0, 0.3
             if process.application.callback is None:
@@ -395,6 +398,14 @@ class Run:
         process = self._one()
         if process is not None:
             process.break_connections("connection reset")
+
+    def _cut_off(self) -> None:
+        """Cut the path between one process and the coordinator, for about a session."""
+        process = self._one()
+        if process is not None:
+            process.cut_off(is_cut=True)
+            length_s = self.pace.session_s * (0.5 + self.random.random())
+            self.world.after(length_s, lambda: process.cut_off(is_cut=False))
 
     def _move_coordinator(self) -> None:
         world = self.world

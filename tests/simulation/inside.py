@@ -46,6 +46,11 @@ def classic(member: GroupMember) -> ClassicProtocol:
     return protocol
 
 
+def may_beat_beside_join(member: GroupMember) -> bool:
+    """Whether a classic member has a JoinGroup out and keeps partitions meanwhile."""
+    return classic(member)._exchange is not None and bool(member.parts.ownership.owned)
+
+
 def protocol(member: GroupMember) -> ConsumerProtocol | ClassicProtocol:
     """The protocol of a member of either."""
     return consumer(member) if speaks_consumer(member) else classic(member)

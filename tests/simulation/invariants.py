@@ -43,6 +43,18 @@ SLOWEST_CALLBACK_S = 2.0
 MOST_WAKES_AT_ONCE = 5
 
 
+#: The states in which the application is given nothing: what the member owned is lost, or given up.
+_HANDS_OUT_NOTHING = frozenset(
+    {
+        MemberState.UNSUBSCRIBED,
+        MemberState.UNSUBSCRIBING,
+        MemberState.FENCED,
+        MemberState.STALE,
+        MemberState.FATAL,
+    }
+)
+
+
 class Ledger:
     """The fake log: how often each record of each partition was handed out, and up to where without a gap."""
 
@@ -183,6 +195,8 @@ class Invariants:
         while journal:
             match journal.popleft():
                 case Removed(member_id=member_id, reason=reason):
+                    if reason == "session":
+                        self._session_ended(member_id)
                     if reason != "left for a while":
                         self._excuse(member_id)
                 case Replaced(former_id=member_id):
@@ -204,6 +218,17 @@ class Invariants:
         return [
             (one, record.watch) for one, record in self._records.items() if inside.member_id(one.member) == member_id
         ]
+
+    def _session_ended(self, member_id: str) -> None:
+        """The coordinator gives a silent member's partitions to others: the member hands out nothing of them by now."""
+        for process, _ in self._of(member_id):
+            view, now = process.view, self._world.now
+            is_over = view.lease_until is not None and view.lease_until <= now
+            is_in_group = process.alive and view.state not in _HANDS_OUT_NOTHING
+            check(
+                is_over or not view.owned or not is_in_group,
+                f"{process.name}: its session is over, and it hands out {sorted(view.owned)} until {view.lease_until}",
+            )
 
     def _excuse(self, member_id: str) -> None:
         for _, watch in self._of(member_id):

@@ -70,6 +70,8 @@ class Connection:
     over: Callable[[Order], None]
     arrived_at: float = 0.0
     answered_at: float = 0.0
+    #: Whether nothing passes: neither side notices before its own time is over.
+    is_cut: bool = False
     exchanges: list[Exchange] = field(default_factory=list)
 
     def ask(self, node_id: int, order: Order, protocol: GroupProtocol) -> None:
@@ -83,7 +85,7 @@ class Connection:
             world.after(self._latency(), lambda: self.break_off("connection refused"))
             return
         arrival = self.arrived_at = max(self.arrived_at, world.now + self._latency())
-        if chance() < faults.request_lost:
+        if chance() < faults.request_lost or self.is_cut:
             world.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
             return
         if chance() < faults.connection_broken:
@@ -108,7 +110,7 @@ class Connection:
         world, faults = self.world, self.world.faults
         event = event_of(exchange.order, answer, exchange.protocol)
         chance = world.random.random
-        if chance() < faults.answer_lost:
+        if chance() < faults.answer_lost or self.is_cut:
             world.after(exchange.patience_s, lambda: self._give_up(exchange, NO_ANSWER))
             return
         if chance() < faults.answer_overdue:

@@ -278,6 +278,10 @@ class Process:
         else:
             self.feed(event)
 
+    def cut_off(self, *, is_cut: bool) -> None:
+        """Let nothing pass to the coordinator or from it any more, or let it pass again."""
+        self.membership.is_cut = self.requests.is_cut = is_cut
+
     def break_connections(self, reason: str) -> None:
         """Break both connections."""
         for connection in (self.membership, self.requests):

@@ -95,7 +95,8 @@ PROFILES: Mapping[str, Profile] = {
             faults=_LOSSY,
             acts=_MOVES
             | _MISUSE
-            | {"crash": 2, "bounce": 2, "move coordinator": 2, "node down": 1, "remove": 1, "break connection": 1},
+            | {"crash": 2, "bounce": 2, "move coordinator": 2, "node down": 1, "remove": 1, "break connection": 1}
+            | {"cut off": 3},
             act_every_s=1.0,
             inbox_delay_s=0.05,
         ),

@@ -21,6 +21,7 @@ from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatRejected,
     ClassicVerdict,
     ExchangeFailed,
+    JoinAnswered,
     JoinRejected,
     SendClassicHeartbeat,
     SendClassicLeave,
@@ -146,6 +147,8 @@ class Watch:
                 self._step_finished(process.member, event)
             case CoordinatorFound():
                 self.is_searching = False
+            case JoinAnswered() if event.request_id == inside.exchange(process.member):
+                self.is_out = False  # a heartbeat beside it was of the former generation
             case _ if isinstance(event, _ENDS_HEARTBEAT):
                 is_rejection = isinstance(event, HeartbeatRejected)
                 self.was_full |= is_rejection and event.error.code == GROUP_MAX_SIZE_REACHED
@@ -154,7 +157,9 @@ class Watch:
                 pass
         if isinstance(event, JoinRejected | SyncRejected | ClassicHeartbeatRejected) and event.verdict in _IS_OVER:
             number, member = event.request_id, process.member
-            self.is_over = number == inside.heartbeat_in_flight(member) or number == inside.exchange(member)
+            # Beside a JoinGroup only the answer to that says what became of the member.
+            is_heard = number == inside.heartbeat_in_flight(member) and inside.state(member) is not _C.JOINING
+            self.is_over = is_heard or number == inside.exchange(member)
 
     def _step_finished(self, member: GroupMember, event: StepFinished) -> None:
         if self.step == (event.attempt, event.step):
@@ -208,7 +213,7 @@ class Watch:
         keeps = self.is_over and epoch != NO_GENERATION
         check(not keeps, f"{name} keeps its generation, which the coordinator said is over")
         self.is_over = False
-        if inside.state(member) is _C.JOINING:
+        if inside.state(member) is _C.JOINING and not inside.may_beat_beside_join(member):
             self.is_out = False
         if shown is _S.STABLE and self.is_confirmed:
             self.is_excused = self.is_confirmed = False
@@ -329,6 +334,7 @@ class Watch:
         match effect:
             case SendJoin():
                 check(now is _C.JOINING, f"{name} sends a JoinGroup in state {now}")
+                self.is_out = False
                 self._joined(process, effect)
             case SendSync():
                 check(now is _C.SYNCING, f"{name} sends a SyncGroup in state {now}")
@@ -336,7 +342,8 @@ class Watch:
                 doubled = sorted(partition for partition, often in given.items() if often > 1)
                 check(not doubled, f"{name} gives {doubled} to two members")
             case SendClassicHeartbeat():
-                check(now in HEARTBEATS, f"{name} sends a heartbeat in state {now}")
+                keeps = now is _C.JOINING and inside.may_beat_beside_join(process.member)
+                check(now in HEARTBEATS or keeps, f"{name} sends a heartbeat in state {now}")
                 check(not self.is_out, f"{name} sends a heartbeat while another one is out")
                 self.is_out = True
             case SendClassicLeave(member_id=""):

@@ -40,8 +40,11 @@ class ClassicHeartbeats:
         self._session_since: Instant = 0.0
         #: When the last heartbeat that was answered had been sent: the session goes on from then at least.
         self.confirmed_at: Instant | None = None
-        #: When the last generation gathered, until a heartbeat is answered in it.
-        self._gathered_at: Instant | None = None
+        #: The same of any request that was answered, and of the last one whose answer told of no rebalance.
+        self._counted_at: Instant | None = None
+        self._undisturbed_at: Instant | None = None
+        #: When a heartbeat beside a pending JoinGroup was refused, until the coordinator confirms the membership again.
+        self._doubted_at: Instant | None = None
 
     # ---- when ----
 
@@ -63,18 +66,44 @@ class ClassicHeartbeats:
         """When the coordinator will have been silent for a session."""
         return self._session_since + self._session_timeout_s
 
+    def lease_until(self, rebalance_timeout_s: float) -> Instant | None:
+        """Until when the coordinator surely counts this member in; None: it never did.
+
+        A session lasts from the moment when the coordinator received the last request that it answered, and that was
+        not before the member sent it. The moment of the answer proves nothing: a process that was stopped reads an old
+        answer when it goes on. A member whose JoinGroup does not arrive is removed at the end of the rebalance, which
+        began after the last request whose answer told of none. No rebalance timeout below the session is counted here:
+        it would end leases between the heartbeats of a quiet group.
+        """
+        if self._counted_at is None or self._undisturbed_at is None:
+            return None
+        session_s = self._session_timeout_s
+        until = min(self._counted_at + session_s, self._undisturbed_at + max(rebalance_timeout_s, session_s))
+        return until if self._doubted_at is None else min(until, self._doubted_at)
+
     @property
-    def heard_at(self) -> Instant | None:
-        """When the coordinator surely counted this member in for the last time; None: never."""
-        return self.confirmed_at if self._gathered_at is None else self._gathered_at
+    def is_doubted(self) -> bool:
+        """Whether only the answer to the pending JoinGroup can say if the member is still in its group."""
+        return self._doubted_at is not None
 
     # ---- what happens ----
 
-    def gathered(self, now: Instant) -> None:
-        """A generation has gathered: the coordinator has just heard of this member, and changes are under way."""
-        self._session_since = self._sent_at = self._gathered_at = now
+    def gathered(self, asked_at: Instant, now: Instant) -> None:
+        """A generation has gathered, for which the member asked at `asked_at`; more changes are under way.
+
+        It gathered after every request that was answered before. A heartbeat in flight is of an earlier generation.
+        """
+        self.forget()
+        self._session_since = self._sent_at = now
+        self._count(asked_at)
+        self._undisturbed_at = self._counted_at
         self._recover()
         self.stir()
+
+    def shared(self, asked_at: Instant) -> None:
+        """The member has its share, for which it asked at `asked_at`."""
+        self._count(asked_at)
+        self._undisturbed_at = self._counted_at
 
     def stir(self) -> None:
         """Something changed: heartbeat quickly for a while."""
@@ -91,13 +120,21 @@ class ClassicHeartbeats:
         self._is_urgent = False
         self.pace.beat()
 
-    def confirmed(self, now: Instant) -> None:
-        """The session goes on: a success, or the news of a rebalance."""
+    def confirmed(self, now: Instant, *, is_undisturbed: bool) -> None:
+        """The session goes on: a success (`is_undisturbed`), or the news of a rebalance."""
         self.in_flight = None
         self.pace.answered(now - self._sent_at)
-        self.confirmed_at, self._gathered_at = self._sent_at, None
+        self.confirmed_at = self._sent_at
+        self._count(self._sent_at)
+        if is_undisturbed:
+            self._undisturbed_at = self._counted_at
         self._session_since = now
         self._recover()
+
+    def doubt(self, now: Instant) -> None:
+        """The heartbeat in flight was refused while a JoinGroup is pending, whose answer says what became of it."""
+        self.in_flight = None
+        self._doubted_at = now
 
     def failed(self, now: Instant) -> None:
         """The heartbeat in flight was refused for a while, or got no answer: repeat it after a backoff."""
@@ -116,6 +153,11 @@ class ClassicHeartbeats:
         """No answer is waited for any more."""
         self.in_flight = None
         self._is_urgent = False
+
+    def _count(self, asked_at: Instant) -> None:
+        """The coordinator counts the member in, at `asked_at` or later."""
+        self._counted_at = asked_at if self._counted_at is None else max(self._counted_at, asked_at)
+        self._doubted_at = None
 
     def _recover(self) -> None:
         self._backoff.reset()

@@ -110,6 +110,8 @@ class ClassicProtocol:
         self._join_not_before: Instant = 0.0
         #: The JoinGroup or SyncGroup under way.
         self._exchange: int | None = None
+        #: When it was sent.
+        self._asked_at: Instant = 0.0
         #: This generation's share, while its assignor hears of it, and the number of that.
         self._untold: frozenset[TopicPartition] | None = None
         self._notice: int | None = None
@@ -182,20 +184,32 @@ class ClassicProtocol:
 
     @property
     def _lease_until(self) -> Instant | None:
-        """Until when what the member owns is surely its own; None: it owns nothing, or the coordinator does not count.
+        """Until when what the member owns is surely its own; None: it owns nothing.
 
-        While the group gathers the coordinator keeps everybody's place, whether anything is heard of them or not.
+        The coordinator keeps the place of a member whose JoinGroup is pending, even if their connection is cut. The
+        member cannot know that: behind a cut path the JoinGroup may have been answered long ago. So the lease counts on
+        while the member joins, and heartbeats beside the JoinGroup extend it (`_beats_beside_join`).
         """
-        heard_at = self.heartbeats.heard_at
-        if self.state not in _OWNS or not self._parts.ownership.owned or heard_at is None:
+        if self.state not in IN_GROUP or not self._parts.ownership.owned:
             return None
-        return heard_at + self.classic.session_timeout_s
+        return self.heartbeats.lease_until(self._settings.max_poll_interval_s)
 
     @property
     def _may_heartbeat(self) -> bool:
         is_free = self.heartbeats.in_flight is None and not self._parts.leave.is_sent
         is_counted = self.member_id != NO_MEMBER_ID and self.generation != NO_GENERATION
-        return is_free and is_counted and self._parts.coordinator.is_known and self.state in HEARTBEATS
+        is_due = self.state in HEARTBEATS or self._beats_beside_join
+        return is_free and is_counted and self._parts.coordinator.is_known and is_due
+
+    @property
+    def _beats_beside_join(self) -> bool:
+        """Whether heartbeats go out while a JoinGroup is pending: the member keeps partitions, and hands them out.
+
+        They go over another connection. The coordinator answers REBALANCE_IN_PROGRESS for as long as the group gathers,
+        so a member that waits for slow others differs from one that is cut off. Java's client sends none.
+        """
+        is_pending = self.state is _S.JOINING and self._exchange is not None
+        return is_pending and bool(self._parts.ownership.owned) and not self.heartbeats.is_doubted
 
     @property
     def _heartbeat_due_at(self) -> Instant:
@@ -373,7 +387,7 @@ class ClassicProtocol:
                 return Fatal(said)
             words.append((assignor.name, said))
         self._told, self._told_topics = parts.subscription, self.topics
-        self._exchange = parts.next_request_id()
+        self._exchange, self._asked_at = parts.next_request_id(), parts.now
         self.heartbeats.forget()
         join = ex.SendJoin(
             request_id=self._exchange,
@@ -536,7 +550,7 @@ class ClassicProtocol:
             return self._fence(
                 BrokerError(code=ILLEGAL_GENERATION_CODE, name="ILLEGAL_GENERATION", message=words), keeps_id=True
             )
-        self.heartbeats.gathered(now)
+        self.heartbeats.gathered(self._asked_at, now)
         self.generation, self._group_protocol = event.generation, event.group_protocol
         self.place.joined(has_new_id=has_new_id)
         if event.protocol_name not in {assignor.name for assignor in self.classic.assignors}:
@@ -552,7 +566,7 @@ class ClassicProtocol:
         return None
 
     def _sync(self, shares: Mapping[str, frozenset[TopicPartition]], user_data: Mapping[str, bytes]) -> None:
-        self._exchange = self._parts.next_request_id()
+        self._exchange, self._asked_at = self._parts.next_request_id(), self._parts.now
         sync = ex.SendSync(
             request_id=self._exchange,
             generation=self.generation,
@@ -623,6 +637,7 @@ class ClassicProtocol:
         self._exchange = None
         self._backoff.reset()
         self.place.written()
+        self.heartbeats.shared(self._asked_at)
         if self._is_outdated(event.assignment):
             return
         chosen = [one for one in self.classic.assignors if one.name == self._assignor]
@@ -734,11 +749,11 @@ class ClassicProtocol:
 
     def _on_heartbeat_answered(self, event: ex.ClassicHeartbeatAnswered) -> None:
         if event.request_id == self.heartbeats.in_flight:
-            self._confirm()
+            self._confirm(is_undisturbed=True)
 
-    def _confirm(self) -> None:
+    def _confirm(self, *, is_undisturbed: bool) -> None:
         self.last_heartbeat_at = self._parts.now
-        self.heartbeats.confirmed(self._parts.now)
+        self.heartbeats.confirmed(self._parts.now, is_undisturbed=is_undisturbed)
 
     def _on_heartbeat_rejected(self, event: ex.ClassicHeartbeatRejected) -> Conclusion | None:
         """What a heartbeat's error means: where it is no verdict on the membership, the heartbeat is repeated."""
@@ -746,12 +761,15 @@ class ClassicProtocol:
         if event.request_id != self.heartbeats.in_flight:
             return None
         if event.verdict is _V.REJOIN_NOW:
-            self._confirm()
+            self._confirm(is_undisturbed=False)
         else:
             self.heartbeats.failed(parts.now)
         match event.verdict:
             case _V.RETRY | _V.REJOIN_LATER:
                 parts.note_error(error)
+            case _V.REJOIN | _V.REJOIN_KEEP_ID | _V.MEMBER_ID_REQUIRED | _V.FATAL if self.state is _S.JOINING:
+                # The group may have gathered, with this member or without it: the JoinGroup's answer says which.
+                self.heartbeats.doubt(parts.now)
             case _V.REDISCOVER:
                 parts.note_error(error)
                 parts.lose_coordinator(error.name)

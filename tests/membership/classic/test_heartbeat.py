@@ -14,6 +14,7 @@ from tests.membership.classic.scene import A0, EAGER, ClassicScene, joining, sta
 S = ClassicState
 V = ex.ClassicVerdict
 INTERVAL_S = 1.5
+ILLEGAL = BrokerError(code=22, name="ILLEGAL_GENERATION")
 LOADING = BrokerError(code=14, name="COORDINATOR_LOAD_IN_PROGRESS")
 
 
@@ -87,12 +88,31 @@ def test_heartbeats_are_sent_while_the_leader_computes() -> None:
     assert (scene.state, scene.beat().generation, scene.now - before) == (S.SYNCING, 1, INTERVAL_S)
 
 
-def test_no_heartbeat_is_sent_while_a_join_is_out() -> None:
-    """Rules 4.3: the JoinGroup stands for them."""
-    scene = stable(A0).rebalance()
+def test_no_heartbeat_is_sent_while_a_member_without_partitions_joins() -> None:
+    """Rules 4.3: the JoinGroup stands for heartbeats where the member has nothing to hand out."""
+    scene = stable(A0, assignors=(EAGER,)).rebalance().settle()
     sent = len(scene.all(ex.SendClassicHeartbeat))
     scene.after(30.0)
     assert (scene.state, len(scene.all(ex.SendClassicHeartbeat))) == (S.JOINING, sent)
+
+
+def test_heartbeats_are_sent_while_a_member_that_keeps_partitions_joins() -> None:
+    """Rules 4.3: on the interval, in its former generation, and only while a JoinGroup is pending."""
+    scene = stable(A0).rebalance()
+    before = scene.now
+    beat = scene.beat()
+    assert (scene.state, beat.generation, scene.now - before) == (S.JOINING, 1, INTERVAL_S)
+    scene.join_rejected(V.RETRY, LOADING)
+    assert scene.member.next_deadline() == scene.protocol._join_not_before
+
+
+def test_heartbeat_that_is_answered_after_the_join_is_ignored() -> None:
+    """It is of the former generation, so its refusal says nothing about the member."""
+    scene = stable(A0).rebalance()
+    beat = scene.beat()
+    scene.gather(2)
+    scene.feed(ex.ClassicHeartbeatRejected(request_id=beat.request_id, verdict=V.REJOIN_KEEP_ID, error=ILLEGAL))
+    assert (scene.state, scene.protocol.generation, scene.owned) == (S.SYNCING, 2, {A0})
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -120,6 +140,6 @@ def test_member_lives_long() -> None:
     scene = calm()
     for number in range(5000):
         scene.protocol.heartbeats.sending(number, scene.now)
-        scene.protocol.heartbeats.confirmed(scene.now)
+        scene.protocol.heartbeats.confirmed(scene.now, is_undisturbed=True)
     assert isinstance(scene.protocol.heartbeats, ClassicHeartbeats)
     assert scene.protocol.heartbeats.spacing_s(is_attentive=True) == INTERVAL_S

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from consumer_membership.membership.classic.assignor import MemberSubscription
-from consumer_membership.membership.classic.exchanges import ClassicHeartbeatAnswered
+from consumer_membership.membership.classic.exchanges import (
+    ClassicHeartbeatAnswered,
+    ClassicHeartbeatRejected,
+    ClassicVerdict,
+    SendClassicHeartbeat,
+)
+from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.states import MemberState
-from consumer_membership.types import GroupProtocol
+from consumer_membership.types import BrokerError, GroupProtocol
 from tests.membership.classic.scene import A0, A1, EAGER, MAX_POLL_S, ClassicScene, joining, stable
+
+S = ClassicState
+V = ClassicVerdict
+ILLEGAL = BrokerError(code=22, name="ILLEGAL_GENERATION")
+
+
+def lease(scene: ClassicScene) -> float | None:
+    """Until when the member surely owns what it owns."""
+    return scene.member.view().lease_until
 
 
 def waits(scene: ClassicScene) -> str | None:
@@ -60,12 +75,70 @@ def test_view_says_what_the_group_is() -> None:
 
 
 def test_lease_counts_from_what_was_sent_and_answered() -> None:
-    """The session timeout is the member's own; while the group gathers the coordinator keeps everybody's place."""
+    """The session timeout is the member's own; a member without partitions has no lease."""
     scene = stable(A0, classic={"session_timeout_s": 6.0})
-    assert scene.member.view().lease_until == 106.0
+    assert lease(scene) == 106.0
     beat = scene.beat()
     sent_at = scene.now
     scene.after(1.0).feed(ClassicHeartbeatAnswered(request_id=beat.request_id))
-    assert scene.member.view().lease_until == sent_at + 6.0
-    assert stable().member.view().lease_until is None
-    assert joining().member.view().lease_until is None
+    assert lease(scene) == sent_at + 6.0
+    assert lease(stable()) is None
+    assert lease(joining()) is None
+    assert lease(stable(A0, assignors=(EAGER,)).rebalance().settle()) is None
+
+
+def keeping(session_s: float = 6.0) -> ClassicScene:
+    """JOINING for a rebalance, with the partition that a cooperative member keeps."""
+    scene = stable(A0, classic={"session_timeout_s": session_s}).rebalance()
+    assert (scene.state, scene.owned) == (S.JOINING, {A0})
+    return scene
+
+
+def test_lease_counts_on_while_the_member_joins_and_syncs() -> None:
+    """The answer to JoinGroup proves nothing about the time before it; what was sent and answered extends the lease.
+
+    A member that is cut off hands out what it kept for a session, and no longer.
+    """
+    scene = keeping()
+    told_at = scene.now
+    assert lease(scene) == told_at + 6.0
+    scene.poll().after(30.0)
+    assert (scene.state, lease(scene)) == (S.JOINING, told_at + 6.0)
+    scene.gather(2)
+    asked_at = scene.now
+    assert (scene.state, lease(scene)) == (S.SYNCING, told_at + 6.0)
+    scene.after(1.0).share(A0)
+    assert lease(scene) == asked_at + 6.0
+
+
+def test_heartbeats_beside_a_pending_join_extend_the_lease() -> None:
+    """A group that waits for a slow member takes nothing from the others: they go on with what they keep."""
+    scene = keeping()
+    for _ in range(30):
+        scene.poll().rebalance()
+        assert (scene.state, lease(scene)) == (S.JOINING, scene.now + 6.0)
+    confirmed_at = scene.now
+    scene.after(1.0).gather(2)
+    assert (scene.state, lease(scene)) == (S.SYNCING, confirmed_at + 6.0)
+
+
+def test_lease_ends_with_the_rebalance_that_the_member_was_told_of() -> None:
+    """The JoinGroup may not have arrived: whoever has not joined is out when the rebalance timeout is over."""
+    scene = keeping()
+    undisturbed_at = 100.0
+    while (lease(scene) or 0.0) < undisturbed_at + MAX_POLL_S:
+        scene.poll().rebalance()
+    assert lease(scene) == undisturbed_at + MAX_POLL_S
+    assert lease(scene.poll().rebalance()) == undisturbed_at + MAX_POLL_S
+
+
+def test_heartbeat_refused_beside_a_pending_join_ends_the_lease_until_the_join_is_answered() -> None:
+    """The group has gathered, with the member or without it, and only the answer to JoinGroup says which."""
+    scene = keeping().poll().rebalance()
+    confirmed_at = scene.now
+    beat = scene.beat()
+    scene.feed(ClassicHeartbeatRejected(request_id=beat.request_id, verdict=V.REJOIN_KEEP_ID, error=ILLEGAL))
+    assert (scene.state, scene.owned, lease(scene)) == (S.JOINING, {A0}, scene.now)
+    sent = len(scene.all(SendClassicHeartbeat))
+    assert len(scene.after(5.0).all(SendClassicHeartbeat)) == sent
+    assert lease(scene.gather(2)) == confirmed_at + 6.0
