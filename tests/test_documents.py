@@ -518,6 +518,7 @@ def test_methods_fields_and_parameters_exist() -> None:
         *dir(confluent_kafka.Producer),
         *dir(spark.RunHandle),
         *dir(spark.GroupRead),
+        *dir(spark.KafkaSink),
         *dir(spark.CheckpointFolder),
         *spark.Options.__annotations__,
         *spark.__all__,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from consumer_membership.errors import DataLossError, DrainError, FencedError, SinkError
     from consumer_membership.spark.checkpoint import Checkpoint, SourceOffsets
     from consumer_membership.spark.checkpoint_folder import CheckpointFolder, GroupMove
-    from consumer_membership.spark.context import BatchFormat, Fence, OffsetRange, Sink, SinkContext
+    from consumer_membership.spark.context import BatchFormat, Fence, OffsetRange, Sink, SinkContext, SinkUse
     from consumer_membership.spark.control import MemberProgress
     from consumer_membership.spark.diagnosis.findings import Diagnosis
     from consumer_membership.spark.doctor import check
@@ -52,6 +52,7 @@ __all__ = [
     "Sink",
     "SinkContext",
     "SinkError",
+    "SinkUse",
     "SourceOffsets",
     "check",
     "drain",
@@ -67,7 +68,7 @@ _MODULES = {
     "consumer_membership.errors": ("DataLossError", "DrainError", "FencedError", "SinkError"),
     "consumer_membership.spark.checkpoint": ("Checkpoint", "SourceOffsets"),
     "consumer_membership.spark.checkpoint_folder": ("CheckpointFolder", "GroupMove"),
-    "consumer_membership.spark.context": ("BatchFormat", "Fence", "OffsetRange", "Sink", "SinkContext"),
+    "consumer_membership.spark.context": ("BatchFormat", "Fence", "OffsetRange", "Sink", "SinkContext", "SinkUse"),
     "consumer_membership.spark.control": ("MemberProgress",),
     "consumer_membership.spark.diagnosis.findings": ("Diagnosis",),
     "consumer_membership.spark.doctor": ("check",),

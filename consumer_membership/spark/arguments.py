@@ -15,8 +15,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, ParamSpec, TypeGuard, TypeVar
 
-from consumer_membership.errors import ArgumentTypeError, ConfigurationError
+from consumer_membership.errors import ArgumentTypeError, ConfigurationError, SinkError
 from consumer_membership.installation import install_command
+from consumer_membership.spark.context import SinkUse
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -166,6 +167,26 @@ def check_sink(sink: object, name: str = "sink") -> None:
             getattr(sink, "__qualname__", type(sink).__qualname__),
             f"{remedy}; it takes {signature} and cannot be called so: {refused}{advice}",
         ) from None
+
+
+def check_use(sink: object, use: SinkUse) -> str:
+    """What a sink that can (`check_use`) finds of its output, in words; refuses a use that cannot work.
+
+    An output that cannot be reached from here is no reason to refuse: tasks may reach it.
+
+    Raises:
+        ConfigurationError: as the sink says.
+        SinkError: the output could not be looked at.
+    """
+    look = getattr(sink, "check_use", None)
+    if not callable(look):
+        return ""
+    try:
+        return str(look(use) or "")
+    except ConfigurationError:
+        raise
+    except Exception as failed:
+        raise SinkError(f"{type(failed).__name__}: {failed}") from failed
 
 
 def check_columns(columns: object, known: Collection[str]) -> tuple[str, ...]:

@@ -198,6 +198,20 @@ class SinkContext:
         ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkUse:
+    """What a job is about to do with its sink: the group's records of these partitions, as batches of this format.
+
+    `is_on_driver`: this process is the driver, which sees the files, databases and brokers that its tasks see. A client
+    of Spark Connect may be on another network, so nothing is looked up from it.
+    """
+
+    group: str
+    batch_format: BatchFormat
+    partitions: tuple[Partition, ...]
+    is_on_driver: bool
+
+
 BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
 
 
@@ -209,7 +223,8 @@ class Sink(Protocol[BatchT_contra]):
 
     An object may have `prepare(instance, instance_id)`, called once in each attempt of a task before it joins the
     group, `close()`, called once after the last batch, and `commits_offsets = True`, if it commits the group's offsets
-    itself (in a transaction of its own).
+    itself (in a transaction of its own). It may also have `check_use(use)`, called before a job starts: it raises
+    `ConfigurationError` for a use that cannot work, and returns what it found of its output, as a text for `check`.
     """
 
     def __call__(self, batch: BatchT_contra, context: SinkContext) -> None:

@@ -15,8 +15,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from consumer_membership.errors import ConfigurationError
-from consumer_membership.spark.arguments import check_config, check_sink, check_time, context_of, with_suggestions
+from consumer_membership.errors import ConfigurationError, SinkError
+from consumer_membership.spark.arguments import (
+    check_config,
+    check_sink,
+    check_time,
+    check_use,
+    context_of,
+    with_suggestions,
+)
+from consumer_membership.spark.context import BatchFormat, SinkUse
 from consumer_membership.spark.diagnosis.catalogue import finding
 from consumer_membership.spark.diagnosis.cluster import ClusterFacts, cluster_facts, cluster_findings
 from consumer_membership.spark.diagnosis.examination import Endpoint
@@ -24,7 +32,7 @@ from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Sev
 from consumer_membership.spark.diagnosis.session import session_facts, session_findings
 from consumer_membership.spark.diagnosis.workers import connect_facts, worker_facts, worker_findings
 from consumer_membership.spark.pickling import pickled
-from consumer_membership.spark.plan import planned
+from consumer_membership.spark.plan import check_format, planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +65,7 @@ def check(
     instances: int | None = None,
     pipeline: str | None = None,
     sink: object | None = None,
+    batch_format: BatchFormat | str = BatchFormat.MESSAGES,
     timeout_s: float = 30.0,
 ) -> Diagnosis:
     """What a job with these members would meet: in the session, in its tasks, and at the brokers.
@@ -71,7 +80,8 @@ def check(
         group: The group; left out, the configuration's group.id.
         instances: How many members there will be, each in a task of its own.
         pipeline: The name before the members' instance ids; the group's unless it is given.
-        sink: What the job gets as its sink.
+        sink: What the job gets as its sink; a ready one also looks at its output (topics, tables, a folder).
+        batch_format: What the job gives to it.
         timeout_s: Seconds.
 
     Raises:
@@ -92,6 +102,8 @@ def check(
         if usable is not None:
             cluster = cluster_facts(usable, topics, group, min(_LONGEST_ASKING_S, timeout_s / 2))
             findings += cluster_findings(cluster, instances, pipeline or group or _ANY)
+    if sent:
+        findings += _output(sink, group or _ANY, check_format(batch_format), cluster, is_on_driver=context is not None)
     wanted: _Wanted = {
         "advertised": () if cluster is None else [(one.host, one.port) for one in cluster.brokers],
         "bootstrap": () if cluster is None else cluster.bootstrap,
@@ -122,6 +134,22 @@ def _sink(sink: object | None) -> tuple[bytes, list[Finding]]:
     except ConfigurationError as refusal:
         return b"", [finding("refused", refusal=refusal)]
     return sent, [finding("sink", size=len(sent))]
+
+
+def _output(
+    sink: object | None, group: str, batch_format: BatchFormat, cluster: ClusterFacts | None, *, is_on_driver: bool
+) -> list[Finding]:
+    """What the sink finds of its output, if it looks for it."""
+    topics = () if cluster is None else cluster.topics
+    places = tuple((topic.name, number) for topic in topics for number in range(topic.partitions))
+    use = SinkUse(group=group, batch_format=batch_format, partitions=places, is_on_driver=is_on_driver)
+    try:
+        found = check_use(sink, use)
+    except ConfigurationError as refusal:
+        return [finding("refused", refusal=refusal)]
+    except SinkError as unknown:
+        return [finding("output not known", error=unknown)]
+    return [finding("output", found=found)] if found else []
 
 
 def _checked(

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
 from consumer_membership.config import ConsumerConfig
-from consumer_membership.errors import ConfigurationError
+from consumer_membership.errors import ConfigurationError, SinkError
 from consumer_membership.spark.arguments import (
     check_config,
     check_count,
     check_group,
     check_text,
+    check_use,
     is_number,
     topic_names,
 )
-from consumer_membership.spark.context import BatchFormat, Partition, run_within
+from consumer_membership.spark.context import BatchFormat, Partition, SinkUse, run_within
+
+_log = logging.getLogger("consumer_membership.spark")
 
 #: As max.poll.interval.ms at most: librdkafka takes no more than a day.
 _LONGEST_SINK_S = 86_400.0
@@ -146,7 +150,7 @@ def planned(  # noqa: PLR0913 - the names of `Options`, with their defaults
         run_number=time.time_ns() // 1_000_000,
         batch_size=batch_size,
         batch_wait_s=batch_wait_s,
-        batch_format=_format(batch_format),
+        batch_format=check_format(batch_format),
         sink_attempts=sink_attempts,
         sink_timeout_s=sink_timeout_s,
     )
@@ -177,6 +181,20 @@ def member_config(plan: MemberPlan, instance: int, attempt: int) -> dict[str, ob
     }
 
 
+def refuse_use(plan: MemberPlan, sink: object, partitions: Iterable[Partition], *, is_on_driver: bool) -> None:
+    """Raise ConfigurationError if the sink cannot do what the plan asks of it; tasks would fail one after another."""
+    use = SinkUse(
+        group=plan.group,
+        batch_format=plan.batch_format,
+        partitions=tuple(sorted(partitions)),
+        is_on_driver=is_on_driver,
+    )
+    try:
+        check_use(sink, use)
+    except SinkError as unknown:
+        _log.info("Run %s: the sink's output is not looked at: %s", plan.run, unknown)
+
+
 def attempt_of(client_id: str) -> int | None:
     """The attempt in a client id that `member_config` made; None: it did not make it."""
     _, mark, number = client_id.rpartition(_MARK)
@@ -203,7 +221,8 @@ def _check_numbers(plan: MemberPlan) -> None:
         raise ConfigurationError("sink_timeout_s", plan.sink_timeout_s, "give seconds, from 1 to 86400 (a day)")
 
 
-def _format(given: BatchFormat | str) -> BatchFormat:
+def check_format(given: BatchFormat | str) -> BatchFormat:
+    """The format of this name; refuses others."""
     try:
         return BatchFormat(given)
     except ValueError:

@@ -24,7 +24,7 @@ from consumer_membership.spark.control import MemberProgress
 from consumer_membership.spark.display import Display
 from consumer_membership.spark.job import MemberJob
 from consumer_membership.spark.member import MemberSummary
-from consumer_membership.spark.plan import MemberPlan, Options, planned
+from consumer_membership.spark.plan import MemberPlan, Options, planned, refuse_use
 from consumer_membership.types import OffsetAndMetadata
 
 if TYPE_CHECKING:
@@ -270,6 +270,7 @@ def drain(  # noqa: PLR0913, D417 - what a caller asks for is named at the call;
 def _job(
     spark: SparkSession, plan: MemberPlan, sink: object, control_host: str | None, partitions: Iterable[Partition]
 ) -> MemberJob | ConnectJob:
+    refuse_use(plan, sink, partitions, is_on_driver=context_of(spark) is not None)
     if context_of(spark) is None:
         return ConnectJob(spark, plan, sink, partitions)
     return MemberJob(spark, plan, sink, control_host)

@@ -21,7 +21,7 @@ from consumer_membership.spark.context import SinkContext, attempt_number, name_
 from consumer_membership.spark.control import ControlLink, Link
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.pickling import pickled
-from consumer_membership.spark.plan import MemberPlan, Options, planned
+from consumer_membership.spark.plan import MemberPlan, Options, planned, refuse_use
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -90,6 +90,7 @@ def member_task(
     sink = pickled(function, "function")
     if until is not None:
         plan = replace(plan, ends=ends_now(plan))
+    refuse_use(plan, function, plan.ends or (), is_on_driver=_is_driver())
     plan = numbered(plan)
 
     def task(rows: Iterable[object]) -> None:
@@ -98,6 +99,15 @@ def member_task(
         _in_this_task(plan, sink)
 
     return task
+
+
+def _is_driver() -> bool:
+    """Whether this process has a SparkContext; a client of Spark Connect has none."""
+    try:
+        from pyspark import SparkContext  # noqa: PLC0415 - only where Spark is
+    except ImportError:  # of the distribution pyspark-client, which is for Spark Connect alone
+        return False
+    return getattr(SparkContext, "_active_spark_context", None) is not None
 
 
 def foreach_partition(function: Callable[[Iterator[Message]], None]) -> Callable[[list[Message], SinkContext], None]:

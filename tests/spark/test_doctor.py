@@ -27,6 +27,7 @@ from consumer_membership.spark.diagnosis.cluster import cluster_facts, cluster_f
 from consumer_membership.spark.diagnosis.findings import Diagnosis, Finding, Severity, diagnosis
 from consumer_membership.spark.diagnosis.session import session_facts, session_findings
 from consumer_membership.spark.doctor import check
+from consumer_membership.spark.sinks import KafkaSink, ParquetSink
 from tests.integration.worker import PATIENCE_S, Worker
 from tests.spark.diagnosis.builders import one, subjects
 from tests.support.acls import AUTHORIZER, allow, forbid
@@ -224,6 +225,24 @@ def asked(broker: Broker, topics: list[str], group: str, instances: int | None =
     """What is said of this broker."""
     facts = cluster_facts({"bootstrap.servers": broker.bootstrap_servers}, topics, group, 20.0)
     return tuple(cluster_findings(facts, instances, group))
+
+
+@slow
+@classic
+def test_output_of_a_sink_is_looked_at(spark: SparkSession, tmp_path: Path) -> None:
+    """`check` shows what a sink finds of its output, an output that it cannot look at, and a use that cannot work."""
+    file = tmp_path / "file"
+    file.touch()
+    servers = {"bootstrap.servers": NOWHERE, "log_level": 0}
+    for sink, batch_format, severity, words in (
+        (ParquetSink(tmp_path / "out"), "arrow", OK, "has records of 0 of the first 0 partitions"),
+        (ParquetSink(file), "arrow", WARNING, "NotADirectoryError"),
+        (KafkaSink(servers, lambda _: ()), "arrow", ERROR, "arrow"),
+    ):
+        found = check(spark, sink=sink, batch_format=batch_format, timeout_s=LONG_S).findings
+        subject = "batch_format" if severity is ERROR else "sink's output"
+        assert one(found, subject).severity is severity
+        assert words in one(found, subject).found
 
 
 @broker_test

@@ -165,6 +165,10 @@ sink | ok | sink | can be sent to the tasks, {size:,} bytes
 no sink | error | sink | is a {kind}
     it is called with each batch
     -> give a function or an object with __call__: sink(batch, context)
+output | ok | sink's output | {found}
+output not known | warning | sink's output | not looked at ({error})
+    tasks may reach it where the driver does not; if they do not, the first batch fails
+    -> see whether it can be reached from the executors, and whether its user has the rights
 refused | error | {refusal.key} | {refusal.value!r}
     -> {refusal.remedy}
 """

@@ -6,6 +6,7 @@ succeeds, and the other one finds out.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -80,6 +81,9 @@ class Storage(Protocol):
     def prepare(self) -> None:
         """Make it ready to be written."""
 
+    def refuse_if_closed(self) -> None:
+        """Raise OSError if this process sees that nothing can be written there; nothing is changed."""
+
     def names(self, prefix: str = "") -> Iterable[str]:
         """Of everything whose name begins so."""
 
@@ -120,6 +124,19 @@ class Folder:
     def prepare(self) -> None:
         """Make it, if it is not there."""
         self.path.mkdir(parents=True, exist_ok=True)
+
+    def refuse_if_closed(self) -> None:
+        """Look at the folder, or at the nearest one above it that exists.
+
+        Raises:
+            NotADirectoryError: a file has its name.
+            PermissionError: this user may not write into it.
+        """
+        nearest = next(path for path in (self.path, *self.path.parents) if path.exists())
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(nearest))
 
     def names(self, prefix: str = "") -> Iterable[str]:
         """Of every file in it whose name begins so; none without the folder."""

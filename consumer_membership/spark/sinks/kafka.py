@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from consumer_membership.clients.group_metadata import epoch_in
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
+from consumer_membership.spark.arguments import topic_names
 from consumer_membership.spark.batches import after
-from consumer_membership.spark.context import BatchFormat, SinkContext, name_record, notes_of
+from consumer_membership.spark.context import BatchFormat, SinkContext, SinkUse, name_record, notes_of
 from consumer_membership.spark.sinks.producer import (
     CALL_S,
     FIRST_PAUSE_S,
@@ -32,6 +40,16 @@ _log = logging.getLogger("consumer_membership.spark")
 #: `sink_attempts` says how often such a batch is tried.
 _ATTEMPTS = 3
 
+#: How long the driver waits for the brokers before a job starts.
+_LOOK_S = 5.0
+#: Errors of a topic that no later answer changes unless somebody acts.
+_NO_TOPIC = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+    }
+)
 #: Another producer has the transactional id.
 _PRODUCER_FENCED = frozenset(
     {
@@ -82,15 +100,22 @@ class KafkaSink:
     Args:
         producer_config: as `confluent_kafka.Producer` takes it; sent to the tasks.
         transform: makes records of a record.
+        topics: the topics that `transform` writes to, if they are known: before a job starts, the driver looks whether
+            they exist and may be written.
     """
 
     #: The offsets are in the transaction; there is nothing left to commit.
     commits_offsets = True
 
     def __init__(
-        self, producer_config: Mapping[str, Setting], transform: Callable[[Message], Iterable[OutRecord]]
+        self,
+        producer_config: Mapping[str, Setting],
+        transform: Callable[[Message], Iterable[OutRecord]],
+        *,
+        topics: Sequence[str] = (),
     ) -> None:
         _check(producer_config)
+        self._topics = topic_names(topics) if topics else ()
         self._config = dict(producer_config)
         self._transform = transform
         self._producer: PerProcess[TransactionalProducer] = PerProcess()
@@ -111,10 +136,7 @@ class KafkaSink:
             SinkError: the brokers refused it or did not answer; what was written is aborted, unless the text says more.
             ConfigurationError: Arrow or pandas is asked for.
         """
-        if context.batch_format is not BatchFormat.MESSAGES:
-            raise ConfigurationError(
-                "batch_format", context.batch_format.value, "KafkaSink takes messages; use batch_format='messages'"
-            )
+        _refuse_format(context.batch_format)
         attempts = Retrying(
             retry=retry_if_exception_type(_AbortedError),
             stop=stop_after_attempt(_ATTEMPTS),
@@ -128,6 +150,35 @@ class KafkaSink:
                 f"the transaction for {said(context)} was aborted {_ATTEMPTS} times, for the member's epoch moved each"
                 f" time: {aborted.__cause__}"
             ) from aborted.__cause__
+
+    def check_use(self, use: SinkUse) -> str:
+        """Look whether a job can write to the `topics`; what is there, in words.
+
+        Raises:
+            ConfigurationError: Arrow or pandas is asked for; a topic does not exist, or may not be written.
+            KafkaException: no broker answers.
+        """
+        _refuse_format(use.batch_format)
+        if not self._topics or not use.is_on_driver:
+            return ""
+        admin = AdminClient({key: value for key, value in self._config.items() if key != "transactional.id"})
+        asked = admin.describe_topics(
+            TopicCollection(list(self._topics)), include_authorized_operations=True, request_timeout=_LOOK_S
+        )
+        for topic, answer in asked.items():
+            try:
+                allowed = answer.result().authorized_operations
+            except KafkaException as refused:
+                if refused.args[0].code() not in _NO_TOPIC:
+                    raise
+                raise ConfigurationError(
+                    "topics", topic, f"{refused.args[0].str()}; create the topic, or allow the producer to write to it"
+                ) from refused
+            if allowed and not any(operation.name == "WRITE" for operation in allowed):
+                raise ConfigurationError(
+                    "topics", topic, "the producer may not write to this topic; add an ACL for the operation WRITE"
+                )
+        return f"topics {', '.join(self._topics)} exist and may be written"
 
     def prepare(self, instance: int, instance_id: str) -> None:
         """Start the producer of a member before it fetches anything, and so end what an attempt before has left.
@@ -321,6 +372,13 @@ def _membership(context: SinkContext) -> bytes:
             f" partitions; nothing was written of {said(context)}"
         )
     return metadata
+
+
+def _refuse_format(batch_format: BatchFormat) -> None:
+    if batch_format is not BatchFormat.MESSAGES:
+        raise ConfigurationError(
+            "batch_format", batch_format.value, "KafkaSink takes messages; use batch_format='messages'"
+        )
 
 
 def _check(config: Mapping[str, Setting]) -> None:

@@ -65,6 +65,9 @@ class Bucket:
         """
         self._is_tried.get(self._tried)
 
+    def refuse_if_closed(self) -> None:
+        """Nothing: a right to put objects shows when one is put."""
+
     def names(self, prefix: str = "") -> Iterator[str]:
         """Of every object that begins so; what is behind a further slash is left out."""
         import obstore  # noqa: PLC0415 - an extra

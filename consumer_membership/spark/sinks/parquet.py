@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark.arguments import required
 from consumer_membership.spark.batches import Batch, record_batch, schema
-from consumer_membership.spark.context import Partition, SinkContext
+from consumer_membership.spark.context import Partition, SinkContext, SinkUse
 from consumer_membership.spark.sinks.files import Draft, FileChain, Folder, Storage, chains
 from consumer_membership.spark.sinks.objects import Bucket
 from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, rule, said
@@ -27,6 +27,8 @@ _log = logging.getLogger("consumer_membership.spark")
 _PREFIX = "consumer_membership."
 #: How long a chain may look as before though it has grown, and the pause between two looks.
 _GROWN_S, _LOOK_S = 60.0, 0.05
+#: So many partitions are looked at before a job.
+_LOOKED_AT = 8
 #: An address instead of a path.
 _URL = re.compile(r"(?i)(?P<scheme>[a-z][a-z0-9+.-]+):/(?P<rest>.*)")
 #: Hadoop has the second name for the first.
@@ -97,6 +99,22 @@ class ParquetSink:
         # Whenever a place was taken, the chain has grown: another turn begins behind it, if the rule lets it.
         while not self._is_published(batch, context):
             self._wait_for_growth(context)
+
+    def check_use(self, use: SinkUse) -> str:
+        """Look whether a job can write to the folder; what is there, in words.
+
+        Raises:
+            ConfigurationError: the folder holds another group's records.
+            SinkError: a file in the folder is not this sink's.
+            OSError: the file system, or the store, refuses.
+        """
+        if not use.is_on_driver:
+            return ""
+        self._storage.refuse_if_closed()
+        # One group writes into a folder: the first partitions show whose it is.
+        ends = [_end_of(self._storage, FileChain(*place), use.group) for place in use.partitions[:_LOOKED_AT]]
+        written = sum(end is not UNWRITTEN for end in ends)
+        return f"{self._storage}, which has records of {written} of the first {len(ends)} partitions"
 
     def forget(self, group: str) -> int:
         """Let the fences of a group's files count no more; how many partitions it wrote.

@@ -14,7 +14,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 from consumer_membership.errors import ConfigurationError, SinkError
 from consumer_membership.installation import install_command
 from consumer_membership.spark.batches import Batch, after
-from consumer_membership.spark.context import BatchFormat, Partition, SinkContext, name_record
+from consumer_membership.spark.context import BatchFormat, Partition, SinkContext, SinkUse, name_record
 from consumer_membership.spark.sinks.resource import PerProcess
 from consumer_membership.spark.sinks.ruling import UNWRITTEN, Ruling, StoredFence, rule, said
 
@@ -28,6 +28,8 @@ BatchT = TypeVar("BatchT")
 
 #: How long a batch waits for the fences before it asks the coordinator whether it may end who holds them.
 _POLITE_S = 1.0
+#: How long the driver waits for the database before a job starts.
+_LOOK_S = 5
 #: How often a batch is begun in one call when the connection was lost, or PostgreSQL chose it as a deadlock's victim.
 _ATTEMPTS = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
@@ -140,6 +142,24 @@ class PostgresSink(Generic[BatchT]):
                 f" was written of {said(context)}"
             ) from cause
 
+    def check_use(self, use: SinkUse) -> str:
+        """Look whether a job can write to the tables; what is there, in words.
+
+        Raises:
+            ConfigurationError: `rows` with Arrow or pandas; a table or a column that does not exist, or may not be
+                written.
+            psycopg.Error: the database cannot be asked.
+        """
+        rows = self._write if isinstance(self._write, CopyRows) else None
+        if rows is not None:
+            rows.refuse_format(use.batch_format)
+        if not use.is_on_driver:
+            return ""
+        with self._connected(_LOOK_S) as connection, connection.cursor() as cursor:
+            found = [] if rows is None else [rows.checked(cursor)]
+            found.append(self._fences.checked(cursor))
+        return "; ".join(found)
+
     def close(self) -> None:
         """Release the connection."""
         connection = self._connection.taken()
@@ -236,12 +256,16 @@ class PostgresSink(Generic[BatchT]):
             return (state.seconds_since_start or 0.0) >= self._lock_timeout_s
         return state.attempt_number >= _ATTEMPTS
 
-    def _connected(self) -> Connection[TupleRow]:
+    def _connected(self, connect_timeout_s: int | None = None) -> Connection[TupleRow]:
         from psycopg import Connection, IsolationLevel  # noqa: PLC0415 - an extra
 
         # Statements are not prepared: a pooler that shares sessions between transactions would not find them again.
         connection = Connection.connect(
-            self._conninfo, autocommit=True, prepare_threshold=None, fallback_application_name="consumer_membership"
+            self._conninfo,
+            autocommit=True,
+            prepare_threshold=None,
+            fallback_application_name="consumer_membership",
+            connect_timeout=connect_timeout_s,
         )
         # The fences that are read are to be the ones that the lock waited for.
         connection.isolation_level = IsolationLevel.READ_COMMITTED
@@ -320,6 +344,29 @@ class _FenceTable:
                 self._execute(cursor, _CREATE, group, ())
                 _log.info("Created the table %s for the fences of sinks", self.table)
             self._execute(cursor, _INSERT, group, places, **asdict(UNWRITTEN))
+
+    def checked(self, cursor: Cursor[TupleRow]) -> str:
+        """What is there of the table, in words; ConfigurationError if this user may not make or write it."""
+        rights = _rights(cursor, self.table, "SELECT", "INSERT", "UPDATE")
+        if rights is not None:
+            if lacking := [right for right, is_given in rights.items() if not is_given]:
+                raise _forbidden("fence_table", self.table, lacking)
+            return f"table {self.table} for the fences may be written"
+        schema, dot, _ = self.table.rpartition(".")
+        cursor.execute(
+            "SELECT coalesce(has_schema_privilege(to_regnamespace(%s)::oid, 'CREATE'), false)"
+            if dot
+            else "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)",
+            (_quoted(schema),) if dot else None,
+        )
+        if cursor.fetchone() != (True,):
+            raise ConfigurationError(
+                "fence_table",
+                self.table,
+                "this table does not exist, and the user may not create it; GRANT CREATE on the schema, or create the "
+                "table with a user that may, and GRANT SELECT, INSERT and UPDATE on it",
+            )
+        return f"table {self.table} for the fences is created by the first batch"
 
     def lock(self, cursor: Cursor[TupleRow], group: str, places: Sequence[Partition]) -> dict[Partition, StoredFence]:
         """What the rows say, held until the transaction ends; _FenceHeldError where another one holds them too long."""
@@ -417,12 +464,7 @@ class CopyRows:
         """Write the batch."""
         from psycopg import sql  # noqa: PLC0415 - an extra
 
-        if context.batch_format is not BatchFormat.MESSAGES:
-            raise ConfigurationError(
-                "batch_format",
-                context.batch_format.value,
-                "PostgresSink.rows takes messages; use batch_format='messages', or PostgresSink with a write of yours",
-            )
+        self.refuse_format(context.batch_format)
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
             sql.Identifier(*self.table.split(".")), sql.SQL(", ").join(map(sql.Identifier, self.columns))
         )
@@ -433,6 +475,55 @@ class CopyRows:
                 except Exception as raised:
                     name_record(raised, message)
                     raise
+
+    def refuse_format(self, batch_format: BatchFormat) -> None:
+        """Raise ConfigurationError for what is no messages."""
+        if batch_format is not BatchFormat.MESSAGES:
+            raise ConfigurationError(
+                "batch_format",
+                batch_format.value,
+                "PostgresSink.rows takes messages; use batch_format='messages', or PostgresSink with a write of yours",
+            )
+
+    def checked(self, cursor: Cursor[TupleRow]) -> str:
+        """What is there of the table, in words; ConfigurationError if the rows cannot be written to it."""
+        if _rights(cursor, self.table) is None:
+            raise ConfigurationError("table", self.table, "does not exist in this database; create it, or correct it")
+        cursor.execute(
+            "SELECT attname, has_column_privilege(attrelid, attnum, 'INSERT') FROM pg_attribute"
+            " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (_quoted(self.table),),
+        )
+        may_insert: dict[str, bool] = dict(cursor.fetchall())
+        if missing := [column for column in self.columns if column not in may_insert]:
+            raise ConfigurationError(
+                "columns", ", ".join(missing), f"table {self.table} has the columns {', '.join(may_insert)}"
+            )
+        if not all(may_insert[column] for column in self.columns):
+            raise _forbidden("table", self.table, ["INSERT"])
+        return f"table {self.table} has the columns and may be written"
+
+
+def _quoted(name: str) -> str:
+    """A name, perhaps with a schema before a dot, as SQL has it."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def _rights(cursor: Cursor[TupleRow], table: str, *rights: str) -> dict[str, bool] | None:
+    """Which of these rights the user has on a table; None: there is no such table."""
+    cursor.execute("SELECT to_regclass(%s)::oid", (_quoted(table),))
+    row = cursor.fetchone()
+    if row is None or row[0] is None:
+        return None
+    cursor.execute(
+        "SELECT one, has_table_privilege(%s::oid, one) FROM unnest(%s::text[]) AS one", (row[0], list(rights))
+    )
+    return dict(cursor.fetchall())
+
+
+def _forbidden(key: str, table: str, lacking: Sequence[str]) -> ConfigurationError:
+    remedy = f"the user may not write to this table; GRANT {', '.join(lacking)} ON {table}"
+    return ConfigurationError(key, table, remedy)
 
 
 class _LostError(Exception):

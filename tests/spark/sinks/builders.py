@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 from consumer_membership.errors import FencedError
 from consumer_membership.spark import BatchFormat, Fence, OffsetRange, SinkContext
-from consumer_membership.spark.context import TaskOwnership
+from consumer_membership.spark.context import SinkUse, TaskOwnership
 
 GROUP, TOPIC = "orders-group", "orders"
 SinkT = TypeVar("SinkT")
@@ -54,6 +54,12 @@ def records(offsets: Iterable[int], partition: int = 0, topic: str = TOPIC) -> l
         )
         for offset in offsets
     ]
+
+
+def use(batch_format: BatchFormat = BatchFormat.MESSAGES, group: str = GROUP, *, is_on_driver: bool = True) -> SinkUse:
+    """A job of the group over two partitions."""
+    places = ((TOPIC, 0), (TOPIC, 1))
+    return SinkUse(group=group, batch_format=batch_format, partitions=places, is_on_driver=is_on_driver)
 
 
 def context(

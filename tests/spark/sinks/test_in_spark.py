@@ -9,8 +9,10 @@ import pytest
 from pyarrow import dataset  # type: ignore[import-untyped]  # ships no types
 from pyspark.sql import SparkSession
 
+from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from consumer_membership.spark import drain
+from consumer_membership.errors import ConfigurationError, GroupError
+from consumer_membership.spark import drain, member_task
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, ParquetSink, PostgresSink
 from tests.support.kafka import create_topic, produce, unique
 
@@ -54,6 +56,21 @@ def test_postgres_rows(spark: SparkSession, kafka: Broker, topic: str, conninfo:
         rows = connection.execute(f"SELECT part, record_offset FROM {table}").fetchall()  # noqa: S608
     assert len(rows) == RECORDS
     assert set(rows) == EXPECTED
+
+
+def test_wrong_use_of_a_sink_is_refused_before_the_job(
+    spark: SparkSession, kafka: Broker, topic: str, conninfo: str
+) -> None:
+    """`drain` and `member_task` raise ConfigurationError on the driver: no task starts, and no member joins."""
+    group = unique("g")
+    sink = PostgresSink.rows(conninfo, "nowhere", ["part"], lambda m: (m.partition(),))
+    asked = {"bootstrap.servers": kafka.bootstrap_servers}
+    with pytest.raises(ConfigurationError, match="use batch_format='messages'"):
+        drain(spark, asked, [topic], group, sink, batch_format="arrow", show_progress=False)
+    with pytest.raises(ConfigurationError, match="use batch_format='messages'"):
+        member_task(asked, [topic], sink, group=group, batch_format="arrow")
+    with pytest.raises(GroupError, match="the cluster has no such group"):
+        GroupAdmin(asked).describe(group)
 
 
 def test_parquet(spark: SparkSession, kafka: Broker, topic: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.devbroker import Broker
-from consumer_membership.errors import FencedError, SinkError
+from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark import OffsetRange
 from consumer_membership.spark.bounds import Bounds, Tally, tally_in
 from consumer_membership.spark.context import notes_of
@@ -24,7 +24,7 @@ from consumer_membership.types import OffsetAndMetadata
 from tests.integration.worker import PATIENCE_S
 from tests.runtime.guardian.processes import wait_until
 from tests.spark.sinks import kafka_task
-from tests.spark.sinks.builders import Word, sent
+from tests.spark.sinks.builders import Word, sent, use
 from tests.spark.sinks.kafka_task import INSTANCE_ID, Task, copied
 from tests.spark.sinks.zombie import Zombie, zombie
 from tests.support.kafka import appended, create_topic, produce, read_committed, unique
@@ -323,6 +323,16 @@ def test_topic_that_does_not_exist_is_named_with_the_record(ground: Ground, monk
         sink(records, about)
         assert task.committed(PARTITIONS) == [RECORDS // PARTITIONS] * PARTITIONS
     sink.close()
+
+
+def test_check_use_names_a_topic_that_does_not_exist(ground: Ground) -> None:
+    """Topics that are declared are looked up on the driver, before a job starts."""
+    config, missing = {"bootstrap.servers": ground.servers}, unique("missing")
+    made = KafkaSink(config, lambda _: (), topics=[ground.out])
+    assert made.check_use(use()) == f"topics {ground.out} exist and may be written"
+    with pytest.raises(ConfigurationError, match=rf"topics='{missing}'.*Unknown topic .*create the topic") as refused:
+        KafkaSink(config, lambda _: (), topics=[ground.out, missing]).check_use(use())
+    assert refused.value.key == "topics"
 
 
 def test_record_that_is_not_delivered_is_named_after_one_transaction(ground: Ground) -> None:

@@ -12,7 +12,7 @@ from consumer_membership.clients.group_metadata import pack_group_metadata
 from consumer_membership.errors import ConfigurationError, SinkError
 from consumer_membership.spark import BatchFormat
 from consumer_membership.spark.sinks import KafkaSink, OutRecord, producer
-from tests.spark.sinks.builders import Word, batch, context
+from tests.spark.sinks.builders import Word, batch, context, use
 
 SERVERS: dict[str, str | int | float | bool] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
@@ -57,6 +57,12 @@ def test_arrow_is_refused() -> None:
     sink = KafkaSink(SERVERS, lambda _: ())
     with pytest.raises(ConfigurationError, match="batch_format='messages'"):
         sink(batch({0: range(2)}), context({0: range(2)}, batch_format=BatchFormat.ARROW))
+
+
+def test_check_use_refuses_arrow_before_a_job() -> None:
+    """The driver asks the sink, and no task has to fail."""
+    with pytest.raises(ConfigurationError, match="batch_format='messages'"):
+        KafkaSink(SERVERS, lambda _: ()).check_use(use(BatchFormat.ARROW, is_on_driver=False))
 
 
 def test_password_is_not_in_its_text() -> None:

@@ -19,7 +19,7 @@ from consumer_membership.spark.batches import formed, record_batch, schema
 from consumer_membership.spark.sinks import ParquetSink
 from consumer_membership.spark.sinks import parquet as parquet_sink
 from consumer_membership.spark.sinks.files import FolderDraft
-from tests.spark.sinks.builders import GROUP, TOPIC, batch, context, sent
+from tests.spark.sinks.builders import GROUP, TOPIC, batch, context, sent, use
 from tests.spark.sinks.zombie import zombie
 
 
@@ -224,6 +224,25 @@ def test_another_group_is_refused_until_the_one_before_is_forgotten(tmp_path: Pa
     assert offsets(tmp_path) == of(0, *range(6)) + of(1, 0, 1)
     with pytest.raises(ConfigurationError, match="holds records of group 'new'"):
         give(ParquetSink(tmp_path), {0: range(6, 8)}, epoch=9)
+
+
+def test_check_use_refuses_the_folder_of_another_group(tmp_path: Path) -> None:
+    """The driver sees whose records the folder holds, before a job starts and without writing anything."""
+    sink = ParquetSink(tmp_path / "out")
+    assert sink.check_use(use()).endswith("has records of 0 of the first 2 partitions")
+    assert not (tmp_path / "out").exists()
+    give(sink, {1: range(3)})
+    assert sink.check_use(use()).endswith("has records of 1 of the first 2 partitions")
+    with pytest.raises(ConfigurationError, match=f"holds records of group '{GROUP}', and 'other'"):
+        sink.check_use(use(group="other"))
+    assert sink.check_use(use(group="other", is_on_driver=False)) == ""
+
+
+def test_check_use_cannot_look_into_a_file(tmp_path: Path) -> None:
+    """A file in the folder's place is no reason to refuse, since tasks may have another file system."""
+    (tmp_path / "out").touch()
+    with pytest.raises(NotADirectoryError):
+        ParquetSink(tmp_path / "out" / "below").check_use(use())
 
 
 def test_group_whose_epochs_began_anew_goes_on_when_it_was_forgotten(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ import psycopg
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 from confluent_kafka import Message
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from consumer_membership.errors import ConfigurationError, FencedError, SinkError
 from consumer_membership.spark import BatchFormat, SinkContext
 from consumer_membership.spark.batches import record_batch
 from consumer_membership.spark.sinks import PostgresSink
 from tests.runtime.guardian.processes import wait_until
-from tests.spark.sinks.builders import GROUP, TOPIC, Word, batch, context, sent
+from tests.spark.sinks.builders import GROUP, TOPIC, Word, batch, context, sent, use
 from tests.spark.sinks.zombie import COLUMNS, insert, row, zombie
 from tests.support.kafka import unique
 from tests.support.postgres import PASSWORD
@@ -351,3 +351,56 @@ def test_password_is_in_no_text(conninfo: str, table: str) -> None:
         give(sink, TOPIC, {0: range(2)})
     texts += [repr(unreachable.value), repr(unreachable.value.__cause__)]
     assert [text for text in texts if PASSWORD in text] == []
+
+
+# ---- before a job ----------------------------------------------------------------------------------------------------
+
+
+def rows(conninfo: str, table: str, columns: list[str], **words: str) -> PostgresSink[list[Message]]:
+    """A sink of rows that is looked at only."""
+    return PostgresSink.rows(conninfo, table, columns, lambda _: (), **words)
+
+
+def test_check_use_finds_tables_and_rights(conninfo: str, table: str) -> None:
+    """What is there is named; a table of fences that is not there yet may be created."""
+    found = rows(conninfo, table, ["topic", "value"], fence_table=f"fences_of_{table}").check_use(use())
+    assert found == (
+        f"table {table} has the columns and may be written; "
+        f"table fences_of_{table} for the fences is created by the first batch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "words"),
+    [
+        ({"batch_format": BatchFormat.ARROW}, "batch_format", "use batch_format='messages'"),
+        ({"table": "nowhere"}, "table", "does not exist in this database"),
+        ({"columns": ["topic", "vaule"]}, "columns", "has the columns topic, partition, record_offset, value"),
+    ],
+)
+def test_check_use_refuses_rows_that_cannot_be_written(
+    conninfo: str, table: str, change: dict[str, object], key: str, words: str
+) -> None:
+    """The error names what is wrong and what is there, before any task starts."""
+    asked = {"table": table, "columns": ["topic"], "batch_format": BatchFormat.MESSAGES, **change}
+    sink = rows(conninfo, str(asked["table"]), list(asked["columns"]))  # type: ignore[call-overload]  # the test's words
+    with pytest.raises(ConfigurationError, match=words) as refused:
+        sink.check_use(use(BatchFormat(str(asked["batch_format"]))))
+    assert refused.value.key == key
+
+
+def test_check_use_refuses_a_user_without_the_right_to_write(conninfo: str, table: str) -> None:
+    """The right that is missing is named, with the table."""
+    user = f"reader_{table}"
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}'")
+        connection.execute(f"GRANT SELECT ON {table} TO {user}")
+        try:
+            theirs = make_conninfo(conninfo, user=user, password=PASSWORD)
+            with pytest.raises(ConfigurationError, match=f"GRANT INSERT ON {table}") as refused:
+                rows(theirs, table, ["topic"]).check_use(use())
+            with pytest.raises(ConfigurationError, match="may not create it; GRANT CREATE"):
+                PostgresSink(theirs, lambda *_: None, fence_table=f"fences_of_{table}").check_use(use())
+        finally:
+            connection.execute(f"DROP OWNED BY {user}; DROP ROLE {user}")
+    assert refused.value.key == "table"
