@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership import Consumer, MembershipError, UseError
-from consumer_membership.membership.effects import LosePartitions, PausePartitions, RevokePartitions
+from consumer_membership.membership.effects import CommitCompleted, LosePartitions, PausePartitions, RevokePartitions
 from consumer_membership.membership.events import CommitRequested, LeaveRequested, Step, StepFinished
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption, TopicPartition
@@ -150,8 +150,10 @@ def test_with_closes_also_when_its_body_raises(consumers: ConsumerFactory, topic
     assert len(consumer.member.of(LeaveRequested)) == 1
 
 
-def test_callback_that_raises_in_close_does_not_stop_the_leave(consumers: ConsumerFactory, topic: str) -> None:
-    """The member leaves and everything ends; the exception comes at the end of close."""
+def test_callback_that_raises_in_close_does_not_stop_the_leave(
+    consumers: ConsumerFactory, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The member leaves and everything ends; the exception is raised at the end of close, and not logged as well."""
 
     def fail(name: str, _: Consumer) -> None:
         if name == "revoke":
@@ -162,7 +164,25 @@ def test_callback_that_raises_in_close_does_not_stop_the_leave(consumers: Consum
         consumer.close()
     assert consumer.member.steps[-1] == StepFinished(attempt=99, step=Step.REVOKE, failed=True)
     assert consumer.member.is_stopped
+    assert caplog.records == []
     consumer.close()
+
+
+def test_close_logs_the_exceptions_that_it_does_not_raise(
+    consumers: ConsumerFactory, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two callbacks raise: close raises the first exception, and the log has the second one."""
+
+    def fail(*_: object) -> None:
+        raise LookupError("no room")
+
+    consumer = member_of(consumers, topic, [], lambda name, _: fail() if name == "revoke" else None, on_commit=fail)
+    consumer.member.farewell.insert(0, CommitCompleted(commit_id=0, offsets={}, errors={}))
+    with pytest.raises(LookupError, match="no room"):
+        consumer.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "Another callback raised while the consumer leaves its group"
+    ]
 
 
 def test_loss_that_waits_is_told_by_close(consumers: ConsumerFactory, topic: str) -> None:

@@ -269,12 +269,16 @@ class Performer:
         self._orders.notify()
 
     def perform_all(self, errors: list[Exception]) -> None:
-        """Perform what waits although callbacks raise: what they raise is noted. For the call that owns the lock."""
+        """Perform what waits although callbacks raise, and add what they raise. For the call that owns the lock.
+
+        The caller raises the first exception, as confluent-kafka's close does; only the others are logged.
+        """
         while (order := self._orders.next()) is not None:
             try:
                 self._perform(order)
             except Exception as error:  # noqa: BLE001 - whatever a user's callback raises must not stop a leave
-                _log().warning("A callback raised while the consumer leaves its group", exc_info=True)
+                if errors:
+                    _log().warning("Another callback raised while the consumer leaves its group", exc_info=True)
                 errors.append(error)
 
     def _perform(self, order: ApplicationEffect) -> None:
