@@ -1,7 +1,8 @@
 """Those who ask over HTTP: a listening socket, and short conversations, none of which can hold another one up.
 
 What a stranger can take is bounded: so many connections, each for so many seconds and with so many bytes of a request.
-Where all places are taken the oldest conversation ends: a probe's is over within milliseconds, so that it is none.
+Where all places are taken, the peer that has most of them loses its oldest conversation, so that a flood from one host
+cannot end the conversation of another host's probe.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -87,8 +89,10 @@ def _remedy(address: ListenAddress, error: OSError | UnicodeError) -> str:
 class Conversation:
     """One connection: the head of a request, its answer, and the end."""
 
-    def __init__(self, opened: socket.socket, answer: Answerer, now: float) -> None:
+    def __init__(self, opened: socket.socket, peer: str, answer: Answerer, now: float) -> None:
         self.socket = opened
+        #: The host that asks (`_peer_of`).
+        self.peer = peer
         self._answer = answer
         #: When it is given up.
         self.deadline = now + PATIENCE_S
@@ -213,19 +217,19 @@ class Reception:
             sleep(self._accepts_at - now)
         for _ in range(MOST_CONVERSATIONS):
             try:
-                opened, _peer = listener.accept()
+                opened, name = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Too many files are open in this process, or in the system: the oldest makes room.
+                # Too many files are open in this process, or in the system: a conversation makes room.
                 _log().debug("A probe's connection was not accepted: %s", error)
                 self._accepts_at = now + _NO_ROOM_S
-                self._end_oldest()
+                self._make_room()
                 return
             opened.setblocking(False)
             if len(self._conversations) >= MOST_CONVERSATIONS:
-                self._end_oldest()
-            conversation = Conversation(opened, self._listeners[listener], now)
+                self._make_room()
+            conversation = Conversation(opened, _peer_of(name[0]), self._listeners[listener], now)
             self._conversations[conversation] = listener
             self._selector.register(opened, conversation.events, conversation)
             self._go_on(conversation, now)
@@ -242,7 +246,17 @@ class Reception:
         self._selector.unregister(conversation.socket)
         conversation.close()
 
-    def _end_oldest(self) -> None:
-        oldest = next(iter(self._conversations), None)
-        if oldest is not None:
-            self._end(oldest)
+    def _make_room(self) -> None:
+        """End the oldest conversation of the peer that has most of them."""
+        counts = Counter(one.peer for one in self._conversations)
+        # Of equal ones `max` takes the first, which is the oldest.
+        ended = max(self._conversations, key=lambda one: counts[one.peer], default=None)
+        if ended is not None:
+            self._end(ended)
+
+
+def _peer_of(ip: str) -> str:
+    """The host that this address stands for: one host may have all of an IPv6 network of 64 bits."""
+    if ":" not in ip or ip.lower().startswith("::ffff:"):
+        return ip
+    return socket.inet_pton(socket.AF_INET6, ip.partition("%")[0])[:8].hex()

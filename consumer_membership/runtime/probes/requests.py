@@ -20,6 +20,7 @@ _REASONS = {
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
+    421: "Misdirected Request",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
@@ -30,6 +31,10 @@ _FIRST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,20}) ([!-~]+) HTTP/([0
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 #: A weight of nothing (RFC 9110, 12.4.2).
 _REFUSES = re.compile(rb"q=0(\.0*)?")
+#: A host that no foreign site can be called: a literal address, or this machine.
+_OWN_HOST = re.compile(rb"(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-f:.]+\]|localhost)(:\d*)?", re.IGNORECASE)
+#: Header fields that browsers send and a page's script cannot leave out; probes, scrapers and curl send none of them.
+_OF_BROWSERS = (b"accept-language", b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +97,8 @@ def read_request(head: bytes) -> ProbeRequest | ProbeAnswer:
         return refusal(505, "HTTP/1.0 and HTTP/1.1 are spoken here")
     if method not in (b"GET", b"HEAD"):
         return refusal(405, "GET and HEAD are answered here")
+    if _may_be_another_site(fields):
+        return refusal(421, "a browser is answered at an IP address or at localhost only, because of DNS rebinding")
     path, _, query = _ABSOLUTE.sub("", target, count=1).partition("#")[0].partition("?")
     return ProbeRequest(
         path=path or "/",
@@ -99,6 +106,21 @@ def read_request(head: bytes) -> ProbeRequest | ProbeAnswer:
         is_verbose=any(part.partition("=")[0] == "verbose" for part in query.split("&")),
         takes_json=_takes_json(fields),
     )
+
+
+def _may_be_another_site(fields: bytes) -> bool:
+    """Whether a browser asks by a name, which a page of another site may have pointed at this address (DNS rebinding).
+
+    Programs may use any name: Prometheus and kubelet reach a service by its name where they are configured so.
+    """
+    names, hosts = set(), []
+    for line in fields.split(b"\n"):
+        name, _, value = line.partition(b":")
+        names.add(name.strip().lower())
+        if name.strip().lower() == b"host":
+            hosts.append(value.strip())
+    is_browser = not names.isdisjoint(_OF_BROWSERS)
+    return is_browser and not all(_OWN_HOST.fullmatch(host) for host in hosts)
 
 
 def _takes_json(fields: bytes) -> bool:

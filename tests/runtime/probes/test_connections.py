@@ -14,7 +14,7 @@ import pytest
 from consumer_membership.config.settings import ListenAddress, ProbeSettings
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.runtime.probes import connections
-from consumer_membership.runtime.probes.connections import MOST_CONVERSATIONS, _remedy, listening
+from consumer_membership.runtime.probes.connections import MOST_CONVERSATIONS, _peer_of, _remedy, listening
 from consumer_membership.runtime.probes.requests import LONGEST_HEAD
 from consumer_membership.runtime.probes.thread import ProbeThread
 from tests.runtime.probes.watched import HTTP, PATIENCE_S, Told, ask, end, place, until
@@ -109,6 +109,35 @@ def test_thousand_silent_connections_hold_nobody_up(at: ListenAddress) -> None:
         for opened in crowd:
             opened.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_flood_from_one_host_does_not_end_another_hosts_probe(at: ListenAddress) -> None:
+    """The host that has most of the conversations makes room: a probe that is slower than the flood is answered."""
+    with caller(at, b"GET /li") as probe:
+        crowd = [
+            socket.create_connection((at.host, at.port), PATIENCE_S, source_address=("127.0.0.2", 0))
+            for _ in range(3 * MOST_CONVERSATIONS)
+        ]
+        ended = [told(opened) for opened in crowd[: 2 * MOST_CONVERSATIONS]]
+        probe.sendall(b"vez HTTP/1.1\r\n\r\n")
+        assert (status(probe), set(ended)) == ("200", {b""})
+        for opened in crowd:
+            opened.close()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_one_host"),
+    [
+        ("10.0.0.1", "10.0.0.2", False),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+        ("2001:db8::1", "2001:db8::2", True),
+        ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+    ],
+)
+def test_hosts_are_told_apart_by_address_or_by_ipv6_network(*, one: str, other: str, is_one_host: bool) -> None:
+    """A host takes as many IPv6 addresses of its network as it likes."""
+    assert (_peer_of(one) == _peer_of(other)) is is_one_host
 
 
 def test_who_takes_no_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,50 @@ def test_request_is_read(first: str, meant: ProbeRequest) -> None:
     assert read_request(head(first, "Host: pod")) == meant
 
 
+BROWSER = ("User-Agent: Mozilla/5.0 (X11; Linux x86_64)", "Accept: text/html", "Accept-Language: en")
+OWN_HOSTS = ("10.0.0.7:8080", "127.0.0.1", "[::1]:8080", "localhost:8080", "LOCALHOST")
+NAMES = ("attacker.example:8080", "orders.shop.svc:8080", "10.0.0.7.attacker.example", "localhost.attacker.example", "")
+
+
+@pytest.mark.parametrize("host", OWN_HOSTS)
+def test_browser_is_answered_at_an_address_and_at_localhost(host: str) -> None:
+    """A person who looks at a pod, or through a forwarded port."""
+    assert read_request(head("GET /health HTTP/1.1", f"Host: {host}", *BROWSER)) == ProbeRequest(path="/health")
+
+
+@pytest.mark.parametrize("host", NAMES)
+@pytest.mark.parametrize(
+    "mark", ["Accept-Language: en", "Origin: http://a.example", "Referer: http://a.example/", "Sec-Fetch-Site: none"]
+)
+def test_browser_is_refused_at_a_name(host: str, mark: str) -> None:
+    """DNS rebinding: a page of another site could read groups, topics and offsets under its own name."""
+    found = read_request(head("GET /health HTTP/1.1", f"hOST: {host}", mark))
+    assert isinstance(found, ProbeAnswer)
+    assert (found.status, b"DNS rebinding" in found.body) == (421, True)
+
+
+def test_browser_that_names_two_hosts_is_refused() -> None:
+    """The second one may be the name that a page has."""
+    found = read_request(head("GET /health HTTP/1.1", "Host: 10.0.0.7", "Host: a.example", *BROWSER))
+    assert isinstance(found, ProbeAnswer)
+    assert found.status == 421
+
+
+@pytest.mark.parametrize("host", [*OWN_HOSTS, *NAMES])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("User-Agent: kube-probe/1.34", "Accept: */*", "Connection: close"),
+        ("User-Agent: Prometheus/3.5.0", "Accept: text/plain;version=0.0.4", "Accept-Encoding: gzip"),
+        ("User-Agent: curl/8.15.0", "Accept: */*"),
+    ],
+    ids=["kubelet", "Prometheus", "curl"],
+)
+def test_program_is_answered_at_any_name(host: str, fields: tuple[str, ...]) -> None:
+    """A probe may have a host of its own (httpGet.host), and a scraper goes by the name of a service."""
+    assert read_request(head("GET /livez HTTP/1.1", f"Host: {host}", *fields)) == ProbeRequest(path="/livez")
+
+
 @pytest.mark.parametrize(
     ("first", "status"),
     [
