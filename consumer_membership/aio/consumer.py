@@ -105,7 +105,7 @@ class AIOConsumer(TheirConsumer):
         """
         if not self._wake_up.is_set and self._ready and monotonic() < self._breathes_at:
             try:
-                return self._ready.popleft()
+                return ~self._ready
             except IndexError:  # a rebalance took them back
                 pass
         batch = await self._consume(1, arguments.seconds(timeout))

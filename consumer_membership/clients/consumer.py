@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from math import inf
 from operator import index
 from os import PathLike
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias, overload
 
@@ -34,6 +36,7 @@ from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.runtime.application.fetcher import key_of
+from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.application.session import Session
 from consumer_membership.runtime.line import ThreadFactory
 from consumer_membership.runtime.network.member_thread import member_thread
@@ -126,27 +129,62 @@ class Consumer(LibrdkafkaConsumer):
         and then at most once a second for as long as it lasts (confluent-kafka says it once, and its code is `_FATAL`).
         """
         try:
-            # Without a lock: `popleft` is one step of the interpreter, and whoever has something to say sets the
-            # wake-up. This is all that a record costs above librdkafka's batch.
+            # Without a lock: `~` is one step of the interpreter, also for signal handlers, and whoever has something to
+            # say sets the wake-up. This is all that a record costs above librdkafka's batch.
             if not self._wake_up.is_set:
-                return self._ready.popleft()
+                return ~self._ready
         except (IndexError, AttributeError):
             pass
-        return self._poll(timeout)
+        deadline: float | None = None
+        while True:
+            source, _, deadline = self._prepare(1, timeout, deadline)
+            if source is None:
+                return None
+            try:
+                return ~source
+            except IndexError:  # another thread was quicker
+                pass
 
-    @raises_as_confluent
-    def _poll(self, timeout: float) -> Message | None:
-        return self._use().poll(arguments.seconds(timeout))
-
-    @raises_as_confluent
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Gather records and errors until there are `num_messages` or `timeout` seconds are over.
 
         Unlike confluent-kafka 2.16 it is interruptible by Ctrl-C, and nothing that was gathered is lost when a callback
-        raises: the next call has it.
+        or a signal handler raises: the next call has it.
         """
+        whole: HandOutQueue[list[Message]] = HandOutQueue()
+        batch: list[Message] = []
+        deadline: float | None = None
+        try:
+            while True:
+                source, limit, deadline = self._prepare(num_messages, timeout, deadline, whole)
+                if whole:
+                    try:
+                        return ~whole
+                    except IndexError:  # another thread moved it on
+                        continue
+                if source is None:
+                    return batch
+                self._use().hand_out(source, limit, batch)
+                if batch or not limit:
+                    return batch
+        except BaseException:
+            if self._session is not None:
+                self._session.buffer.give_back(batch)
+            raise
+
+    @raises_as_confluent
+    def _prepare(
+        self,
+        num_messages: object,
+        timeout: object,
+        deadline: float | None,
+        whole: HandOutQueue[list[Message]] | None = None,
+    ) -> tuple[HandOutQueue[Message] | None, int, float]:
+        """Poll until there is something to hand out: from where, how many at most, and when the call ends."""
         session = self._use()
-        return session.consume(*arguments.limit_and_seconds(num_messages, timeout))
+        limit, left = arguments.limit_and_seconds(num_messages, timeout)
+        until = deadline if deadline is not None else inf if left < 0 else monotonic() + left
+        return session.prepare(limit, until, whole=whole), limit, until
 
     # ---- the group ----
 

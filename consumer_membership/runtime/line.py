@@ -330,16 +330,17 @@ class Line:
         """Have the network look at `progress` soon: records come again."""
         self._thread.ring()
 
-    def take_orders(self) -> tuple[ApplicationEffect, ...]:
-        """Everything that is ordered of the application, in order; the wake-up stays set."""
+    def move_orders(self, target: deque[ApplicationEffect]) -> None:
+        """Move everything that is ordered of the application there, in order; the wake-up stays set.
+
+        One C call moves them, so that an interrupt loses none.
+        """
         with self._lock:
-            orders = tuple(self._orders)
-            self._orders.clear()
-        return orders
+            target.extend(map(deque.popleft, itertools.repeat(self._orders, len(self._orders))))
 
     @property
     def has_orders(self) -> bool:
-        """Whether `take_orders` has something to take."""
+        """Whether `move_orders` has something to move."""
         return bool(self._orders)
 
     def figures(self) -> MemberFigures:

@@ -126,6 +126,8 @@ class ScriptedMember:
             case CommitRequested() if self.answers_commits:
                 self.answer_commit(post, self.commit_error)
             case LeaveRequested() if self.confirms_leaves:
+                if post.at_once:
+                    self.in_state(MemberState.UNSUBSCRIBED)
                 self.order(*self.farewell, LeaveCompleted())
             case CredentialsChanged():
                 self.credentials = (post.username, post.password)

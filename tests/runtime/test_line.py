@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
@@ -92,8 +93,8 @@ def test_secrets_are_in_no_text_of_what_crosses() -> None:
 
 def test_view_and_its_orders_are_seen_together() -> None:
     """Whoever sees the view finds the orders, although it looks before they are there; and the other way round."""
-    found: list[tuple[ApplicationEffect, ...]] = []
-    taker = threading.Thread(target=lambda: found.append(line.take_orders()), daemon=True)
+    found: deque[ApplicationEffect] = deque()
+    taker = threading.Thread(target=lambda: line.move_orders(found), daemon=True)
 
     class Eager(Line):
         def __setattr__(self, name: str, value: object) -> None:
@@ -105,7 +106,7 @@ def test_view_and_its_orders_are_seen_together() -> None:
     line = Eager(lambda: (0, 0))
     line.show(view_of(MemberState.FATAL), LeaveCompleted())
     taker.join(PATIENCE_S)
-    assert found == [(LeaveCompleted(),)]
+    assert found == deque([LeaveCompleted()])
 
 
 def test_each_view_is_another_version(line: Line) -> None:
@@ -124,7 +125,9 @@ def test_orders_of_one_call_come_at_once_and_leave_the_wake_up_set(line: Line) -
     line.order(LeaveCompleted(), LeaveCompleted())
     line.wake_up.review()
     assert line.wake_up.is_set
-    assert line.take_orders() == (LeaveCompleted(), LeaveCompleted())
+    taken: deque[ApplicationEffect] = deque()
+    line.move_orders(taken)
+    assert taken == deque([LeaveCompleted(), LeaveCompleted()])
     assert line.wake_up.is_set
     line.wake_up.review()
     assert not line.wake_up.is_set

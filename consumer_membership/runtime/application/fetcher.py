@@ -5,11 +5,18 @@ handle is never subscribed and never commits.
 
 Which partitions are held back is kept here and not asked of librdkafka: there a pause outlives the assignment, while
 Java's rule, which this package follows, is that a revoked partition comes back unpaused.
+
+**Interrupts.** A signal handler that raises (Ctrl-C, an alarm) may end each of these methods at any line, and it may
+end `handle.consume` after librdkafka took the records and before a list of them exists: confluent-kafka destroys them
+then, and the handle is past them. So the sets and positions that this class notes are the law. Each method that changes
+the handle or takes records from it marks itself as begun; if the next call finds that mark, it first makes the handle
+and the buffer agree with the notes again (`_mend`), also by sending the handle back to records that were lost.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -106,6 +113,12 @@ class Fetcher:
         self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
         #: Positions of resumed partitions of which no record came since.
         self._nudged: dict[TopicPartition, OffsetAndMetadata] = {}
+        #: Whether a change or a fetch began and did not end: set and cleared by those, and cleared by `_mend`.
+        self._is_torn = False
+        #: The handle's positions when that began; None: records came since, or no interrupt can lose any.
+        self._reached: list[Wanted] | None = None
+        #: The assigned partitions as librdkafka takes them; None: they may have changed.
+        self._asked: list[Wanted] | None = None
         self._batch = BATCH_RECORDS
         self._resets = DurationResets(reset, self._reset) if isinstance(reset, ByDuration) else None
         self._look_ups = LookUps(resets_by_itself=reset in (OffsetReset.EARLIEST, OffsetReset.LATEST))
@@ -151,15 +164,26 @@ class Fetcher:
         return self.paused | self.frozen | self.given_up
 
     def fetch(self, limit: int, timeout_s: float) -> list[Message]:
-        """At most `limit` records from the handle itself, gathered for at most this time."""
+        """At most `limit` records from the handle itself, gathered for at most this time, a whole one in ms.
+
+        They are `landed` in the buffer, which has to take them in, or to offer them.
+        """
         if self._look_ups.may_mislead:
             self._leave_late_answers()
-        batch = self.handle.consume(limit, whole_ms(timeout_s))
-        if self._resets is not None:
-            batch = self._resets.take_out(self.handle, batch)
-        if self._logical and batch:
-            self._note_first(batch)
-        return batch
+        if self._is_torn:
+            self._mend()
+        buffer = self.buffer
+        buffer.settle()
+        # Signal handlers run on the main thread only.
+        if self._reached is None and threading.current_thread() is threading.main_thread():
+            self._reached = self._places()
+        self._is_torn = True
+        buffer.landed.extend(map(self.handle.consume, (limit,), (timeout_s,)))
+        if buffer.landed[0]:
+            self._reached = None
+            self._digest()
+        self._is_torn = False
+        return buffer.landed[0]
 
     def fill(self, timeout_s: float) -> bool:
         """Fill the buffer: at once with what is there, else wait for one record; whether there is one now."""
@@ -171,17 +195,17 @@ class Fetcher:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for one record, for this time of whole milliseconds (`whole_ms`), and buffer it; whether it came."""
-        if self._look_ups.may_mislead:
-            self._leave_late_answers()
-        batch = self.handle.consume(1, timeout_s)
-        if self._resets is not None:
-            batch = self._resets.take_out(self.handle, batch)
-        if not batch:
-            return False
-        if self._logical:
-            self._note_first(batch)
+        batch = self.fetch(1, timeout_s)
         self._take_in(batch)
-        return True
+        return bool(batch)
+
+    def _digest(self) -> None:
+        """Take reports of missing positions out of the landed batch, and note the first records of partitions."""
+        landed = self.buffer.landed
+        if self._resets is not None:
+            landed[0] = self._resets.take_out(self.handle, landed[0])
+        if self._logical and landed[0]:
+            self._note_first(landed[0])
 
     def _leave_late_answers(self) -> None:
         """Take no record of a handle that may be sent elsewhere by a look-up which was cut short."""
@@ -197,7 +221,7 @@ class Fetcher:
             # Its ends stand for all of it.
             weight = max(len(batch[0]), len(batch[-1]), 1)
             self._batch = max(1, min(BATCH_RECORDS, BATCH_BYTES // weight))
-            self.buffer.take_in(batch)
+        self.buffer.take_in()
 
     def _note_first(self, batch: list[Message]) -> None:
         for message in batch:
@@ -209,6 +233,68 @@ class Fetcher:
                 del self._logical[found]
                 self._starts[found] = offset
 
+    # ---- interrupts ----
+
+    def _begin_change(self) -> None:
+        """Mark a change of the handle as begun; an earlier one that was cut short is mended first."""
+        if self._is_torn:
+            self._mend()
+        self._reached = self._places()
+        self._asked = None
+        self._is_torn = True
+
+    def _places(self) -> list[Wanted]:
+        """The handle's position of each assigned partition."""
+        if self._asked is None:
+            self._asked = wanted(self.assigned)
+        return self.handle.position(self._asked) if self._asked else []
+
+    def _end_change(self) -> None:
+        self._reached = self._asked = None
+        self._is_torn = False
+
+    def _mend(self) -> None:
+        """Make the handle and the buffer agree with what is noted here, after an interrupt; it may be cut short itself.
+
+        A change is undone or completed: partitions that are not noted are given up, those that the handle lacks are
+        assigned again, and the handle goes back to where it was where it is elsewhere without a record having come.
+        """
+        if self.buffer.landed and self.buffer.landed[0]:
+            self._reached = None
+            self._digest()
+        self.buffer.settle()
+        self._asked = None
+        assigned = self.assigned
+        known = {key_of(one) for one in self.handle.assignment()}
+        if known - assigned:
+            self.handle.incremental_unassign(wanted(known - assigned))
+        self._forget((self.buffer.partitions | self._shown.keys() | known) - assigned)
+        before = {key_of(one): one for one in self._reached or ()}
+        for now in self._places():
+            partition = key_of(now)
+            was = before.get(partition)
+            if partition not in known or (was is not None and was.offset != now.offset):
+                self._send_back(partition, was, is_known=partition in known)
+        held_back = self._held_back & assigned
+        if held_back:
+            self.handle.pause(wanted(held_back))
+        if assigned - held_back:
+            self.handle.resume(wanted(assigned - held_back))
+        self.buffer.hold(held_back)
+        self._end_change()
+
+    def _send_back(self, partition: TopicPartition, was: Wanted | None, *, is_known: bool) -> None:
+        """Have the handle go on behind the last record of this partition that it gave and that was not lost."""
+        offset = self._next_offset(partition, was or Wanted(*partition))
+        start = Wanted(*partition, self._logical.get(partition, OFFSET_STORED) if offset is None else offset)
+        if is_known and offset is not None:
+            with suppress(KafkaException):  # it was only just assigned
+                self.handle.seek(start)
+                return
+        if is_known:
+            self.handle.incremental_unassign([start])
+        self.handle.incremental_assign([start])
+
     # ---- assignment ----
 
     def assignment(self) -> list[Wanted]:
@@ -217,25 +303,31 @@ class Fetcher:
 
     def replace(self, partitions: list[Wanted]) -> None:
         """Assign exactly these, by hand."""
+        self._begin_change()
         self.handle.assign(partitions)
         self._look_up_new(partitions)
-        self._forget(self.by_hand)
-        self.by_hand = {key_of(p) for p in partitions}
+        former, self.by_hand = self.by_hand, {key_of(p) for p in partitions}
+        self._reached = None  # from here on the new starts hold
+        self._forget(former)
         self._begin(partitions)
+        self._end_change()
 
     def add(self, partitions: list[Wanted], of_group: Container[TopicPartition] = ()) -> None:
         """Assign these as well, by hand or as those which the group gave."""
+        self._begin_change()
         self.handle.incremental_assign(partitions)
         self._look_up_new(partitions)
         added = {key_of(partition) for partition in partitions}
+        self._begin(partitions)
         for partition in added:
             (self.held if partition in of_group else self.by_hand).add(partition)
-        self._begin(partitions)
         self.given_up |= self._unwanted(added)
         self._hold_back(self._held_back & added)
+        self._end_change()
 
     def add_for_group(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Assign what the group gave, from these offsets; what is fetched already goes on."""
+        self._begin_change()
         new = {partition: offset for partition, offset in offsets.items() if partition not in self.assigned}
         if new:
             self.warm({partition.topic for partition in new} - self._warm)
@@ -248,6 +340,7 @@ class Fetcher:
         unwanted = self._unwanted(offsets.keys()) - self.given_up
         self.given_up |= unwanted
         self._hold_back((self.paused & new.keys()) | (unwanted - self.paused))
+        self._end_change()
 
     def _assign_anew(self, starts: list[Wanted]) -> None:
         """Have the handle fetch these, which it does not as far as is known here.
@@ -272,20 +365,30 @@ class Fetcher:
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Stop fetching these; a set, for librdkafka ends the process on a partition that is named twice."""
+        self._begin_change()
         gone = set(partitions) & self.assigned
+        self.held -= gone
+        self.by_hand -= gone
         if gone:
             self.handle.incremental_unassign(wanted(gone))
         self._forget(set(partitions))
-        self.held -= gone
-        self.by_hand -= gone
+        self._end_change()
 
     def remove_all(self) -> None:
         """Stop fetching altogether."""
+        self._begin_change()
         gone = self.assigned
-        self.handle.unassign()
-        self._forget(gone)
         self.held.clear()
         self.by_hand.clear()
+        self.handle.unassign()
+        self._forget(gone)
+        self._end_change()
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget what was fetched of these partitions, which another member may own already."""
+        self._begin_change()
+        self.buffer.drop(partitions)
+        self._end_change()
 
     def _look_up_new(self, partitions: Iterable[Wanted]) -> None:
         self._look_up({p.topic for p in partitions} - self._warm - {p.topic for p in self.assigned})
@@ -344,40 +447,51 @@ class Fetcher:
         self.given_up.difference_update(partitions)
         for partition in partitions:
             self._cut_short(partition)
-            for memory in (self._shown, self._starts, self._logical, self._before_seek, self._nudged):
-                memory.pop(partition, None)
             if self._resets is not None:
                 self._resets.forget(partition)
+            # What is shown comes last: by that an interrupted change finds what is still to be forgotten.
+            for memory in (self._starts, self._logical, self._before_seek, self._nudged, self._shown):
+                memory.pop(partition, None)
 
     # ---- holding back ----
 
     def pause(self, partitions: Collection[TopicPartition], arriving: Collection[TopicPartition] = ()) -> None:
         """Hold back these until they are resumed; what is neither assigned nor `arriving` is passed over."""
+        self._begin_change()
         self._add_to(self.paused, set(partitions) & (self.assigned | set(arriving)))
+        self._end_change()
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         """Let these go on, with what was kept of them first."""
+        self._begin_change()
         self._take_from(self.paused, partitions)
+        self._end_change()
 
     def freeze(self, partitions: Collection[TopicPartition]) -> None:
         """Hold back exactly these for their revocation; what was frozen for an earlier one goes on."""
+        self._begin_change()
         new = set(partitions) & self.held
-        self.thaw(self.frozen - new)
+        self._take_from(self.frozen, self.frozen - new)
         self._add_to(self.frozen, new)
+        self._end_change()
 
     def thaw(self, partitions: Collection[TopicPartition]) -> None:
         """Let these go on: their revocation does not take place."""
+        self._begin_change()
         self._take_from(self.frozen, partitions)
+        self._end_change()
 
     def keep_to(self, topics: frozenset[str] | None) -> None:
         """Hand out nothing of what the group gave, or still gives, but for partitions of these topics (None: all).
 
         The rest is held back until the group takes it: what was handed out last is still what is committed of it.
         """
+        self._begin_change()
         self._topics = topics
         unwanted = self._unwanted(self.held)
         self._add_to(self.given_up, unwanted)
         self._take_from(self.given_up, self.given_up - unwanted)
+        self._end_change()
 
     def _add_to(self, held_back: set[TopicPartition], partitions: Collection[TopicPartition]) -> None:
         """Hold these back for one reason more; the handle is told of those that had none."""
@@ -474,8 +588,9 @@ class Fetcher:
         Raises:
             ConfigurationError: librdkafka makes no other one.
         """
+        self._begin_change()
         starts = []
-        for position in self.handle.position(wanted(self.assigned)):
+        for position in self._places():
             partition = key_of(position)
             offset = self._next_offset(partition, position)
             starts.append(Wanted(*partition, self._logical[partition] if offset is None else offset))
@@ -487,6 +602,7 @@ class Fetcher:
         self._look_ups.forget()
         self.warm(self._warm.copy())
         former.close()
+        self._end_change()
 
     # ---- positions ----
 
@@ -497,17 +613,25 @@ class Fetcher:
 
     def seek(self, target: Wanted) -> None:
         """Go on from this offset; what was fetched of the partition is forgotten."""
+        self._begin_change()
         partition = key_of(target)
-        position = self.positions({partition}).get(partition) if partition in self.assigned else None
+        position = self._positions({partition}).get(partition) if partition in self.assigned else None
         self.handle.seek(target)
-        self.buffer.drop({partition})
         if position is not None:
             self._before_seek[partition] = position
+        self._reached = None  # from here on the new start holds
         self._cut_short(partition)
         self._set_start(partition, target.offset)
+        self.buffer.drop({partition})
+        self._end_change()
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The next record to deliver of each partition of which one was delivered since it was assigned or sought."""
+        if self._is_torn:
+            self._mend()
+        return self._positions(partitions)
+
+    def _positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         waiting = self.buffer.first_undelivered(partitions)
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         for partition, message in waiting.items():

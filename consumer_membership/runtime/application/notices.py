@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from time import monotonic
 
 from confluent_kafka import KafkaError, Message
@@ -10,6 +9,7 @@ from confluent_kafka import KafkaError, Message
 from consumer_membership.errors import FatalGroupError
 from consumer_membership.membership.effects import Problem, RaiseToApplication
 from consumer_membership.runtime.application.error_message import error_message
+from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.types import FATAL_CODE, BrokerError
 
 #: How long a fatal error that was told is not told again, in seconds: programs log what they are told.
@@ -36,7 +36,7 @@ class Notices:
 
     def __init__(self) -> None:
         #: To be returned by `poll` and `consume`, oldest first.
-        self.messages: deque[Message] = deque()
+        self.messages: HandOutQueue[Message] = HandOutQueue()
         self._fatal: RaiseToApplication | None = None
         #: When it was told last.
         self._told_at = 0.0

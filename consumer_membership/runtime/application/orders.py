@@ -35,8 +35,12 @@ class OrderQueue:
         self._change = threading.Condition(self._lock)
         self._line = line
         self._take_commit: Callable[[CommitCompleted], bool] = lambda _: False
+        #: Each order is in one of these, from its place on the line to its end. One C call moves it on, so that an
+        #: interrupt, which may come between any two of this module's lines, leaves it in one of them.
+        self._unsorted: deque[ApplicationEffect] = deque()
         self._waiting: deque[ApplicationEffect] = deque()
-        line.wake_up.add_reason(lambda: bool(self._waiting))
+        self._begun: deque[ApplicationEffect] = deque()
+        line.wake_up.add_reason(lambda: bool(self._unsorted or self._waiting or self._begun))
         self._newest_attempt = 0
         self._stepped_at = float("-inf")
         line.listen(self.notify)
@@ -63,27 +67,48 @@ class OrderQueue:
         Only here is the wake-up cleared, if there is no reason to keep it set (`WakeUp`).
         """
         with self._lock:
-            orders = self._line.take_orders()
-            for order in orders:
+            self._line.move_orders(self._unsorted)
+            has_new = bool(self._unsorted)
+            while self._unsorted:
+                order = self._unsorted[0]
                 if isinstance(order, CommitCompleted) and self._take_commit(order):
+                    self._unsorted.popleft()
                     continue
                 if isinstance(order, StepEffect):
                     self._newest_attempt = max(self._newest_attempt, order.attempt)
                     self._stepped_at = monotonic()
-                self._waiting.append(order)
-            if orders:
+                self._waiting.extend(map(deque.popleft, (self._unsorted,)))
+            if has_new:
                 self._change.notify_all()
             self._line.wake_up.review()
 
     def next(self) -> ApplicationEffect | None:
-        """The next order to perform, after a look at the line; steps of an overtaken attempt are dropped."""
+        """The next order to perform, after a look at the line; steps of an overtaken attempt are dropped.
+
+        Call `done` after it was performed. Until then this returns the same order, so that an order whose performance
+        was interrupted is performed again.
+        """
         with self._lock:
             self.sort()
-            while self._waiting:
-                order = self._waiting.popleft()
+            while self._begun or self._waiting:
+                if not self._begun:
+                    self._begun.extend(map(deque.popleft, (self._waiting,)))
+                order = self._begun[0]
                 if not (isinstance(order, StepEffect) and order.attempt < self._newest_attempt):
                     return order
+                self._begun.clear()
         return None
+
+    def done(self) -> None:
+        """The order that `next` returned is performed."""
+        self._begun.clear()
+
+    def done_by(self, callback: Callable[[CommitCompleted], None]) -> None:
+        """Call this with the commit that `next` returned, which is performed then, whatever the callback raises.
+
+        One C call takes the order and calls: an interrupt comes before both, or inside the callback.
+        """
+        next(map(callback, map(deque.popleft, (self._begun,))))  # type: ignore[arg-type]  # the caller matched it
 
     def wait(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until something is so (None: for ever), taking orders from the line meanwhile; whether it is so."""
@@ -106,4 +131,4 @@ class OrderQueue:
     @property
     def has_waiting(self) -> bool:
         """Whether an order waits to be performed."""
-        return bool(self._waiting) or self._line.has_orders
+        return bool(self._begun or self._waiting or self._unsorted) or self._line.has_orders

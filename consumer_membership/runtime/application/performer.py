@@ -75,7 +75,7 @@ class RebalanceListener:
 class Steps:
     """Performs steps and answers each with `StepFinished`, whatever the user's callback does."""
 
-    def __init__(self, fetcher: Fetcher, commits: Commits, line: Line) -> None:
+    def __init__(self, fetcher: Fetcher, commits: Commits, line: Line, orders: OrderQueue) -> None:
         self.listener = RebalanceListener()
         #: What the running on_assign is about and where it starts; the application may assign and pause these itself.
         self.arriving: dict[TopicPartition, int] | None = None
@@ -94,17 +94,44 @@ class Steps:
         self._commits = commits
         self._book = commits.book
         self._line = line
+        self._orders = orders
         self._reported: Offsets = {}
+        #: The step that is performed, and the last one for which a callback was called: once for each step.
+        self._step: StepEffect | None = None
+        self._called_for: StepEffect | None = None
+        #: The step that ended last, and how: an interrupt may come before the member received the answer.
+        self._ended: tuple[StepEffect | None, StepFinished | None] = (None, None)
 
     def perform(self, step: StepEffect) -> None:
-        """Perform one step; a callback's exception comes out after the member was told of it."""
+        """Perform the step that the queue has begun, and answer it; a callback's exception comes out after the answer.
+
+        A step that was interrupted before it began, or after it ended, is begun again by the next call, which then
+        only answers it. An interrupt in between counts as an exception of the callback.
+        """
         kind = _STEPS[type(step)]
-        try:
-            offsets = self._do(step)
-        except BaseException:  # Ctrl-C inside a callback ends the step as well, or the member would wait for ever
-            self._line.post(StepFinished(attempt=step.attempt, step=kind, failed=True))
-            raise
-        self._line.post(StepFinished(attempt=step.attempt, step=kind, offsets=offsets))
+        ended, outcome = self._ended
+        if ended is not step:
+            self._step = step
+            try:
+                offsets = self._do(step)
+                outcome = StepFinished(attempt=step.attempt, step=kind, offsets=offsets)
+                self._ended = step, outcome
+            except BaseException:  # Ctrl-C inside a callback ends the step as well, or the member would wait for ever
+                if self._gives_up_all(step) and self._fetcher.held:
+                    raise  # the member does not order this again: the next call completes it
+                outcome = StepFinished(attempt=step.attempt, step=kind, failed=True)
+                self._ended = step, outcome
+                self._answer(outcome)
+                raise
+        self._answer(outcome)
+
+    def _gives_up_all(self, step: StepEffect) -> bool:
+        return isinstance(step, LosePartitions) or (isinstance(step, RevokePartitions) and step.partitions is None)
+
+    def _answer(self, outcome: StepFinished | None) -> None:
+        if outcome is not None:
+            self._line.post(outcome)
+        self._orders.done()
 
     def _do(self, step: StepEffect) -> Offsets:
         match step:
@@ -152,7 +179,7 @@ class Steps:
         with self._handle_lock:
             partitions = frozenset(self._fetcher.held)
             self._fetcher.freeze(partitions)
-            self._fetcher.buffer.drop(partitions)
+            self._fetcher.drop(partitions)
         if partitions:
             self._count()
             self.leaving, self.is_losing = partitions, True
@@ -219,9 +246,10 @@ class Steps:
     def _call(
         self, kind: CallbackKind, callback: RebalanceCallback | None, partitions: frozenset[TopicPartition]
     ) -> None:
-        if callback is None:
+        if callback is None or self._called_for is self._step:
             return
         began_at = monotonic()
+        self._called_for = self._step
         try:
             callback(sorted(partitions))
         finally:
@@ -280,6 +308,7 @@ class Performer:
                 if errors:
                     _log().warning("Another callback raised while the consumer leaves its group", exc_info=True)
                 errors.append(error)
+                self._orders.done()
 
     def _perform(self, order: ApplicationEffect) -> None:
         match order:
@@ -291,13 +320,18 @@ class Performer:
                 self._steps.perform(order)
             case CollectPositions():
                 self._steps.report_positions(order)
+                self._orders.done()
             case CommitCompleted():
-                if self._on_commit is not None:
-                    self._on_commit(order)
+                if self._on_commit is None:
+                    self._orders.done()
+                else:
+                    self._orders.done_by(self._on_commit)
             case RaiseToApplication():
                 self.notices.tell(order)
+                self._orders.done()
             case LeaveCompleted():
                 self.leaves += 1
                 self._on_left()
+                self._orders.done()
             case _:
                 assert_never(order)

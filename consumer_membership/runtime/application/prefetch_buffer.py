@@ -1,31 +1,54 @@
 """The prefetch buffer: records between librdkafka's handle and the application.
 
 One inner `poll()` call costs twice as much as a record of an inner batch, so `poll()` is served from a batch that waits
-in `ready`. The hot path takes from its left end without a lock; everything else here is done by the one thread that is
-inside the handle lock. That is safe because a rebuild takes `ready` apart from its *right* end: a record which the hot
-path takes meanwhile is the oldest one, so the order holds and no record is handed out twice.
+in `ready`. The hot path takes from its left end without a lock; the thread inside the handle lock does everything else.
+A thread that takes from `ready` meanwhile gets the oldest record or none, so the order holds and no record is handed
+out twice.
 
 Records of partitions that are held back (paused by the user, or about to be revoked) are parked: the handle is already
-past them, so to drop them would lose them.
+past them, so dropping them would lose them.
+
+**An interrupt loses no record.** A signal handler that raises (Ctrl-C, an alarm) runs between two bytecodes of the main
+thread, also between a call that returns records and the assignment of its result. Therefore one C call moves records
+from one container of this buffer to the next, and no record is ever held by a local variable only. An interrupt can
+leave records in `landed`, `offered` or `_aside`. `settle` moves them on, and each method that reads or sorts records
+settles first.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
-from itertools import islice
+from itertools import repeat
+from typing import TypeVar
 
 from confluent_kafka import Message
 
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.types import TopicPartition
 
+T = TypeVar("T")
+
 
 def partition_of(message: Message) -> TopicPartition | None:
     """The partition that a record or a partition's event belongs to; None for an error of the whole consumer."""
     topic, partition = message.topic(), message.partition()
     return None if topic is None or partition is None else TopicPartition(topic, partition)
+
+
+class HandOutQueue(deque[T]):
+    """A queue whose `~` takes the oldest element, for the call that returns it to the application.
+
+    CPython runs signal handlers after a call, but not after an operator. So `return ~queue` either takes and returns
+    the element or does neither, while a handler that raises after `queue.popleft()` would lose it.
+
+    Raises:
+        IndexError: The queue is empty.
+    """
+
+    __slots__ = ()
+    __invert__ = deque.popleft
 
 
 @dataclass(slots=True)
@@ -39,68 +62,158 @@ class Waiting:
 class PrefetchBuffer:
     """The records that the handle gave and the application has not got yet."""
 
-    __slots__ = ("_parked", "_parked_count", "_taken_in", "ready", "turns")
+    __slots__ = (
+        "_aside",
+        "_counted",
+        "_dropping",
+        "_held",
+        "_parked",
+        "_parked_count",
+        "_taken_in",
+        "landed",
+        "offered",
+        "ready",
+        "turns",
+    )
 
     def __init__(self) -> None:
         #: Next to be handed out, oldest first. The same object for the consumer's whole life: the hot path holds it.
-        self.ready: deque[Message] = deque()
+        self.ready: HandOutQueue[Message] = HandOutQueue()
+        #: The batch that the handle gave last, newer than everything else here.
+        self.landed: deque[list[Message]] = deque()
+        #: Holds a batch that one call of the application hands out whole; that call's own, newer than `ready`.
+        self.offered: HandOutQueue[list[Message]] = HandOutQueue()
         #: How many poll slices began: the sign of life of an application that is given nothing.
         self.turns = 0
-        self._parked: dict[TopicPartition, list[Message]] = {}
+        #: The partitions whose records are parked, and those whose records are being dropped.
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._dropping: frozenset[TopicPartition] = frozenset()
+        self._parked: dict[TopicPartition, deque[Message]] = {}
         self._parked_count = 0
+        #: Records being sorted, newer than `ready` and older than `landed`.
+        self._aside: deque[Message] = deque()
         self._taken_in = 0
+        #: The landed batch that `_taken_in` includes already.
+        self._counted: list[Message] | None = None
 
     def progress(self) -> tuple[int, int]:
         """Signs that the application polls, and records handed to it; cheap, from any thread, without a lock."""
-        handed_out = self._taken_in - len(self.ready) - self._parked_count
+        handed_out = self._taken_in - len(self.ready) - self._parked_count - len(self._aside)
         return self.turns + handed_out, handed_out
 
-    def take_in(self, batch: list[Message]) -> None:
-        """Append what the handle gave."""
-        self.ready.extend(batch)
-        self._taken_in += len(batch)
+    # ---- from the handle ----
 
-    def pass_through(self, count: int) -> None:
-        """Count records that went from the handle to the application directly."""
-        self._taken_in += count
+    def take_in(self) -> None:
+        """Move the landed batch to `ready`."""
+        self._unload(self.landed, self.ready)
 
-    def hand_out(self, limit: int) -> list[Message]:
-        """At most this many records for the application."""
-        batch: list[Message] = []
-        with suppress(IndexError):
-            batch.extend(islice(iter(self.ready.popleft, None), limit))
-        return batch
+    def offer(self, whole: HandOutQueue[list[Message]]) -> None:
+        """Move the landed batch to where the one call that asked for it takes it whole, if nothing moves it on."""
+        self._count()
+        self.offered = whole
+        whole.extend(map(deque.popleft, (self.landed,)))
+        self._counted = None  # keeps no records alive
+
+    def _unload(self, batches: deque[list[Message]], target: deque[Message]) -> None:
+        self._count()
+        with suppress(IndexError):  # there is none, or the application took it whole
+            next(map(target.extend, map(deque.popleft, (batches,))))
+        self._counted = None
+
+    def _count(self) -> None:
+        """Count the landed batch, once."""
+        for batch in self.landed.copy():
+            if batch is not self._counted:
+                count = self._taken_in + len(batch)
+                self._taken_in, self._counted = count, batch
+
+    # ---- to the application ----
+
+    def give_back(self, batch: list[Message]) -> None:
+        """Hand these out again: an interrupt came before the application got them."""
+        self.ready.extendleft(reversed(batch))
+
+    # ---- sorting ----
+
+    def settle(self) -> None:
+        """Complete the moves that an interrupt cut short."""
+        if self._aside or self._dropping:
+            self._sort()
+        elif self.offered or self.landed:
+            self._unload(self.offered, self.ready)
+            self.take_in()
 
     def park(self, partitions: Collection[TopicPartition]) -> None:
         """Hold back the records of these partitions."""
-        if not partitions:
-            return
-        for message in self._take_apart(lambda partition: partition in partitions):
-            partition = partition_of(message)
-            if partition is not None:
-                self._parked.setdefault(partition, []).append(message)
-                self._parked_count += 1
+        if partitions:
+            self.settle()
+            self._held |= frozenset(partitions)
+            self._sort()
 
     def unpark(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out what was held back of these partitions, before anything newer."""
+        """Hand out the parked records of these partitions, before anything newer."""
+        self.settle()
         for partition in partitions:
-            messages = self._parked.pop(partition, [])
-            self.ready.extendleft(reversed(messages))
-            self._parked_count -= len(messages)
+            self._held -= {partition}
+            parked = self._parked.get(partition)
+            if parked is not None:
+                with suppress(IndexError):
+                    self.ready.extendleft(map(deque.pop, repeat(parked)))
+                del self._parked[partition]
+        self._count_parked()
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget the records of these partitions."""
-        if not partitions:
-            return
-        dropped = len(self._take_apart(lambda partition: partition in partitions))
-        for partition in partitions:
-            parked = len(self._parked.pop(partition, ()))
-            self._parked_count -= parked
-            dropped += parked
-        self._taken_in -= dropped
+        """Forget the records of these partitions, and hold them back no longer."""
+        if partitions:
+            self._dropping |= frozenset(partitions)
+            self.settle()
+
+    def _sort(self) -> None:
+        """Park the records of partitions that are held back, drop those of dropped ones, and leave the rest in order.
+
+        All records go aside and come back one by one. The hot path finds `ready` empty at first and then waits for
+        the handle lock, or gets records that are sorted already.
+        """
+        for partition in self._dropping:
+            self._taken_in -= len(self._parked.pop(partition, ()))
+        self._held -= self._dropping
+        ready, aside, dropped = self.ready, self._aside, deque[Message](maxlen=0)
+        with suppress(IndexError):
+            aside.extendleft(map(deque.pop, repeat(ready)))
+        self._unload(self.offered, aside)
+        self._unload(self.landed, aside)
+        while aside:
+            place = partition_of(aside[0])
+            target: deque[Message] = ready
+            if place is not None and place in self._dropping:
+                target = dropped
+                self._taken_in -= 1
+            elif place is not None and place in self._held:
+                target = self._parked.setdefault(place, deque())
+            target.extend(map(deque.popleft, (aside,)))
+        self._dropping = frozenset()
+        self._count_parked()
+
+    def _count_parked(self) -> None:
+        self._parked_count = sum(map(len, self._parked.values()))
+
+    def hold(self, partitions: Collection[TopicPartition]) -> None:
+        """Hold back the records of exactly these partitions."""
+        self.park(partitions)
+        self.unpark(sorted((self._held | self._parked.keys()).difference(partitions)))
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions that have records here."""
+        self.settle()
+        found = {partition_of(message) for message in self.ready.copy()} | self._parked.keys()
+        return {partition for partition in found if partition is not None}
+
+    # ---- asking ----
 
     def first_undelivered(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Message]:
         """The next record of each of these partitions that has one waiting here."""
+        self.settle()
         found: dict[TopicPartition, Message] = {}
         waiting: list[Iterable[Message]] = [self._parked[p] for p in partitions if p in self._parked]
         # `copy` is one step of the interpreter; to walk the deque while the hot path takes from it would raise.
@@ -113,6 +226,7 @@ class PrefetchBuffer:
 
     def waiting(self) -> dict[TopicPartition, Waiting]:
         """How much of each partition waits here."""
+        self.settle()
         found: dict[TopicPartition, Waiting] = {}
         for messages in (*self._parked.values(), self.ready.copy()):
             for message in messages:
@@ -122,18 +236,3 @@ class PrefetchBuffer:
                     waiting.records += 1
                     waiting.bytes += len(message) + len(message.key() or b"")
         return found
-
-    def _take_apart(self, belongs: Callable[[TopicPartition], bool]) -> list[Message]:
-        """Remove what belongs there from `ready`, oldest first, and put the rest back as it was."""
-        removed: deque[Message] = deque()
-        kept: deque[Message] = deque()
-        ready = self.ready
-        while True:
-            try:
-                message = ready.pop()
-            except IndexError:
-                break
-            partition = partition_of(message)
-            (removed if partition is not None and belongs(partition) else kept).appendleft(message)
-        ready.extend(kept)
-        return list(removed)

@@ -10,8 +10,10 @@ one thread at a time run steps and callbacks, and that one does not hold the han
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
-from math import inf
+from contextlib import suppress
+from itertools import repeat
 from time import monotonic
 from typing import TYPE_CHECKING
 from weakref import ref
@@ -41,7 +43,7 @@ from consumer_membership.runtime.application.metrics_meter import MetricsMeter
 from consumer_membership.runtime.application.orders import CALM_SLICE_S, SLICE_S, OrderQueue
 from consumer_membership.runtime.application.partitions import Partitions
 from consumer_membership.runtime.application.performer import CommitCallback, Performer, RebalanceListener, Steps
-from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
+from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue, PrefetchBuffer
 from consumer_membership.runtime.application.session_errors import NO_OFFSET_CODE
 from consumer_membership.runtime.application.statistics import Progress, rewritten
 from consumer_membership.runtime.line import Line, Snapshot, ThreadFactory, ThreadSettings
@@ -133,7 +135,7 @@ class Session:
         self._book = OffsetBook(self._fetcher, commit_settings)
         self._ledger = ApplicationLedger()
         self.commits = Commits(self._book, self._orders, self.line, self.life, self._ledger)
-        self._steps = Steps(self._fetcher, self.commits, self.line)
+        self._steps = Steps(self._fetcher, self.commits, self.line, self._orders)
         self._style = CallbackStyle(config.callback_settings(), self.line)
         self.partitions = Partitions(self._fetcher, self.commits, self._steps, self._style, self.line, self.life)
         self._performer = Performer(self._orders, self._steps, on_commit=on_commit, on_left=self.partitions.left)
@@ -171,6 +173,8 @@ class Session:
         self._lifecycle_events: Callable[[], LifecycleEvents | None] = lambda: None
         self._making_events = threading.RLock()
         self._closing = CallLock()
+        #: Whether a close released everything: an interrupt may have ended it before.
+        self._is_shut_down = False
         self._leave_option = LeaveOption.DEFAULT
         #: The thread that closes when its poll ends.
         self._closes_later: int | None = None
@@ -301,55 +305,53 @@ class Session:
 
     # ---- polling ----
 
-    def poll(self, timeout_s: float) -> Message | None:
-        """The next record or error, None when the time is over (negative: never).
+    def prepare(
+        self,
+        limit: int,
+        deadline: float,
+        is_wanted: Callable[[], bool] = lambda: True,
+        whole: HandOutQueue[list[Message]] | None = None,
+    ) -> HandOutQueue[Message] | None:
+        """Poll until there are so many records, an error, or the time (`time.monotonic`) is over.
 
-        An error that ended the membership is told at once, and again once a second.
-        """
-        batch = self.consume(1, timeout_s)
-        return batch[0] if batch else None
+        An error comes at once and alone: after a missed poll the records that wait may be another member's already, and
+        the next call drops them. An error that ended the membership comes at once, and again once a second.
 
-    def consume(self, limit: int, timeout_s: float) -> list[Message]:
-        """Gather until there are so many records or the time is over (negative: never).
+        Nothing is taken out here, so that an exception (a callback's, a signal handler's) loses nothing: the frame that
+        returns to the application takes from the source, and calls again if another thread was quicker.
 
-        What was gathered before a callback raises stays for the next call. An error comes at once and alone: after a
-        missed poll the records that wait may be another member's already, and the next call drops them.
-        """
-        self.life.check()
-        began_at = monotonic()
-        deadline = inf if timeout_s < 0 else began_at + timeout_s
-        self._ledger.begin_poll(began_at, len(self.buffer.ready))
-        try:
-            while True:
-                batch = self._prepare(limit, deadline)
-                if batch is None:
-                    batch = self.buffer.hand_out(limit)
-                    if not batch and limit and monotonic() < deadline and not self.life.is_ending:
-                        continue  # another thread was quicker
-                return batch
-        finally:
-            self._ledger.end_poll(began_at, monotonic(), len(self.buffer.ready))
-            self._close_if_asked()
+        Args:
+            limit: How many records the caller wants.
+            deadline: When to end.
+            is_wanted: Ends earlier where this is false; wake the line up so that it is looked at.
+            whole: Gets a batch of `limit` records if one comes that need not wait in the buffer.
 
-    def prepare(self, limit: int, deadline: float, is_wanted: Callable[[], bool]) -> None:
-        """Do all that `consume` does but for the handing out: when this returns, ask `take`.
-
-        Ends before the time (`time.monotonic`) when nobody wants it any more; then wake the line up, so that it looks.
+        Returns:
+            What to take from: the errors or the records; None if there is nothing.
         """
         self.life.check()
         began_at = monotonic()
         self._ledger.begin_poll(began_at, len(self.buffer.ready))
         try:
-            self._prepare(limit, deadline, is_wanted, hands_out=False)
+            source = self._prepare(limit, deadline, is_wanted, whole)
         finally:
             self._ledger.end_poll(began_at, monotonic(), len(self.buffer.ready))
             self._close_if_asked()
+        return None if self.life.is_closed or not source else source
+
+    def hand_out(self, source: HandOutQueue[Message], limit: int, batch: list[Message]) -> None:
+        """Append what this source has to the application's batch, which the caller gives back if it is interrupted."""
+        with suppress(IndexError):
+            batch.extend(map(deque.popleft, repeat(source, limit if source is self.buffer.ready else 1)))
 
     def take(self, limit: int) -> list[Message]:
         """What can be handed out at once; performs nothing and waits for nothing, but takes part in no rebalance."""
+        batch: list[Message] = []
         if self._notices.messages and limit:
-            return [self._notices.messages.popleft()]
-        return self.buffer.hand_out(limit) if self.can_hand_out else []
+            self.hand_out(self._notices.messages, 1, batch)
+        elif self.can_hand_out:
+            self.hand_out(self.buffer.ready, limit, batch)
+        return batch
 
     @property
     def can_hand_out(self) -> bool:
@@ -367,30 +369,26 @@ class Session:
         return bool(self._notices.messages)
 
     def _prepare(
-        self, limit: int, deadline: float, is_wanted: Callable[[], bool] = lambda: True, *, hands_out: bool = True
-    ) -> list[Message] | None:
-        """Poll until so many wait in the buffer, or the time is over: None.
-
-        Or what is to be handed out in their place: an error, a batch that need not wait there, nothing as long as
-        nobody knows whose they are. Without `hands_out` errors and records stay where they are.
-        """
+        self, limit: int, deadline: float, is_wanted: Callable[[], bool], whole: HandOutQueue[list[Message]] | None
+    ) -> HandOutQueue[Message] | None:
+        """As `prepare`; nothing also as long as nobody knows whose the records are."""
         while True:
             lease_until = self._serve().lease_until
             if self._notices.messages and limit:
-                return [self._notices.messages.popleft()] if hands_out else []
+                return self._notices.messages
             left = deadline - monotonic()
-            batch = self._gather(limit, min(self._orders.slice_s, max(left, 0.0)), hands_out=hands_out)
-            if batch is not None:
-                return batch
+            self._gather(limit, min(self._orders.slice_s, max(left, 0.0)), whole)
+            if whole:
+                return None
             self._handles.reports.tell()
             if self._may_serve and left > 0:
                 continue  # what was ordered meanwhile comes first: it may be about this very record
             is_over = left <= 0 or self.life.is_ending or not is_wanted()
             if lease_until is not None and monotonic() >= lease_until and self._waits_for_word(left):
                 if is_over:
-                    return []
+                    return None
             elif is_over or len(self.buffer.ready) >= limit:
-                return None
+                return self.buffer.ready
             if not self.buffer.ready:
                 self._sit_out(deadline)
 
@@ -412,27 +410,26 @@ class Session:
             self.line.send(Polled())
         return view
 
-    def _gather(self, limit: int, slice_s: float, *, hands_out: bool) -> list[Message] | None:
-        """Add to the buffer for one slice; a full batch that can be handed out past the buffer is returned instead."""
+    def _gather(self, limit: int, slice_s: float, whole: HandOutQueue[list[Message]] | None) -> None:
+        """Add to the buffer for one slice; a full batch that can be handed out whole goes there instead."""
         if self.life.is_ending or len(self.buffer.ready) >= limit:
-            return None
+            return
         if not self._fetcher.can_deliver:
             self._idle(slice_s)
-            return None
+            return
         with self._handle_lock:
             if self.life.is_closed:
-                return None
+                return
             if limit == 1:
                 self._look_after_handle(is_alive=self._fetcher.fill(slice_s))
-                return None
-            batch = self._fetcher.fetch(limit - len(self.buffer.ready), slice_s)
+                return
+            batch = self._fetcher.fetch(limit - len(self.buffer.ready), whole_ms(slice_s))
             self._look_after_handle(is_alive=bool(batch))
-            passes = hands_out and not (self._handles.reports or self.line.wake_up.is_set or self._is_in_doubt)
-            if len(batch) == limit and passes:
-                self.buffer.pass_through(limit)
-                return batch
-            self.buffer.take_in(batch)
-        return None
+            waits = self._handles.reports or self.line.wake_up.is_set or self._is_in_doubt or self.buffer.ready
+            if whole is not None and len(batch) == limit and not waits:
+                self.buffer.offer(whole)
+            else:
+                self.buffer.take_in()
 
     def _sit_out(self, deadline: float) -> None:
         """Wait in whole slices for as long as nothing comes and nobody has anything to say.
@@ -569,6 +566,8 @@ class Session:
         when that call ends. What callbacks raise meanwhile is raised at the end.
         """
         if self.life.is_ours and self.life.is_closed:
+            if not self._is_shut_down and self._closing.owner is None:
+                self._shut_down()  # an interrupt cut the first close short
             return
         self.life.check()
         if self._closing.owner == threading.get_ident():
@@ -611,18 +610,7 @@ class Session:
         try:
             self._part(errors)
         finally:
-            self.life.close()
-            self._health.stop()
-            self._meter.stop()
-            self.line.stop(STOP_S)
-            with self._handle_lock:
-                self.buffer.ready.clear()
-                self._fetcher.handle.close()
-            self._performer.release()
-            if self._probes is not None:
-                self._probes.leave(self)
-            if self._events is not None:
-                self._events.close()
+            self._shut_down()
         if self._lines is not None:
             self._lines.tell()
         if errors:
@@ -640,6 +628,22 @@ class Session:
             if not has_left:
                 self.line.post(LeaveRequested(option=self._leave_option, at_once=True))
                 self._orders.wait(lambda: self.line.view.state in _OUT, STOP_S)
+
+    def _shut_down(self) -> None:
+        """Refuse every call from now on, and release everything; can be repeated after an interrupt."""
+        self.life.close()
+        self._health.stop()
+        self._meter.stop()
+        self.line.stop(STOP_S)
+        with self._handle_lock:
+            self.buffer.ready.clear()
+            self._fetcher.handle.close()
+        self._performer.release()
+        if self._probes is not None:
+            self._probes.leave(self)
+        if self._events is not None:
+            self._events.close()
+        self._is_shut_down = True
 
     def _settle(self, errors: list[Exception]) -> None:
         """Commit, then leave: every order of the member is performed here, callbacks included."""
@@ -700,4 +704,4 @@ class Session:
 
 
 #: The call inside which a close has to wait for its end.
-POLLS = frozenset({Session.consume.__code__, Session.prepare.__code__})
+POLLS = frozenset({Session.prepare.__code__})

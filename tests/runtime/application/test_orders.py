@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from consumer_membership.membership.effects import (
+    ApplicationEffect,
     CommitCompleted,
     LeaveCompleted,
     LosePartitions,
@@ -31,6 +32,24 @@ def line() -> Line:
     return Line(lambda: (0, 0))
 
 
+def performed(orders: OrderQueue) -> ApplicationEffect | None:
+    """The next order, which is performed then."""
+    order = orders.next()
+    orders.done()
+    return order
+
+
+def test_order_comes_again_until_it_is_performed(line: Line) -> None:
+    """An interrupt may end the call that took an order: the next one takes it again, and the wake-up stays set."""
+    orders = OrderQueue(line)
+    line.order(LeaveCompleted(), commit(1))
+    assert [orders.next(), orders.next()] == [LeaveCompleted(), LeaveCompleted()]
+    assert (line.wake_up.is_set, orders.has_waiting) == (True, True)
+    orders.done()
+    assert [performed(orders), performed(orders)] == [commit(1), None]
+    assert (line.wake_up.is_set, orders.has_waiting) == (False, False)
+
+
 def test_commits_go_to_those_who_wait_and_the_rest_keeps_its_order(line: Line) -> None:
     """A commit that nobody waits for is performed in its place: on_commit is called there."""
     awaited: list[int] = []
@@ -45,7 +64,7 @@ def test_commits_go_to_those_who_wait_and_the_rest_keeps_its_order(line: Line) -
     orders.completed_commits_go_to(take)
     pause = PausePartitions(attempt=1, partitions=None)
     line.order(commit(1), pause, commit(2), LeaveCompleted())
-    assert [orders.next() for _ in range(4)] == [pause, commit(2), LeaveCompleted(), None]
+    assert [performed(orders) for _ in range(4)] == [pause, commit(2), LeaveCompleted(), None]
     assert awaited == [1]
 
 
@@ -55,7 +74,7 @@ def test_steps_of_an_older_attempt_are_dropped(line: Line) -> None:
     line.order(PausePartitions(attempt=1, partitions=None), RevokePartitions(attempt=1, partitions=None))
     lose = LosePartitions(attempt=2)
     line.order(lose)
-    assert [orders.next(), orders.next()] == [lose, None]
+    assert [performed(orders), performed(orders)] == [lose, None]
 
 
 def test_polls_look_for_orders_more_often_after_a_step(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,11 +103,11 @@ def test_wake_up_is_set_until_the_last_order_was_taken(line: Line) -> None:
     line.order(LeaveCompleted(), commit(2))
     assert not orders.wait(lambda: False, 0)
     assert (line.wake_up.is_set, line.has_orders, orders.has_waiting) == (True, False, True)
-    assert orders.next() == LeaveCompleted()
+    assert performed(orders) == LeaveCompleted()
     assert not orders.wait(lambda: False, 0)
     assert line.wake_up.is_set
-    assert orders.next() == commit(2)
-    assert orders.next() is None
+    assert performed(orders) == commit(2)
+    assert performed(orders) is None
     assert not line.wake_up.is_set
     assert not orders.has_waiting
 

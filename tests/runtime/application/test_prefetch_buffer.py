@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer, Waiting
+from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue, PrefetchBuffer, Waiting
 from consumer_membership.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -22,48 +22,62 @@ def places(found: list[Message]) -> list[tuple[TopicPartition, int]]:
     return [(TopicPartition(m.topic() or "", m.partition() or 0), m.offset() or 0) for m in found]
 
 
+def take_in(buffer: PrefetchBuffer, batch: list[Message]) -> None:
+    """Have the handle give this batch."""
+    buffer.landed.append(batch)
+    buffer.take_in()
+
+
+def hand_out(buffer: PrefetchBuffer, limit: int) -> list[Message]:
+    """What the application gets."""
+    return [buffer.ready.popleft() for _ in range(min(limit, len(buffer.ready)))]
+
+
 def test_parked_records_come_back_before_newer_ones() -> None:
     """Parking takes one partition's records out and leaves the others in their order."""
     buffer = PrefetchBuffer()
-    buffer.take_in(messages((A, 1), (B, 1), (A, 2), (B, 2)))
+    take_in(buffer, messages((A, 1), (B, 1), (A, 2), (B, 2)))
     buffer.park({A})
-    assert places(buffer.hand_out(9)) == [(B, 1), (B, 2)]
-    buffer.take_in(messages((A, 3)))
+    assert places(hand_out(buffer, 9)) == [(B, 1), (B, 2)]
+    take_in(buffer, messages((A, 3)))
     buffer.unpark([A])
-    assert places(buffer.hand_out(9)) == [(A, 1), (A, 2), (A, 3)]
+    assert places(hand_out(buffer, 9)) == [(A, 1), (A, 2), (A, 3)]
 
 
 def test_progress_counts_what_was_handed_out() -> None:
     """Records in the buffer, parked or dropped are not handed out; turns are signs of life."""
     buffer = PrefetchBuffer()
-    buffer.take_in(messages((A, 1), (B, 1), (B, 2), (A, 2)))
+    take_in(buffer, messages((A, 1), (B, 1), (B, 2), (A, 2)))
     buffer.turns += 3
     assert buffer.progress() == (3, 0)
     buffer.park({A})
     buffer.drop({B})
     assert buffer.progress() == (3, 0)
     buffer.unpark([A])
-    buffer.hand_out(1)
-    buffer.pass_through(10)
+    hand_out(buffer, 1)
+    buffer.landed.append(messages(*[(B, offset) for offset in range(3, 13)]))
+    whole: HandOutQueue[list[Message]] = HandOutQueue()
+    buffer.offer(whole)
+    assert len(whole.popleft()) == 10
     assert buffer.progress() == (14, 11)
 
 
 def test_waiting_counts_records_and_bytes_of_each_partition() -> None:
     """Parked ones, too; what has an error is no record."""
     buffer = PrefetchBuffer()
-    buffer.take_in([Message(topic="t", partition=0, offset=n, key=b"k", value=b"value") for n in range(3)])
-    buffer.take_in([Message(topic="t", partition=1, offset=1, error=KafkaError(KafkaError._PARTITION_EOF))])
+    take_in(buffer, [Message(topic="t", partition=0, offset=n, key=b"k", value=b"value") for n in range(3)])
+    take_in(buffer, [Message(topic="t", partition=1, offset=1, error=KafkaError(KafkaError._PARTITION_EOF))])
     buffer.park({A})
-    buffer.take_in(messages((B, 1)))
+    take_in(buffer, messages((B, 1)))
     assert buffer.waiting() == {A: Waiting(records=3, bytes=18), B: Waiting(records=1)}
 
 
 def test_first_undelivered_looks_at_parked_records_first() -> None:
     """They are the older ones."""
     buffer = PrefetchBuffer()
-    buffer.take_in(messages((A, 5), (B, 7)))
+    take_in(buffer, messages((A, 5), (B, 7)))
     buffer.park({A})
-    buffer.take_in(messages((A, 6), (B, 8)))
+    take_in(buffer, messages((A, 6), (B, 8)))
     found = buffer.first_undelivered({A, B})
     assert {partition: message.offset() for partition, message in found.items()} == {A: 5, B: 7}
 
@@ -73,10 +87,10 @@ def test_errors_without_partition_are_never_taken_out() -> None:
     buffer = PrefetchBuffer()
     whole = Message(error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
     end = Message(topic="t", partition=0, offset=9, error=KafkaError(KafkaError._PARTITION_EOF))
-    buffer.take_in([whole, end])
+    take_in(buffer, [whole, end])
     assert buffer.first_undelivered({A}) == {}
     buffer.drop({A})
-    assert buffer.hand_out(9) == [whole]
+    assert hand_out(buffer, 9) == [whole]
 
 
 _ACTIONS = st.lists(
@@ -96,10 +110,10 @@ def test_each_partition_is_handed_out_completely_and_in_order(actions: list[str]
         word, _, name = action.partition(" ")
         partition = named.get(name, A)
         if word == "out":
-            out += places(buffer.hand_out(2))
+            out += places(hand_out(buffer, 2))
         elif word == "in" and partition not in parked:
             made[partition] += 1
-            buffer.take_in(messages((partition, made[partition])))
+            take_in(buffer, messages((partition, made[partition])))
         elif word == "park":
             parked.add(partition)
             buffer.park({partition})
@@ -108,7 +122,7 @@ def test_each_partition_is_handed_out_completely_and_in_order(actions: list[str]
             buffer.unpark([partition])
         assert not parked & {partition for partition, _ in places(list(buffer.ready))}
     buffer.unpark([A, B])
-    out += places(buffer.hand_out(100))
+    out += places(hand_out(buffer, 100))
     for partition, count in made.items():
         assert [offset for place, offset in out if place == partition] == list(range(1, count + 1))
     assert buffer.progress() == (sum(made.values()), sum(made.values()))

@@ -143,7 +143,8 @@ class Application(RuleBasedStateMachine):
         if not self.unfinished:
             batch = [Message(topic=TOPIC, partition=i % 2, offset=self.offset + i, value=b"x") for i in range(records)]
             self.offset += records
-            self.session.buffer.take_in(batch)
+            self.session.buffer.landed.append(batch)
+            self.session.buffer.take_in()
 
     @rule()
     def revokes(self) -> None:

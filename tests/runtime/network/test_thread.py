@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
@@ -94,7 +95,9 @@ class Application:
         self.polls += 1
         self.arrival.wait(0.005)
         self.arrival.clear()
-        for effect in self.line.take_orders():
+        orders: deque[ApplicationEffect] = deque()
+        self.line.move_orders(orders)
+        for effect in orders:
             self._perform(effect)
         self.line.wake_up.review()
 
@@ -685,7 +688,7 @@ def test_application_is_called_when_the_session_may_be_over(
     until(lambda: one.owns(6) and (one.line.view.lease_until or 0.0) > time.monotonic(), one)
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
     until(lambda: one.line.wake_up.is_set and (one.line.view.lease_until or 0.0) < time.monotonic())
-    assert one.line.take_orders() == ()
+    assert not one.line.has_orders
     assert (one.line.view.lease_until or 0.0) < time.monotonic()
     script.faults.clear()
     until(lambda: (one.line.view.lease_until or 0.0) > time.monotonic(), one)

@@ -1,0 +1,194 @@
+"""Signal handlers that raise: at each line of this package's code in turn, and at any moment.
+
+After each interrupt the application goes on as a program that caught the exception does.
+"""
+
+from __future__ import annotations
+
+import linecache
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+import confluent_kafka
+from confluent_kafka import Consumer as AnyConsumer
+from confluent_kafka import Message
+from confluent_kafka import TopicPartition as Wanted
+
+import consumer_membership
+from tests.clients import scripted
+from tests.clients.conftest import PARTITIONS
+from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+
+#: Records in each partition.
+RECORDS = 5_000
+PACKAGE = str(Path(consumer_membership.__file__).parent)
+
+
+class Interrupt(BaseException):
+    """What a signal handler of an application raises."""
+
+
+def is_cut_short(call: Callable[[], object], line: int) -> bool:
+    """Make this call with an interrupt at this line of the package's code; whether it came before the call's end."""
+    seen = 0
+    latest: dict[FrameType, int] = {}
+
+    def enter(frame: FrameType, _: str, __: object) -> Callable[..., object] | None:
+        if not frame.f_code.co_filename.startswith(PACKAGE) or _is_elsewhere(frame):
+            return None
+        return step
+
+    def step(frame: FrameType, event: str, __: object) -> Callable[..., object]:
+        nonlocal seen
+        if event != "line" or leaves_block(frame):
+            return step
+        seen += 1
+        if seen == line:
+            sys.settrace(None)
+            raise Interrupt(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        return step
+
+    def leaves_block(frame: FrameType) -> bool:
+        """Whether the frame is back at its `with`, where CPython runs no signal handler before `__exit__` has begun."""
+        before, latest[frame] = latest.get(frame, 0), frame.f_lineno
+        return before > frame.f_lineno and linecache.getline(
+            frame.f_code.co_filename, frame.f_lineno
+        ).lstrip().startswith("with ")
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        call()
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def _is_elsewhere(frame: FrameType | None) -> bool:
+    """Whether the scripted member runs this, which is another thread's work, or the end of another consumer."""
+    while frame is not None:
+        if frame.f_code.co_filename == scripted.__file__ or frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
+class Application:
+    """What a program got, in order."""
+
+    def __init__(self, consumer: ScriptedConsumer) -> None:
+        self.consumer = consumer
+        self.next = dict.fromkeys(range(PARTITIONS), 0)
+
+    def take(self, *messages: Message | None) -> None:
+        """Note these records: each is the one that follows in its partition."""
+        for message in messages:
+            if message is None:
+                continue
+            assert message.error() is None
+            assert message.partition() is not None
+            partition = message.partition() or 0
+            assert (partition, message.offset()) == (partition, self.next[partition])
+            self.next[partition] += 1
+
+    def empty_buffer(self) -> None:
+        """Take everything that was fetched."""
+        while self.consumer._ready:
+            self.take(self.consumer.poll(0))
+
+    def fill_buffer(self) -> None:
+        """Have records wait."""
+        self.take(self.consumer.poll(PATIENCE_S))
+
+    def begin_again(self) -> None:
+        """Go back to the first records before the topic's end comes near."""
+        if max(self.next.values()) > RECORDS // 2:
+            for partition in self.consumer.assignment():
+                self.consumer.seek(Wanted(partition.topic, partition.partition, 0))
+            self.next = dict.fromkeys(self.next, 0)
+
+    def go_on(self) -> None:
+        """Take a few records."""
+        for _ in range(3):
+            message = self.consumer.poll(PATIENCE_S)
+            assert message is not None
+            self.take(message)
+
+    def finish(self) -> None:
+        """Take all that is left."""
+        while min(self.next.values()) < RECORDS:
+            message = self.consumer.poll(PATIENCE_S)
+            assert message is not None
+            self.take(message)
+
+
+@contextmanager
+def storm(interrupts: list[None], seed: int) -> Iterator[None]:
+    """Send the main thread SIGINTs at random, whose handler raises where it interrupts this package, and counts.
+
+    In the test's own lines it does not raise: what a program had got there is not this package's to keep.
+    """
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    main = threading.main_thread().ident or 0
+    is_over = threading.Event()
+
+    def handler(_: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+            interrupts.append(None)
+            raise Interrupt
+
+    def send() -> None:
+        while not is_over.wait(chance.random() * 0.002):
+            signal.pthread_kill(main, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, handler)
+    sending = Thread(send)
+    try:
+        yield
+    finally:
+        is_over.set()
+        sending.outcome()
+        signal.signal(signal.SIGINT, before)
+
+
+def read_in_storm(
+    consumer: AnyConsumer, interrupts: list[None], until: Callable[[], bool], seed: int
+) -> dict[int, list[int]]:
+    """What a program gets that polls, consumes, pauses, resumes and commits in a storm, by partition."""
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    found: dict[int, list[int]] = {}
+
+    def take(messages: list[Message]) -> None:
+        for message in messages:
+            assert message.error() is None
+            found.setdefault(message.partition() or 0, []).append(message.offset() or 0)
+
+    def turn() -> None:
+        some = chance.choice([1, 7, 500])
+        match chance.randrange(6):
+            case 0:
+                consumer.pause(consumer.assignment()[:2])
+            case 1:
+                consumer.resume(consumer.assignment())
+            case 2 if found:
+                consumer.commit(asynchronous=False)
+            case 3:
+                take(consumer.consume(some, 0.01))
+            case _:
+                for _ in range(some):
+                    message = consumer.poll(0.01)
+                    take([message] if message is not None else [])
+
+    with storm(interrupts, seed):
+        while not until():
+            with suppress(Interrupt, confluent_kafka.KafkaException):  # such as nothing to commit
+                turn()
+    return found

@@ -1,0 +1,39 @@
+"""Records between librdkafka's handle and the application, on a real broker."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import TopicPartition as Wanted
+
+from consumer_membership import Consumer
+from consumer_membership.devbroker import Broker
+from tests.clients.interrupts import read_in_storm
+from tests.support.kafka import create_topic, produce, unique
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+PATIENCE_S = 30.0
+PARTITIONS = 4
+RECORDS = 300_000
+INTERRUPTS = 2_000
+
+
+def test_storm_of_interrupts_loses_no_record_and_commits_what_came(broker: Broker) -> None:
+    """C18: each record comes once, in order, whenever a signal handler raises, and commits cover these records only."""
+    topic, group = unique("storm"), unique("group")
+    create_topic(broker.bootstrap_servers, topic, PARTITIONS)
+    written = produce(broker.bootstrap_servers, topic, RECORDS)
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    interrupts: list[None] = []
+    found = read_in_storm(consumer, interrupts, lambda: len(interrupts) >= INTERRUPTS, seed=1)
+    consumer.close()
+    assert sum(map(len, found.values())) < sum(written.values()), "the storm is longer than the topic"
+    next_ = {number: len(offsets) for number, offsets in found.items()}
+    assert found == {number: list(range(count)) for number, count in next_.items()}
+    with_group = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    committed = with_group.committed([Wanted(topic, number) for number in sorted(next_)], PATIENCE_S)
+    with_group.close()
+    assert {one.partition: one.offset for one in committed} == dict(sorted(next_.items()))
