@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka.admin import AdminClient
 
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
@@ -37,3 +38,28 @@ def test_storm_of_interrupts_loses_no_record_and_commits_what_came(broker: Broke
     committed = with_group.committed([Wanted(topic, number) for number in sorted(next_)], PATIENCE_S)
     with_group.close()
     assert {one.partition: one.offset for one in committed} == dict(sorted(next_.items()))
+
+
+def test_records_that_were_fetched_before_their_deletion_are_handed_out(broker: Broker) -> None:
+    """`pause` keeps the buffered records, and `resume` hands them out although the broker deleted them meanwhile."""
+    topic = unique("deleted")
+    create_topic(broker.bootstrap_servers, topic, 1)
+    produce(broker.bootstrap_servers, topic, 100)
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": unique("group"), "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    first = consumer.poll(PATIENCE_S)
+    assert first is not None
+    while not consumer._ready:
+        first = consumer.poll(PATIENCE_S)
+        assert first is not None
+    buffered = [message.offset() for message in consumer._ready]
+    consumer.pause(consumer.assignment())
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for deleted in admin.delete_records([Wanted(topic, 0, 99)]).values():
+        deleted.result(PATIENCE_S)
+    consumer.resume(consumer.assignment())
+    found = [consumer.poll(PATIENCE_S) for _ in buffered]
+    consumer.close()
+    assert [message.offset() for message in found if message is not None] == buffered
