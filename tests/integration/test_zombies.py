@@ -135,7 +135,7 @@ def test_process_that_was_stopped_before_its_first_join_leaves_its_replacement_i
     """SIGSTOP before the join, a replacement, SIGCONT: it waits for the holder, and joins when that one has left."""
     proxy.hold_from(FIND_COORDINATOR)
     victim = behind(proxy, world)
-    proxy.wait(lambda: proxy.held[FIND_COORDINATOR] > 0, "its first look-up")
+    victim.wait(lambda a: "JOINING" in (a.state, *a.states), "its first poll")
     victim.stop()
     newcomer = world.worker(VICTIM)
     newcomer.settled(PARTITIONS)

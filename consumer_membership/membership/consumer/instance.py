@@ -150,22 +150,30 @@ class _Attempt:
 
 
 class GroupSession:
-    """How long a static member may be away: the group's session timeout, and since when this one is."""
+    """How long a static member may be away: the group's session timeout, and since when this one is.
+
+    It is read after each join, when the broker's heartbeat interval changed (an operator who changed that may have
+    changed this, too), and again after each session: a timeout that was lowered is known after the former one at most.
+    """
 
     def __init__(self) -> None:
         #: None: the broker has not told it.
         self.timeout_s: float | None = None
         self._is_wanted = False
+        self._asked_at: Instant | None = None
         self._away_since: Instant | None = None
 
     def doubt(self) -> None:
-        """Ask for it, or anew: the broker's heartbeat interval changed, and who did that may have changed this, too."""
+        """Read it as soon as there is time."""
         self._is_wanted = True
 
-    def ask(self) -> list[Effect]:
-        """What is to be asked; nothing where it is known."""
-        is_wanted, self._is_wanted = self._is_wanted, False
-        return [LearnSessionTimeout()] if is_wanted else []
+    def ask(self, now: Instant) -> list[Effect]:
+        """What is to be asked; nothing where it was read a short time ago."""
+        is_old = self._asked_at is not None and now >= self._asked_at + (self.timeout_s or LONGEST_SESSION_S)
+        if not (self._is_wanted or is_old):
+            return []
+        self._is_wanted, self._asked_at = False, now
+        return [LearnSessionTimeout()]
 
     def learn(self, timeout_s: float | None) -> bool:
         """Note it; whether it is news."""
@@ -349,7 +357,7 @@ class InstanceClaim:
         """
         orders, self._notes = self._notes, []
         if is_settled or self.is_waiting:
-            orders += self.session.ask()
+            orders += self.session.ask(now)
         if self.state is _S.LOOKING and now >= self._attempt.look_at:
             self._enter(_S.ASKED, "the group is asked who holds which id")
             self._awaited = next_request_id()

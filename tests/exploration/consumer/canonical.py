@@ -114,6 +114,7 @@ def _place_instance(member: GroupMember, now: float) -> None:
     instance = inside.consumer(member).instance
     instance._notes = []
     instance.session._away_since = None
+    instance.session._asked_at = None if instance.session._asked_at is None else 0.0
     attempt = instance._attempt
     attempt.look_at = later(attempt.look_at, now, RETRY_S) or 0.0
     if attempt.waits_since is not None:

@@ -43,6 +43,7 @@ from tests.membership.builders import (
     FENCED_EPOCH,
     GROUP_FULL,
     GROUP_GONE,
+    INTERVAL_S,
     LOADING,
     MAX_POLL_S,
     NOT_ALLOWED,
@@ -598,7 +599,6 @@ def test_view_tells_how_long_a_static_member_may_be_away() -> None:
 def test_changed_interval_makes_the_session_timeout_be_asked_for_again() -> None:
     """An operator who changes one changes the other; what the member tells and waits for follows."""
     scene = calm(stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=45.0)))
-    assert len(scene.all(LearnSessionTimeout)) == 1
     scene.next_beat()
     scene.answer(1, interval_s=2.0)
     assert scene.new(LearnSessionTimeout) == [LearnSessionTimeout()]
@@ -606,6 +606,25 @@ def test_changed_interval_makes_the_session_timeout_be_asked_for_again() -> None
     assert scene.view.session_timeout_s == 10.0
     scene.next_beat()
     assert scene.answer(1, interval_s=2.0).new(LearnSessionTimeout) == []
+
+
+@pytest.mark.parametrize(("learned_s", "read_again_s"), [(45.0, 45.0), (10.0, 10.0), (None, LONGEST_SESSION_S)])
+def test_session_timeout_is_read_again_after_each_session(learned_s: float | None, read_again_s: float) -> None:
+    """An operator may lower it and leave the heartbeat interval, and the lease must not outlive the session."""
+    scene = stable(A0, instance_id="i").feed(SessionTimeoutLearned(session_timeout_s=learned_s))
+    asked_at: list[float] = []
+    for _ in range(200):
+        before = len(scene.all(LearnSessionTimeout))
+        scene.next_beat()
+        scene.poll().answer(1)
+        if len(scene.all(LearnSessionTimeout)) > before:
+            asked_at.append(scene.now)
+            scene.feed(SessionTimeoutLearned(session_timeout_s=learned_s))
+    assert asked_at[1] - asked_at[0] == pytest.approx(read_again_s, abs=INTERVAL_S)
+    scene.feed(SessionTimeoutLearned(session_timeout_s=6.0))
+    lease_until = scene.view.lease_until
+    assert lease_until is not None
+    assert lease_until <= scene.now + 6.0
 
 
 def test_dynamic_member_does_not_ask() -> None:
