@@ -523,7 +523,7 @@ def test_methods_fields_and_parameters_exist() -> None:
         *spark.Options.__annotations__,
         *spark.__all__,
         *dir(MembershipView),
-        *("format", "read_uncommitted"),
+        *("format", "read_uncommitted", "disable_existing_loggers", "consumer_membership"),
         *(verdict.value for verdict in HealthVerdict),
         *(kind.value for kind in LifecycleKind),
         *(value.value for value in (*RebalanceCause, *Standstill)),
