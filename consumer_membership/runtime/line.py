@@ -208,7 +208,7 @@ class WakeUp:
     | an error waits for `poll` | `Session` | the order that it came with keeps it set |
     | a report waits for its callback | `Session` | `Reports.note` |
     | the consumer closes | `Session` | `Lifetime.end` |
-    | the lease is over | `Session` | the membership thread's timer, and each `poll` that finds the lease over |
+    | the lease is over | `Session` | `LeaseWatch`, and each `poll` that finds the lease over |
 
     The owner of a reason first makes it true and then calls `set`. Only `review` clears `is_set`, and only
     `OrderQueue.sort` calls it. Without a reason, `set` sends one `poll` the long way: a subscription that the next poll

@@ -46,6 +46,7 @@ from consumer_membership.runtime.line import (
 from consumer_membership.runtime.log_lines import RoomLog
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
+from consumer_membership.runtime.network.lease_watch import LEASES
 from consumer_membership.runtime.network.log_observer import Observer
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
 from consumer_membership.types import FATAL_CODE, BrokerAddress, BrokerError
@@ -168,8 +169,9 @@ class MemberLoop:
         self._coordinator_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._lease_timer: asyncio.TimerHandle | None = None
-        #: The latest lease of which its end was told.
+        #: The latest lease whose end was logged, and the latest one that is watched.
         self._ended_lease: float | None = None
+        self._watched_lease: float | None = None
         self._sample_timer: asyncio.TimerHandle | None = None
         self._calm_s = max(SAMPLE_S, min(CALM_SHARE * settings.member.max_poll_interval_s, LONGEST_CALM_S))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -214,6 +216,7 @@ class MemberLoop:
             self._report_fault(error)
         finally:
             self._is_over = True
+            LEASES.watch(self._line.wake_up, None)
             self._line.hang_up()
             loop.run_until_complete(self._wind_up())
             loop.close()
@@ -396,28 +399,26 @@ class MemberLoop:
             self._timer = self._loop.call_at(deadline, self._time_passed)
 
     def _watch_lease(self) -> None:
-        """Have a timer at the end of the lease; where it has grown meanwhile, the timer finds that out itself.
+        """Have delivery stop at the end of the lease (`LeaseWatch`), and a timer that logs it.
 
-        One that is over when its answer comes, because this process stood still, has its timer, too.
+        If the lease has grown when the timer fires, the timer is set again. A lease that is over when its answer is
+        read, because this process was stopped, also has its timer.
         """
         until = self._line.view.lease_until
+        if until != self._watched_lease:
+            self._watched_lease = until
+            LEASES.watch(self._line.wake_up, until)
         if self._lease_timer is None and until is not None and until != self._ended_lease:
             self._lease_timer = self._loop.call_at(until, self._end_lease)
 
     def _end_lease(self) -> None:
-        """Nobody answered for a session, or this process was stopped: have the next `poll` look before it hands out.
-
-        There the session sees that what is buffered may be another member's by now (`Session._waits_for_word`). A
-        process that goes on after a stop comes here before it hears of anything; its other threads may be a switch
-        interval of Python ahead.
-        """
+        """Log that no heartbeat was answered for a session; `LeaseWatch` has stopped delivery already."""
         self._lease_timer = None
         now, until = self._loop.time(), self._line.view.lease_until
         if until is None or until > now:
             self._watch_lease()
             return
         self._ended_lease = until
-        self._line.wake_up.set()
         _LOG.warning(
             "No heartbeat was answered within the session (%.1f s ago it was over): what is buffered is held back "
             "until the coordinator says whether it is still this member's",

@@ -694,6 +694,32 @@ def test_application_is_called_when_the_session_may_be_over(
     until(lambda: (one.line.view.lease_until or 0.0) > time.monotonic(), one)
 
 
+def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
+    join: Callable[..., Application], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow `user_data()` or a slow password hash on the membership thread does not delay the end of the lease."""
+    monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
+    one = join(auto_commit=False)
+    # As the session does: a poll that is late itself keeps the wake-up set.
+    one.line.wake_up.add_reason(lambda: (one.line.view.lease_until or 0.0) <= time.monotonic())
+    until(lambda: one.owns(6) and (one.line.view.lease_until or 0.0) > time.monotonic(), one)
+    is_busy, may_go_on = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        is_busy.set()
+        assert may_go_on.wait(PATIENCE_S)
+
+    assert one.thread._loop is not None
+    one.thread._loop.call(compute)
+    assert is_busy.wait(PATIENCE_S)
+    one.poll()
+    until(lambda: one.line.wake_up.is_set)
+    assert (one.line.view.lease_until or 0.0) <= time.monotonic()
+    assert not one.line.has_orders
+    may_go_on.set()
+    until(lambda: (one.line.view.lease_until or 0.0) > time.monotonic(), one)
+
+
 def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
     """S08: no broker for a while: the member keeps its partitions and goes on where it was."""
     one = join()

@@ -1,0 +1,65 @@
+"""Stops delivery when a member's lease ends, even if the membership thread is busy.
+
+The membership thread may be held up: by an assignor's `user_data()`, or by the 1,000,000 rounds of a SCRAM password. A
+timer of its loop would then be late, and the hot path of `poll`, which reads the wake-up only, would hand out records
+that may belong to another member. One thread watches the leases of all members of the process; it sleeps until the
+earliest one ends, and then sends the next `poll` of that consumer the long way, where the session looks at the clock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from time import monotonic
+
+from consumer_membership.runtime.line import WakeUp
+from consumer_membership.types import Instant
+
+
+class LeaseWatch:
+    """Sets the wake-up of a consumer when its lease ends; may be used by any thread.
+
+    The thread exists while at least one lease is watched.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[WakeUp, Instant] = {}
+        self._change = threading.Condition()
+        #: When the thread looks again; a lease that grows meanwhile does not wake it.
+        self._looks_at = float("inf")
+        self._is_running = False
+
+    def watch(self, wake_up: WakeUp, until: Instant | None) -> None:
+        """Watch this lease instead of the consumer's former one; None: watch none."""
+        with self._change:
+            if until is None:
+                self._ends.pop(wake_up, None)
+                return
+            self._ends[wake_up] = until
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="consumer-membership-leases", daemon=True).start()
+            elif until < self._looks_at:
+                self._change.notify()
+
+    def begin_in_child(self) -> None:
+        """After a fork: the child has neither the thread nor the members."""
+        self.__init__()  # type: ignore[misc]  # every field, as at the start
+
+    def _run(self) -> None:
+        with self._change:
+            while self._ends:
+                now = monotonic()
+                for wake_up in [one for one, until in self._ends.items() if until <= now]:
+                    del self._ends[wake_up]
+                    wake_up.set()
+                self._looks_at = min(self._ends.values(), default=now)
+                if self._looks_at > now:
+                    self._change.wait(self._looks_at - now)
+            self._is_running = False
+
+
+#: The leases of this process.
+LEASES = LeaseWatch()
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=LEASES.begin_in_child)
