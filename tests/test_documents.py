@@ -17,11 +17,13 @@ from pathlib import Path
 from types import ModuleType
 
 import confluent_kafka
+import confluent_kafka.admin
 import pytest
 from kio.schema.errors import ErrorCode
 
 import consumer_membership
 from consumer_membership import (
+    Assignor,
     Consumer,
     HealthVerdict,
     LifecycleKind,
@@ -516,10 +518,13 @@ def test_methods_fields_and_parameters_exist() -> None:
         *dir(Consumer),
         *dir(confluent_kafka.KafkaError),
         *dir(confluent_kafka.Producer),
+        *dir(confluent_kafka.admin.AdminClient),
+        *dir(Assignor),
         *dir(spark.RunHandle),
         *dir(spark.GroupRead),
         *dir(spark.KafkaSink),
         *dir(spark.CheckpointFolder),
+        *dir(spark.MemberProgress),
         *spark.Options.__annotations__,
         *spark.__all__,
         *dir(MembershipView),

@@ -82,7 +82,7 @@ class Subscribed:
 
     subscription: Subscription
     is_eager: bool = False
-    asked_at: Instant | None = field(default=None, compare=False)
+    asked_at: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from consumer_membership.clients.consumer import Consumer
 from consumer_membership.errors import ConfigurationError, MembershipError, TransportError
 from consumer_membership.spark.context import Partition
-from consumer_membership.spark.control import Link, MemberProgress, Order, Reports
+from consumer_membership.spark.control import Link, MemberProgress, MemberReports, Order
 from consumer_membership.spark.plan import MemberPlan
 
 _log = logging.getLogger("consumer_membership.spark")
@@ -129,7 +129,7 @@ class Board:
         #: With which the tasks find the board.
         self.plan = replace(plan, board=tuple(sorted(partitions)[: plan.instances]))
         self._order: Order | None = None
-        self._reports = Reports()
+        self._reports = MemberReports()
         self._lock = threading.Lock()
         #: When no more reports could come; None: they still can.
         self._ended_at: float | None = None

@@ -24,7 +24,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.failures import is_told
 from consumer_membership.spark.context import Partition
-from consumer_membership.spark.line import BROKEN, Caller, Line, LineVersionError, admit, call, hang_up
+from consumer_membership.spark.line import BROKEN, AuthenticatedLine, Caller, LineVersionError, admit, call, hang_up
 from consumer_membership.spark.plan import ControlAddress
 
 _log = logging.getLogger("consumer_membership.spark")
@@ -67,7 +67,7 @@ class MemberProgress:
         pid: Its process there.
         state: The member's state; "SILENT" if the last report is older than the member's session.
         epoch: The member's epoch.
-        owned: Its partitions, without those that another member has by now (`Reports`).
+        owned: Its partitions, without those that another member has by now (`MemberReports`).
         records: Given to the sink since the attempt's start.
         batches: Given to the sink since the attempt's start.
         rate: Records a second given to the sink since the report before; 0 if the member is silent.
@@ -97,7 +97,7 @@ class MemberProgress:
     silent_s: float = field(default=0.0, compare=False)
 
 
-class Reports:
+class MemberReports:
     """The last report of each member, and what it is worth by now; pure: it receives the time.
 
     A member that is frozen or cut off cannot report that others have its partitions. So each partition is shown for one
@@ -271,7 +271,7 @@ class ControlLink(Link):
         return False
 
 
-def _called(address: ControlAddress, caller: Caller, answer_s: float) -> Line:
+def _called(address: ControlAddress, caller: Caller, answer_s: float) -> AuthenticatedLine:
     """A line to the driver; raises what `line.call` raises."""
     connection = socket.create_connection((address.host, address.port), _CONNECT_S)
     try:
@@ -281,7 +281,7 @@ def _called(address: ControlAddress, caller: Caller, answer_s: float) -> Line:
         raise
 
 
-def _first_line(address: ControlAddress, caller: Caller) -> Line:
+def _first_line(address: ControlAddress, caller: Caller) -> AuthenticatedLine:
     attempts = Retrying(
         stop=stop_after_attempt(_CONNECT_ATTEMPTS),
         wait=wait_exponential(multiplier=0.2),
@@ -324,9 +324,9 @@ class ControlServer:
         #: Connections that have not authenticated yet, the oldest first.
         self._callers: dict[socket.socket, None] = {}
         self._strangers = 0
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, AuthenticatedLine] = {}
         self._latest: dict[int, int] = {}
-        self._reports = Reports()
+        self._reports = MemberReports()
         #: When no more reports could come; None: they still can.
         self._ended_at: float | None = None
         self._failures: list[Failure] = []
@@ -447,7 +447,7 @@ class ControlServer:
                     del self._lines[instance]
                 self._changed.notify_all()
 
-    def _admitted(self, connection: socket.socket) -> Line | None:
+    def _admitted(self, connection: socket.socket) -> AuthenticatedLine | None:
         try:
             return admit(connection, self.address.secret, self._handshake_s)
         except (*BROKEN, LineVersionError) as refused:
@@ -461,12 +461,12 @@ class ControlServer:
             with self._changed:
                 self._callers.pop(connection, None)
 
-    def _enter(self, instance: int, line: Line) -> None:
+    def _enter(self, instance: int, line: AuthenticatedLine) -> None:
         """The latest attempt is the one at work; an older one hears of it, whichever called first."""
         with self._changed:
             latest = self._latest.get(instance, line.caller.attempt)
             self.has_replacements = self.has_replacements or latest != line.caller.attempt
-            replaced: Line | None = line
+            replaced: AuthenticatedLine | None = line
             if line.caller.attempt >= latest:
                 replaced = self._lines.get(instance)
                 self._latest[instance] = line.caller.attempt
@@ -480,7 +480,7 @@ class ControlServer:
         if order is not None:
             line.send({"order": order})
 
-    def _hear(self, instance: int, line: Line, words: Mapping[str, object]) -> None:
+    def _hear(self, instance: int, line: AuthenticatedLine, words: Mapping[str, object]) -> None:
         with self._changed:
             match words:
                 case {"progress": dict() as said}:

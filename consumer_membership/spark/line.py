@@ -104,7 +104,7 @@ class Seal:
         return mac.hex().encode()
 
 
-class Line:
+class AuthenticatedLine:
     """One end of an authenticated connection; made by `call` or `admit`.
 
     `send` never raises: a send that fails ends the connection, and the thread that reads sees its end.
@@ -179,7 +179,7 @@ class _Stream:
         return frame
 
 
-def call(connection: socket.socket, secret: str, caller: Caller, timeout_s: float) -> Line:
+def call(connection: socket.socket, secret: str, caller: Caller, timeout_s: float) -> AuthenticatedLine:
     """The task's handshake; the function that calls this one closes the connection if it fails.
 
     Raises:
@@ -196,10 +196,10 @@ def call(connection: socket.socket, secret: str, caller: Caller, timeout_s: floa
     hello = outgoing.sealed({"instance": caller.instance, "attempt": caller.attempt})
     connection.sendall(_introduced(nonce) + hello + b"\n")
     incoming.opened(stream.introduction(deadline))
-    return Line(stream, outgoing, incoming, caller)
+    return AuthenticatedLine(stream, outgoing, incoming, caller)
 
 
-def admit(connection: socket.socket, secret: str, timeout_s: float) -> Line:
+def admit(connection: socket.socket, secret: str, timeout_s: float) -> AuthenticatedLine:
     """The driver's handshake; the function that calls this one closes the connection if it fails.
 
     Raises:
@@ -217,7 +217,7 @@ def admit(connection: socket.socket, secret: str, timeout_s: float) -> Line:
     hello = incoming.opened(stream.introduction(deadline))
     caller = Caller(instance=int(str(hello["instance"])), attempt=int(str(hello["attempt"])))
     connection.sendall(outgoing.sealed({"welcome": caller.instance}) + b"\n")
-    return Line(stream, outgoing, incoming, caller)
+    return AuthenticatedLine(stream, outgoing, incoming, caller)
 
 
 def hang_up(connection: socket.socket) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.errors import TransportError
-from consumer_membership.spark.control import SILENT, ControlLink, ControlServer, Failure, Order, Reports
+from consumer_membership.spark.control import SILENT, ControlLink, ControlServer, Failure, MemberReports, Order
 from consumer_membership.spark.plan import ControlAddress
 from tests.spark.recorders import progress
 from tests.spark.relay import Relay
@@ -76,7 +76,7 @@ def test_later_attempt_replaces_an_earlier_one(server: ControlServer) -> None:
 
 def test_report_older_than_its_session_is_shown_as_silent() -> None:
     """State, rate and lag of then are not those of now; the time since the report is always shown."""
-    reports = Reports()
+    reports = MemberReports()
     reports.note(progress(0, 1, 10), 100.0)
     (at_its_end,), (beyond,) = reports.shown(145.0), reports.shown(161.0)
     assert (at_its_end.state, at_its_end.silent_s, at_its_end.rate) == ("STABLE", 45.0, 2.0)
@@ -89,7 +89,7 @@ def test_report_older_than_its_session_is_shown_as_silent() -> None:
 
 def test_partitions_of_a_silent_member_are_those_of_the_others() -> None:
     """They are shown once, and so is their lag; what no other member reports stays with it."""
-    reports = Reports()
+    reports = MemberReports()
     reports.note(replace(progress(0, 1, 10), owned=(("t", 0), ("t", 1))), 100.0)
     reports.note(replace(progress(1, 2, 20), owned=(("t", 0), ("t", 2))), 200.0)
     assert [(one.owned, one.lag) for one in reports.shown(200.0)] == [((("t", 1),), 3), ((("t", 0), ("t", 2)), 3)]
@@ -99,7 +99,7 @@ def test_partitions_of_a_silent_member_are_those_of_the_others() -> None:
 
 def test_member_that_wakes_up_with_an_old_epoch_gets_no_partition_back() -> None:
     """Its first report is the last one that came, and older than the group."""
-    reports = Reports()
+    reports = MemberReports()
     reports.note(replace(progress(1, 2, 20), owned=(("t", 0),), epoch=4), 200.0)
     reports.note(replace(progress(0, 1, 10), owned=(("t", 0),), epoch=3), 200.5)
     assert [one.owned for one in reports.shown(201.0)] == [(), (("t", 0),)]
@@ -113,7 +113,7 @@ def test_member_that_wakes_up_with_an_old_epoch_gets_no_partition_back() -> None
 )
 def test_every_reported_partition_is_shown_once(course: list[tuple[int, int, set[int], float]]) -> None:
     """Whichever members report whatever at whatever times: each partition of their last reports has one member."""
-    reports, now = Reports(), 0.0
+    reports, now = MemberReports(), 0.0
     last: dict[int, set[int]] = {}
     for records, (instance, epoch, numbers, passed) in enumerate(course):
         now += passed

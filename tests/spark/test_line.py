@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from consumer_membership.spark.line import (
     BROKEN,
     LINE_VERSION,
+    AuthenticatedLine,
     Caller,
-    Line,
     LineVersionError,
     RefusedFrameError,
     Seal,
@@ -167,7 +167,7 @@ def test_admit_bounds_the_handshake_as_a_whole(ends: tuple[socket.socket, socket
     ids=["driver", "task"],
 )
 def test_other_version_of_the_line_is_named(
-    ends: tuple[socket.socket, socket.socket], introduced: Callable[[socket.socket], Line]
+    ends: tuple[socket.socket, socket.socket], introduced: Callable[[socket.socket], AuthenticatedLine]
 ) -> None:
     """The error has both versions of the package and the remedy."""
     mine, theirs = ends

@@ -30,7 +30,9 @@ def test_subscribe_alone_starts_nothing_and_the_first_poll_does(consumers: Consu
     assert consumer.member.is_started
     subscription = Subscription(topics=frozenset({topic}), patterns=frozenset(map(translate, ("^logs.*", "^more"))))
     assert subscription.pattern == "(?:^logs.*)|(?:^more.*)"
-    assert consumer.member.events == [Subscribed(subscription=subscription), Polled()]
+    (subscribed,) = consumer.member.of(Subscribed)
+    assert consumer.member.events == [subscribed, Polled()]
+    assert subscribed.subscription == subscription
 
 
 def test_polls_of_a_member_post_nothing(consumers: ConsumerFactory, topic: str) -> None:
