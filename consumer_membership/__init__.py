@@ -12,6 +12,14 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import version
 
+from consumer_membership.assignors.assignor import (
+    Assigned,
+    AssignmentObserver,
+    Assignor,
+    MemberSubscription,
+    RebalanceProtocol,
+    Topics,
+)
 from consumer_membership.clients import names
 from consumer_membership.errors import (
     AssignmentError,
@@ -28,14 +36,6 @@ from consumer_membership.errors import (
 )
 from consumer_membership.health.progress import PartitionHealth
 from consumer_membership.health.verdict import Health, HealthVerdict
-from consumer_membership.membership.classic.assignor import (
-    Assigned,
-    AssignmentObserver,
-    Assignor,
-    MemberSubscription,
-    RebalanceProtocol,
-    Topics,
-)
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 

@@ -36,6 +36,7 @@ from consumer_membership import (
     errors,
     spark,
 )
+from consumer_membership.assignors.checked import assign_checked
 from consumer_membership.cli import command, main
 from consumer_membership.config import SaslMechanism
 from consumer_membership.config.environment import PREFIX, variable_of
@@ -44,16 +45,15 @@ from consumer_membership.config.model import ConsumerConfig
 from consumer_membership.config.strategies import DEFAULT
 from consumer_membership.config.tls_and_sasl import HONOURED_BY_TLS
 from consumer_membership.devbroker.ways import VARIABLE
-from consumer_membership.membership.classic.assignors.checked import assign_checked
 from consumer_membership.metrics import exposition, opentelemetry, prometheus
 from consumer_membership.metrics.catalogue import CATALOGUE, CONSUMER_LABELS
 from consumer_membership.metrics.membership_ledger import NO_ANSWER, RebalanceCause, Standstill
 from consumer_membership.runtime.log_lines import _CONTEXTS as LOGGERS
 from consumer_membership.spark.source.java_properties import TRANSLATED
 from consumer_membership.spark.source.options import NAMES as OPTIONS
+from consumer_membership.translation.remedies import REMEDIES
+from consumer_membership.translation.verdicts import error_name
 from consumer_membership.types import GroupProtocol
-from consumer_membership.wire.remedies import REMEDIES
-from consumer_membership.wire.verdicts import error_name
 from tests import __main__ as everything
 from tests.benchmarks import __main__ as benchmarks
 from tests.exploration import __main__ as exploration

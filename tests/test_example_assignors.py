@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer_membership import Assignor, MemberSubscription, Topics
-from consumer_membership.membership.classic.assignors import BUILT_IN
-from consumer_membership.membership.classic.assignors.checked import assign_checked
+from consumer_membership.assignors import BUILT_IN
+from consumer_membership.assignors.checked import assign_checked
 from consumer_membership.types import TopicPartition
 from examples.assign_by_lag import ByLag, Partition
 from examples.assign_co_partitioned import CoPartitioned
-from tests.membership.classic.groups import Assignment, Subscriptions, everything, member, partitions
+from tests.assignors.groups import Assignment, Subscriptions, everything, member, partitions
 
 ORDERS = Topics(partitions={"orders": 6})
 PAIR = Topics(partitions={"orders": 6, "payments": 6})

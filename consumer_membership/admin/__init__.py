@@ -13,14 +13,14 @@ in its own room of this name (`AdminClient`, `NewTopic`, ...), for programs that
 
 from typing import TYPE_CHECKING
 
+from consumer_membership.admin.cluster_client import ListedGroup, OpenTransaction
 from consumer_membership.admin.group_admin import GroupAdmin
+from consumer_membership.admin.group_log import ReadingProgress
 from consumer_membership.admin.history import GroupHistory, GroupPresent
 from consumer_membership.admin.listing import GroupListing
 from consumer_membership.admin.progress import GroupReport, PartitionProgress
 from consumer_membership.admin.removal import Removal, RemovalOutcome
 from consumer_membership.admin.survey import GroupSurvey, PartitionOffsets, Subject, TopicSurvey
-from consumer_membership.runtime.group_log import ReadingProgress
-from consumer_membership.runtime.network.cluster_client import ListedGroup, OpenTransaction
 from consumer_membership.runtime.network.group_client import GroupDescription, MemberDescription, MemberIdentity
 
 if TYPE_CHECKING:

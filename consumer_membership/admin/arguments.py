@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import inf
 
+from consumer_membership.admin.group_log import ReadingProgress
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
-from consumer_membership.runtime.group_log import ReadingProgress
 from consumer_membership.text import LONGEST_STRING, excerpt, problem_of
 
 

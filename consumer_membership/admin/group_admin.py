@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from consumer_membership.admin import arguments
+from consumer_membership.admin.cluster_client import ClusterClient
+from consumer_membership.admin.group_log import ReadingProgress
 from consumer_membership.admin.history import GroupHistory, HistoryQuestion, history_of
 from consumer_membership.admin.inquiry import Inquiry
 from consumer_membership.admin.listing import GroupListing, listing
@@ -16,8 +18,6 @@ from consumer_membership.admin.survey import GroupSurvey, surveyed
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.checks import checked_keys
 from consumer_membership.errors import UseError
-from consumer_membership.runtime.group_log import ReadingProgress
-from consumer_membership.runtime.network.cluster_client import ClusterClient
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.group_client import Cluster, GroupClient
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition

@@ -17,11 +17,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from uuid import UUID
 
-from consumer_membership.admin.inquiry import described
-from consumer_membership.admin.progress import Committed, partitions_of
-from consumer_membership.errors import GroupError, MembershipError, TransportError
-from consumer_membership.runtime import group_log
-from consumer_membership.runtime.group_log import (
+from consumer_membership.admin import group_log
+from consumer_membership.admin.group_log import (
     AssignmentRecorded,
     ClassicGroupRecorded,
     GroupLog,
@@ -31,6 +28,9 @@ from consumer_membership.runtime.group_log import (
     ReadingProgress,
     TargetRecorded,
 )
+from consumer_membership.admin.inquiry import described
+from consumer_membership.admin.progress import Committed, partitions_of
+from consumer_membership.errors import GroupError, MembershipError, TransportError
 from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
 from consumer_membership.types import Assignment, TopicPartition
 

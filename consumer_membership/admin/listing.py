@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from consumer_membership.admin.cluster_client import BrokerRefusal, ClusterClient, ListedGroup
 from consumer_membership.errors import GroupError
-from consumer_membership.runtime.network.cluster_client import BrokerRefusal, ClusterClient, ListedGroup
 from consumer_membership.types import BrokerAddress
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias, TypeVar
 
+from consumer_membership.admin.cluster_client import ClusterClient, ClusterMetadata, OpenTransaction
 from consumer_membership.admin.inquiry import described
 from consumer_membership.admin.progress import Committed, partitions_of
 from consumer_membership.errors import TransportError
-from consumer_membership.runtime.network.cluster_client import ClusterClient, ClusterMetadata, OpenTransaction
 from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster, GroupClient, GroupDescription
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from consumer_membership.assignors.assignor import Assignor
 from consumer_membership.config.strategies import is_own, remote_assignor
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.types import GroupProtocol
 

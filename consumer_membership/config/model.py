@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Self, TypeVar
 
+from consumer_membership.assignors.assignor import Assignor
 from consumer_membership.config import values
 from consumer_membership.config.checks import (
     checked_keys,
@@ -48,7 +49,6 @@ from consumer_membership.config.strategies import DEFAULT, remote_assignor
 from consumer_membership.config.tls_and_sasl import sasl_settings, tls_settings, with_shared_tokens
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.recorder.dumps import RecorderSettings
 from consumer_membership.text import excerpt

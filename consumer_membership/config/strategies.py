@@ -11,8 +11,8 @@ import importlib
 from collections.abc import Collection, Sequence
 from typing import TypeGuard
 
-from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol
-from consumer_membership.membership.classic.assignors import BUILT_IN
+from consumer_membership.assignors import BUILT_IN
+from consumer_membership.assignors.assignor import Assignor, RebalanceProtocol
 from consumer_membership.text import excerpt, problem_of
 
 #: librdkafka's, so that a group of both agrees.

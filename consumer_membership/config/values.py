@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
+from consumer_membership.assignors.assignor import Assignor
 from consumer_membership.config.instance_pool import parse_pool
 from consumer_membership.config.settings import (
     AddressFamily,
@@ -23,7 +24,6 @@ from consumer_membership.config.settings import (
     SecurityProtocol,
 )
 from consumer_membership.config.strategies import parse_strategies
-from consumer_membership.membership.classic.assignor import Assignor
 from consumer_membership.types import ConflictPolicy, GroupProtocol
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ def parse_blacklist(value: object) -> tuple[str, ...]:
 def _for_members(text: str) -> str:
     if not text:
         raise ValueError("an empty pattern in the list is in every topic's name; remove the comma that is too many")
-    from consumer_membership.membership.patterns import NotPosixError, translate  # noqa: PLC0415 - only a list needs it
+    from consumer_membership.config.patterns import NotPosixError, translate  # noqa: PLC0415 - only a list needs it
 
     try:
         pattern = translate(text)

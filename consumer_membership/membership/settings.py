@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from consumer_membership.assignors.assignor import Assignor, RebalanceProtocol
 from consumer_membership.light_dataclasses import dataclass
-from consumer_membership.membership.classic.assignor import Assignor, RebalanceProtocol
 from consumer_membership.types import ConflictPolicy
 
 

@@ -20,8 +20,7 @@ from consumer_membership.admin import (
     MemberDescription,
     PartitionOffsets,
 )
-from consumer_membership.observe.words import NO_GROUP
-from consumer_membership.runtime.group_log import (
+from consumer_membership.admin.group_log import (
     AssignmentRecorded,
     ClassicGroupRecorded,
     GroupEpochRecorded,
@@ -31,6 +30,7 @@ from consumer_membership.runtime.group_log import (
     TargetEpochRecorded,
     TargetRecorded,
 )
+from consumer_membership.observe.words import NO_GROUP
 from consumer_membership.types import Assignment, GroupProtocol, OffsetAndMetadata, TopicPartition
 
 

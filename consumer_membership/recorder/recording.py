@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NoReturn
 
+from consumer_membership.assignors.assignor import Assigned, Assignor, RebalanceProtocol
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignor import Assigned, Assignor, RebalanceProtocol
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.ring import Chance, Draw, Entry, RingContents

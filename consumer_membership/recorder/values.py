@@ -42,7 +42,7 @@ _PLAIN: Final = frozenset({type(None), str, int, bool})
 _PACKAGE: Final = "consumer_membership."
 _CORE: Final = f"{_PACKAGE}membership."
 #: Where classes may come from.
-_KNOWN = re.compile(r"(types|membership(\.[a-z_]+)+)\.[A-Za-z_]+", re.ASCII)
+_KNOWN = re.compile(r"(types|(assignors|membership)(\.[a-z_]+)+)\.[A-Za-z_]+", re.ASCII)
 
 
 class RecordingError(MembershipError):

@@ -26,7 +26,6 @@ from consumer_membership.errors import InternalError, TransportError, Unsupporte
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.wire.codec import SIZE_BYTES, Call, Message, decode, encode
 from consumer_membership.wire.error_codes import ErrorCode
-from consumer_membership.wire.requests import api_versions, api_versions_v0
 from consumer_membership.wire.traffic import Traffic
 from consumer_membership.wire.versions import Api, BrokerVersions, VersionRange
 
@@ -54,6 +53,20 @@ class ConnectionState(Enum):
     READY = "ready"
     RENEWING = "renewing"
     BROKEN = "broken"
+
+
+def api_versions(software_name: str, software_version: str) -> Call:
+    """ApiVersions in the version that names the client (KIP-511)."""
+    return Call(
+        api=Api.API_VERSIONS,
+        version=3,
+        fields={"client_software_name": software_name, "client_software_version": software_version},
+    )
+
+
+def api_versions_v0() -> Call:
+    """ApiVersions in the version that every broker knows."""
+    return Call(api=Api.API_VERSIONS, version=0, fields={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

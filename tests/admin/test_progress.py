@@ -12,8 +12,8 @@ from consumer_membership.admin.progress import end_offsets, partitions_of, progr
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network.group_client import BrokerRefusal, Cluster
+from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
-from consumer_membership.wire.verdicts import broker_error
 from tests.admin.builders import group, member, partitions
 from tests.runtime.clients import PATIENCE_S, answers, asked_partitions, offset_by_node, offsets_answer, settings
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker, Topic

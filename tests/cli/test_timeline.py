@@ -31,6 +31,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupDescription, GroupHistory, ReadingProgress
+from consumer_membership.admin.group_log import TOPIC, OffsetRecorded, partition_of
 from consumer_membership.admin.history import HistoryQuestion, history_of
 from consumer_membership.cli import main
 from consumer_membership.cli.groups import Asking
@@ -38,7 +39,6 @@ from consumer_membership.cli.timeline import SILENCE_S, ReadingTeller, TimelineO
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.devbroker import Broker
 from consumer_membership.observe.history import surveys_of
-from consumer_membership.runtime.group_log import TOPIC, OffsetRecorded, partition_of
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.group_client import Cluster
 from consumer_membership.types import OffsetAndMetadata, TopicPartition

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumer_membership.assignors.range import RangeAssignor
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.keys import KEYS
 from consumer_membership.errors import ArgumentTypeError, ConfigurationError
-from consumer_membership.membership.classic.assignors.range import RangeAssignor
 from tests.config.builders import LEAST, refusal_of
 from tests.support.texts import ANY_TEXT, is_taken_by_c
 

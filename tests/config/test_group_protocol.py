@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
+from consumer_membership.assignors.assignor import MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.errors import ConfigurationError
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignor import MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.types import GroupProtocol, TopicPartition
 
 CONSUMER, CLASSIC = GroupProtocol.CONSUMER, GroupProtocol.CLASSIC

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from consumer_membership.assignors.assignor import Topics
+from consumer_membership.assignors.checked import assign_checked
 from consumer_membership.errors import AssignmentError, InternalError
-from consumer_membership.membership.classic.assignor import Topics
-from consumer_membership.membership.classic.assignors.checked import assign_checked
 from consumer_membership.membership.classic.exchanges import (
     AssignmentComputed,
     AssignmentFailed,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from consumer_membership.assignors import BUILT_IN
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignors import BUILT_IN
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.types import ConflictPolicy, LeaveOption

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from consumer_membership import Consumer, MemberState, UseError
+from consumer_membership.assignors.assignor import MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.config import checks
-from consumer_membership.membership.classic.assignor import MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.text import LONGEST_ID_PREFIX, LONGEST_STRING
 from tests.integration.grounds import Ground, on
 from tests.support.kafka import produce, unique

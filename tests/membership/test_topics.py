@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.events import Verdict
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.pace import QUICK_S

@@ -6,10 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from consumer_membership.admin import GroupHistory, GroupPresent
-from consumer_membership.observe.history import surveys_of
-from consumer_membership.observe.timeline import Timeline, cause_of
-from consumer_membership.observe.words import NO_GROUP
-from consumer_membership.runtime.group_log import (
+from consumer_membership.admin.group_log import (
     AssignmentRecorded,
     ClassicGroupRecorded,
     GroupEpochRecorded,
@@ -19,6 +16,9 @@ from consumer_membership.runtime.group_log import (
     TargetEpochRecorded,
     TargetRecorded,
 )
+from consumer_membership.observe.history import surveys_of
+from consumer_membership.observe.timeline import Timeline, cause_of
+from consumer_membership.observe.words import NO_GROUP
 from consumer_membership.types import Assignment, GroupProtocol, OffsetAndMetadata, TopicIdPartition, TopicPartition
 from tests.admin.builders import group, member, partitions
 

@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
+from consumer_membership.admin.group_log import TOPIC, partition_of
 from consumer_membership.observe.doctor import diagnosed
 from consumer_membership.observe.findings import Cause, GroupFinding
 from consumer_membership.observe.observation import observe
-from consumer_membership.runtime.group_log import TOPIC, partition_of
 from tests.observe.incidents import PATIENCE_S, RAW, Application, Stage
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import unique

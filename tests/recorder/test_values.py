@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership import effects, events
 from consumer_membership.membership.classic import exchanges
-from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.recorder.values import Decoder, Encoder, RecordingError
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicIdPartition, TopicPartition
 

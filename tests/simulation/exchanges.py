@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription
+from consumer_membership.assignors.assignor import NO_GENERATION, MemberSubscription
 from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.types import NO_MEMBER_ID, Holder, OffsetAndMetadata, Offsets, TopicPartition
 from tests.simulation.rules import Granted, Refused

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from consumer_membership.assignors.assignor import Topics
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.membership.classic.exchanges import (
     AssignmentComputed,
     AssignorNotified,
@@ -45,8 +45,8 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.ring import Recorder
 from consumer_membership.runtime.network.outbox import Outbox, Turn, WithdrawnError
+from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import JOIN_EPOCH, BrokerAddress, Instant, Subscription
-from consumer_membership.wire.verdicts import broker_error
 from tests.simulation import inside
 from tests.simulation.application import Application, Habits
 from tests.simulation.network import Connection

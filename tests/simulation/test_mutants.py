@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from consumer_membership.assignors import BUILT_IN
+from consumer_membership.assignors.assignor import Assignor, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.errors import InternalError
-from consumer_membership.membership.classic.assignor import Assignor, MemberSubscription, RebalanceProtocol, Topics
-from consumer_membership.membership.classic.assignors import BUILT_IN
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.types import TopicPartition
 from tests.simulation import mutants as broken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumer_membership.membership.classic.assignor import MemberSubscription
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,
     ClassicHeartbeatAnswered,
@@ -107,7 +107,7 @@ def test_member_goes_through_a_whole_life_by_its_own_words() -> None:
 
 
 def test_refusals_mean_what_the_wire_says() -> None:
-    """Rules 4.7: the tables of `wire.verdicts`."""
+    """Rules 4.7: the tables of `translation.verdicts`."""
     unknown = Refused(code.UNKNOWN_MEMBER_ID)
     events = [event_of(order, unknown, CLASSIC) for order in (send_join("m"), send_sync(), BEAT)]
     rejections = [one for one in events if isinstance(one, JoinRejected | SyncRejected | ClassicHeartbeatRejected)]

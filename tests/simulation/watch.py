@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from consumer_membership.membership.classic.assignor import NO_GENERATION
+from consumer_membership.assignors.assignor import NO_GENERATION
 from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatAnswered,
     ClassicHeartbeatRejected,

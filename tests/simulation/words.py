@@ -39,8 +39,7 @@ from consumer_membership.membership.events import (
     StartOffsetsFailed,
     StartOffsetsFetched,
 )
-from consumer_membership.types import TRANSPORT_CODE, BrokerError, GroupProtocol
-from consumer_membership.wire.verdicts import (
+from consumer_membership.translation.verdicts import (
     FetchVerdict,
     broker_error,
     classic_verdict,
@@ -49,6 +48,7 @@ from consumer_membership.wire.verdicts import (
     fetch_verdict,
     heartbeat_verdict,
 )
+from consumer_membership.types import TRANSPORT_CODE, BrokerError, GroupProtocol
 from consumer_membership.wire.versions import Api
 from tests.simulation.exchanges import (
     PROTOCOL_TYPE,

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import TypeAlias
 
+from consumer_membership.assignors import BUILT_IN
+from consumer_membership.assignors.assignor import Assignor
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignor import Assignor
-from consumer_membership.membership.classic.assignors import BUILT_IN
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.states import MemberState

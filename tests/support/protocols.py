@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from consumer_membership.assignors import BUILT_IN
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignors import BUILT_IN
 from consumer_membership.membership.settings import ClassicSettings
 from consumer_membership.types import GroupProtocol
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from consumer_membership.membership.patterns import NotPosixError, as_written, translate
+from consumer_membership.config.patterns import NotPosixError, as_written, translate
 from consumer_membership.types import Subscription, TopicPattern
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 
-from consumer_membership.membership.classic.assignor import MemberSubscription
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import SendClassicHeartbeat, SendClassicLeave, SendJoin, SendSync
 from consumer_membership.types import TopicPartition
 from tests.support.scripted_broker import NEWEST, ZERO

@@ -16,7 +16,7 @@ from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
 
 from consumer_membership.errors import AuthenticationError, InternalError, TransportError
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.wire import requests
+from consumer_membership.translation import requests
 from consumer_membership.wire.connection import (
     Broken,
     BytesToSend,

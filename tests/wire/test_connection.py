@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.errors import InternalError
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.wire import requests
+from consumer_membership.translation import requests
 from consumer_membership.wire.connection import (
     Broken,
     BytesToSend,

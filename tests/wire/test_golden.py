@@ -14,9 +14,9 @@ from uuid import UUID
 
 import pytest
 
+from consumer_membership.translation.consumer_protocol import decode_assignment, decode_subscription
 from consumer_membership.types import TopicPartition
 from consumer_membership.wire.codec import Message, decode, read_data, write_data
-from consumer_membership.wire.consumer_protocol import decode_assignment, decode_subscription
 from consumer_membership.wire.error_codes import ErrorCode
 from consumer_membership.wire.messages import ASSIGNMENT, LAYOUTS, SUBSCRIPTION
 from consumer_membership.wire.schema import Table

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from consumer_membership.devbroker.java import classpath
-from consumer_membership.wire.group_records import TABLES
+from consumer_membership.translation.group_records import TABLES
 from consumer_membership.wire.messages import ASSIGNMENT, LAYOUTS, SUBSCRIPTION
 from consumer_membership.wire.schema import Field, Table, has, layout_of
 from consumer_membership.wire.versions import SPOKEN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from consumer_membership.membership.effects import Heartbeat
-from consumer_membership.wire import requests
+from consumer_membership.translation import requests
 from consumer_membership.wire.connection import Connection
 from consumer_membership.wire.traffic import Traffic
 from tests.support.scripted_broker import frame

@@ -26,14 +26,14 @@ from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 
+from consumer_membership.assignors.assignor import Assigned, MemberSubscription, Topics
 from consumer_membership.light_dataclasses import dataclass
-from consumer_membership.membership.classic.assignor import Assigned, MemberSubscription, Topics
 from consumer_membership.membership.events import CommitAnswered, CommitFailed
 from consumer_membership.types import BrokerError, GroupProtocol, TopicPartition
 
 
 class ClassicVerdict(Enum):
-    """What an error code means for a classic member (rules 4.7; the tables are in `wire.verdicts`)."""
+    """What an error code means for a classic member (rules 4.7; the tables are in `translation.verdicts`)."""
 
     #: Send the same again after a backoff, to the same coordinator.
     RETRY = "retry"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from consumer_membership.assignors.assignor import MemberSubscription, Topics
 from consumer_membership.membership.backoff import Backoff, Jitter
-from consumer_membership.membership.classic.assignor import MemberSubscription, Topics
 from consumer_membership.membership.classic.exchanges import (
     AssignmentComputed,
     ComputeAssignment,

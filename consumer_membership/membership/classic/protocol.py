@@ -11,16 +11,16 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, assert_never
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from consumer_membership.light_dataclasses import replace
-from consumer_membership.membership import events as ev
-from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.assignor import (
+from consumer_membership.assignors.assignor import (
     NO_GENERATION,
     Assigned,
     AssignmentObserver,
     Assignor,
     MemberSubscription,
 )
+from consumer_membership.light_dataclasses import replace
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.heartbeat import ClassicHeartbeats
 from consumer_membership.membership.classic.leader import Leader
 from consumer_membership.membership.classic.pattern import SubscribedPatterns

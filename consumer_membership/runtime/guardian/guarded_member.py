@@ -16,6 +16,7 @@ from consumer_membership.runtime.guardian.leave_requests import HELLO, QUESTION,
 from consumer_membership.runtime.guardian.owner import Guardian
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.transport import FAMILIES
+from consumer_membership.translation import requests
 from consumer_membership.types import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -23,8 +24,8 @@ from consumer_membership.types import (
     BrokerAddress,
     GroupProtocol,
 )
-from consumer_membership.wire import requests
 from consumer_membership.wire.codec import Call, encode
+from consumer_membership.wire.connection import api_versions_v0
 from consumer_membership.wire.versions import SPOKEN, Api, BrokerVersions, VersionRange
 
 #: The states in which the coordinator may count on the member. A join may be on its way, so JOINING is one of them;
@@ -118,7 +119,7 @@ class GuardedMember:
             client_id=client_id,
             tls=self._tls,
             sasl=identity.sasl,
-            hello=encode(requests.api_versions_v0(), HELLO, client_id),
+            hello=encode(api_versions_v0(), HELLO, client_id),
             leave=leave,
             find_coordinator=frames(
                 Api.FIND_COORDINATOR, lambda versions: requests.find_coordinator(versions, group_id)

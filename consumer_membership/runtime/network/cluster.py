@@ -22,12 +22,12 @@ from consumer_membership.runtime.line import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.connections import Connections, Purpose
 from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection, canonical
+from consumer_membership.translation import answers, requests
+from consumer_membership.translation.metadata import ClusterMetadata, TopicMetadata, cluster_metadata, list_offsets
+from consumer_membership.translation.verdicts import broker_error, is_retriable
 from consumer_membership.types import BrokerAddress, BrokerError, TopicPartition
-from consumer_membership.wire import answers, requests
 from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.error_codes import ErrorCode
-from consumer_membership.wire.metadata import ClusterMetadata, TopicMetadata, cluster_metadata, list_offsets
-from consumer_membership.wire.verdicts import broker_error, is_retriable
 from consumer_membership.wire.versions import Api, BrokerVersions
 
 AnswerT = TypeVar("AnswerT")
@@ -321,7 +321,7 @@ class Cluster:
     # ---- any broker --------------------------------------------------------------------------------------------------
 
     async def group_config(self, group_id: str, timeout_s: float) -> Mapping[str, str]:
-        """The group's session timeout and heartbeat interval, by `wire.requests.GROUP_CONFIG_KEYS`.
+        """The group's session timeout and heartbeat interval, by `translation.requests.GROUP_CONFIG_KEYS`.
 
         The broker's defaults where the group has no setting of its own; it need not exist. Keys that the broker does
         not know are absent. Needs the right DESCRIBE_CONFIGS on the group.

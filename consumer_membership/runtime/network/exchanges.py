@@ -37,11 +37,11 @@ from consumer_membership.membership.events import (
 )
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.connections import Purpose
+from consumer_membership.translation import answers, classic_answers, requests
+from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import TRANSPORT_CODE, BrokerAddress, BrokerError
-from consumer_membership.wire import answers, classic_answers, requests
 from consumer_membership.wire.codec import Call, Message
 from consumer_membership.wire.error_codes import ErrorCode
-from consumer_membership.wire.verdicts import broker_error
 from consumer_membership.wire.versions import BrokerVersions
 
 #: What a member sends to its coordinator.

@@ -11,6 +11,10 @@ from typing import TypeVar
 
 from consumer_membership.errors import UnsupportedProtocolError
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster, unsupported
+from consumer_membership.translation import answers, descriptions, requests
+from consumer_membership.translation.descriptions import GroupDescription, MemberDescription
+from consumer_membership.translation.requests import MemberIdentity
+from consumer_membership.translation.verdicts import FetchVerdict, fetch_verdict, is_retriable
 from consumer_membership.types import (
     NO_MEMBER_ID,
     BrokerAddress,
@@ -19,12 +23,8 @@ from consumer_membership.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from consumer_membership.wire import answers, descriptions, requests
 from consumer_membership.wire.codec import Call, Message
-from consumer_membership.wire.descriptions import GroupDescription, MemberDescription
 from consumer_membership.wire.error_codes import ErrorCode
-from consumer_membership.wire.requests import MemberIdentity
-from consumer_membership.wire.verdicts import FetchVerdict, fetch_verdict, is_retriable
 from consumer_membership.wire.versions import BrokerVersions
 
 __all__ = ["BrokerRefusal", "Cluster", "GroupClient", "GroupDescription", "MemberDescription", "MemberIdentity"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from consumer_membership.assignors.assignor import AssignmentObserver, Assignor
 from consumer_membership.errors import AssignmentError, TransportError
-from consumer_membership.membership.classic.assignor import AssignmentObserver, Assignor
 from consumer_membership.membership.classic.exchanges import (
     AssignmentComputed,
     AssignmentFailed,
@@ -27,11 +27,11 @@ from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.daemon_thread import in_daemon_thread
 from consumer_membership.runtime.network.exchanges import REQUEST_TIMEOUT_S, unreached
 from consumer_membership.text import speakable
+from consumer_membership.translation.metadata import refused_of, topics_of
 from consumer_membership.types import FATAL_CODE, BrokerError
-from consumer_membership.wire.metadata import refused_of, topics_of
 
 if TYPE_CHECKING:
-    from consumer_membership.membership.classic.assignors.checked import Checked
+    from consumer_membership.assignors.checked import Checked
 
 _LOG = RoomLog("consumer_membership.membership", "ASSIGNOR")
 
@@ -62,7 +62,7 @@ class LeaderRequests:
     async def compute_assignment(self, effect: ComputeAssignment) -> LeaderEvent:
         """What the assignor gives each member, checked; or what it raised."""
         # Here, or every member would import the assignors' ways: one of a group, at most, assigns.
-        from consumer_membership.membership.classic.assignors.checked import assign_checked  # noqa: PLC0415
+        from consumer_membership.assignors.checked import assign_checked  # noqa: PLC0415
 
         assignor = self._named(effect.assignor)
         try:

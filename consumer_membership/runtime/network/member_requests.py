@@ -74,6 +74,10 @@ from consumer_membership.runtime.network.exchanges import (
 from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.runtime.network.leader_requests import LeaderRequests
 from consumer_membership.runtime.network.outbox import Outbox, Turn
+from consumer_membership.translation.descriptions import GroupDescription, MemberDescription
+from consumer_membership.translation.metadata import present_of, refused_of
+from consumer_membership.translation.requests import SESSION_TIMEOUT_KEY, MemberIdentity
+from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import (
     CONFLICT_CODE,
     JOIN_EPOCH,
@@ -87,11 +91,7 @@ from consumer_membership.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from consumer_membership.wire.descriptions import GroupDescription, MemberDescription
 from consumer_membership.wire.error_codes import ErrorCode
-from consumer_membership.wire.metadata import present_of, refused_of
-from consumer_membership.wire.requests import SESSION_TIMEOUT_KEY, MemberIdentity
-from consumer_membership.wire.verdicts import broker_error
 
 _LOG = RoomLog("consumer_membership.network", "BROKER")
 

@@ -1,7 +1,7 @@
-"""Pushes a member's metrics to a broker (KIP-714), on the member's thread, and beside its core.
+"""Pushes a member's metrics to a broker (KIP-714), on the member's thread and beside its core.
 
-What is pushed, and when, `wire.telemetry` says; whoever receives it is configured at the brokers. Nothing here can end
-or delay the membership: a push has a connection that heartbeats do not use, and what goes wrong with it is the push's.
+`translation.telemetry` decides what is pushed, and when; the brokers' operator configures who receives it. A push can
+neither end nor delay the membership: it has a connection of its own, and its errors end there.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from typing import assert_never
 from consumer_membership.errors import MembershipError, UnsupportedProtocolError
 from consumer_membership.runtime.failures import logger
 from consumer_membership.runtime.network.cluster import Cluster
-from consumer_membership.version import __version__
-from consumer_membership.wire.codec import Message
-from consumer_membership.wire.otlp import Point, Temporality, metrics_data
-from consumer_membership.wire.telemetry import (
+from consumer_membership.translation.telemetry import (
     AskSubscription,
     Compression,
     MetricsSubscription,
@@ -28,6 +25,9 @@ from consumer_membership.wire.telemetry import (
     ask_subscription,
     push_metrics,
 )
+from consumer_membership.version import __version__
+from consumer_membership.wire.codec import Message
+from consumer_membership.wire.otlp import Point, Temporality, metrics_data
 
 #: How long the last push may hold up the end of a member.
 LAST_PUSH_S = 1.0

@@ -7,8 +7,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from consumer_membership.membership.classic.assignor import NO_GENERATION, MemberSubscription, Topics
-from consumer_membership.membership.classic.assignors import BUILT_IN
+from consumer_membership.assignors import BUILT_IN
+from consumer_membership.assignors.assignor import NO_GENERATION, MemberSubscription, Topics
 from tests.benchmarks.bench import Figure, tell
 from tests.benchmarks.samples import Series, at_most
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import get_args
 
+from consumer_membership.assignors.assignor import MemberSubscription, Topics
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.assignor import MemberSubscription, Topics
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.types import BrokerError, LeaveOption, OffsetAndMetadata, Subscription, TopicPartition
 from tests.membership.classic.scene import (

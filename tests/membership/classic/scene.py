@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from consumer_membership.assignors.assignor import Assigned, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.assignor import Assigned, MemberSubscription, RebalanceProtocol, Topics
 from consumer_membership.membership.classic.protocol import ClassicProtocol
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.membership.member import GroupMember

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 import pytest
 
-from consumer_membership.errors import AssignmentError
-from consumer_membership.membership import effects as ef
-from consumer_membership.membership import events as ev
-from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.assignor import (
+from consumer_membership.assignors.assignor import (
     Assigned,
     AssignmentObserver,
     Assignor,
     MemberSubscription,
     Topics,
 )
-from consumer_membership.membership.classic.assignors.checked import assign_checked
+from consumer_membership.assignors.checked import assign_checked
+from consumer_membership.errors import AssignmentError
+from consumer_membership.membership import effects as ef
+from consumer_membership.membership import events as ev
+from consumer_membership.membership.classic import exchanges as ex
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.types import BrokerError, TopicPartition
-from tests.membership.classic.groups import member, partitions
+from tests.assignors.groups import member, partitions
 from tests.membership.classic.scene import A0, A1, ClassicScene, Plan, joining
 
 S = ClassicState

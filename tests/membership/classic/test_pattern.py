@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, TopicPartition
 from tests.membership.classic.scene import A0, EAGER, REFRESH_S, ClassicScene, Plan

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from consumer_membership.assignors.assignor import MemberSubscription, Topics
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.assignor import MemberSubscription, Topics
 from consumer_membership.membership.classic.states import SHOWN, VALID_TRANSITIONS, ClassicState
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import BrokerError, LeaveOption, Subscription, TopicPartition

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership import effects as ef
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.classic import exchanges as ex
-from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.classic.states import ClassicState
 from consumer_membership.types import BrokerError, LeaveOption, Subscription, TopicPartition
 from tests.membership.classic.scene import (

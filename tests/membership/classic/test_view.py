@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from consumer_membership.membership.classic.assignor import MemberSubscription
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatAnswered,
     ClassicHeartbeatRejected,

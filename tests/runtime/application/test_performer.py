@@ -7,9 +7,9 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Message
 from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership import Consumer
+from consumer_membership.config.patterns import translate
 from consumer_membership.membership.effects import PausePartitions, RevokePartitions
 from consumer_membership.membership.events import LeaveRequested, Polled, Step, StepFinished, Subscribed
-from consumer_membership.membership.patterns import translate
 from consumer_membership.membership.states import MemberState
 from consumer_membership.types import OffsetAndMetadata, Subscription, TopicPartition
 from tests.clients.application import Called, at, drain, held, offset, record, subscribed

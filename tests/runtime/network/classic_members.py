@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixed
 
-from consumer_membership.membership.classic.assignor import MemberSubscription
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,
     ClassicHeartbeatAnswered,

@@ -25,8 +25,8 @@ from consumer_membership.membership.classic.exchanges import (
 from consumer_membership.membership.events import CommitFailed
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.exchanges import exchange
+from consumer_membership.translation.consumer_protocol import encode_assignment, encode_subscription
 from consumer_membership.types import BrokerAddress
-from consumer_membership.wire.consumer_protocol import encode_assignment, encode_subscription
 from tests.runtime.clients import (
     API_VERSIONS,
     COMMIT,

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Confluent
 from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixed
 
-from consumer_membership.membership.classic.assignor import MemberSubscription
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatAnswered,
     ClassicVerdict,

@@ -14,8 +14,8 @@ from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network import connections, transport
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.connections import Connections, Purpose
+from consumer_membership.translation import requests
 from consumer_membership.types import BrokerAddress
-from consumer_membership.wire import requests
 from tests.runtime.clients import METADATA, PATIENCE_S, node, settings
 from tests.support.ports import listening, unused_port
 from tests.support.scripted_broker import Answer, Gate, Later, Received, ScriptedBroker

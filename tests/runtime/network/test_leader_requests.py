@@ -7,8 +7,8 @@ import threading
 from collections.abc import Coroutine
 from typing import TypeVar
 
+from consumer_membership.assignors.assignor import Assigned
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignor import Assigned
 from consumer_membership.membership.classic.exchanges import AssignmentFailed, AssignorNotified, NotifyAssignor
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings

@@ -13,9 +13,9 @@ import pytest
 from kio.schema.describe_groups.v6 import response as describe_groups_v6
 from kio.schema.errors import ErrorCode
 
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.config import ByDuration, ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.membership.choice import ProtocolSettings
-from consumer_membership.membership.classic.assignor import MemberSubscription
 from consumer_membership.membership.effects import FetchCommitted, SendHeartbeat
 from consumer_membership.membership.events import (
     CoordinatorFound,
@@ -31,8 +31,8 @@ from consumer_membership.membership.settings import ClassicSettings, MemberSetti
 from consumer_membership.runtime.network import exchanges
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.member_requests import MemberRequests, NetworkOrder
+from consumer_membership.translation.consumer_protocol import encode_assignment, encode_subscription
 from consumer_membership.types import CONFLICT_CODE, UNRELEASED_INSTANCE_CODE, GroupProtocol, TopicPartition
-from consumer_membership.wire.consumer_protocol import encode_assignment, encode_subscription
 from consumer_membership.wire.versions import Api
 from tests.runtime.clients import (
     COMMIT,

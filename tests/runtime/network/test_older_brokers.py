@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import pytest
 from kio.schema.errors import ErrorCode
 
+from consumer_membership.assignors.assignor import Topics
 from consumer_membership.devbroker import Way
 from consumer_membership.devbroker.request import CLASSIC_VERSIONS
-from consumer_membership.membership.classic.assignor import Topics
 from consumer_membership.membership.classic.exchanges import ClassicHeartbeatAnswered, ClassicVerdict
 from consumer_membership.runtime.network.cluster import BrokerRefusal
 from consumer_membership.runtime.network.group_client import GroupClient
+from consumer_membership.translation.metadata import topics_of
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, GroupProtocol, OffsetAndMetadata
-from consumer_membership.wire.metadata import topics_of
 from tests.runtime.clients import PATIENCE_S
 from tests.runtime.network.classic_members import SESSION_S, Cluster, Member, with_members
 from tests.support.kafka import create_topic, produce, unique

@@ -17,8 +17,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.telemetry import Telemetry, Totals, compressors
+from consumer_membership.translation.telemetry import Compression
 from consumer_membership.wire.otlp import Point
-from consumer_membership.wire.telemetry import Compression
 from tests.runtime.clients import PATIENCE_S, with_client
 from tests.runtime.receivers import ME, OFFERED, PUSH, SUBSCRIPTIONS, Receiver
 from tests.support.scripted_broker import DISCONNECT, DROP, ScriptedBroker

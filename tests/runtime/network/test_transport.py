@@ -16,7 +16,7 @@ from consumer_membership.membership.effects import Heartbeat
 from consumer_membership.runtime.network import transport
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection, connect
-from consumer_membership.wire import requests
+from consumer_membership.translation import requests
 from consumer_membership.wire.codec import Call, Message
 from tests.support.kio_entities import as_struct
 from tests.support.ports import listening, unused_port

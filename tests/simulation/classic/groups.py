@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from consumer_membership.membership.classic.assignor import Assignor
+from consumer_membership.assignors.assignor import Assignor
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.types import GroupProtocol

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from consumer_membership.membership.classic.assignor import MemberSubscription
+from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.types import TopicPartition
 from tests.simulation.classic.coordinator import ClassicCoordinator
 from tests.simulation.classic.group import ClassicGroup

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from consumer_membership.membership.classic.assignor import MemberSubscription
+from consumer_membership.assignors.assignor import MemberSubscription
 from tests.simulation import rules as code
 from tests.simulation.classic.group import GroupState, TimerKind
 from tests.simulation.classic.scene import (

@@ -1,0 +1,52 @@
+"""The built-in assignors, by Kafka's names; Java's leaders and ours come to the same, or to something as good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from consumer_membership.assignors.assignor import Assignor, MemberSubscription
+from consumer_membership.assignors.range import RangeAssignor
+from consumer_membership.assignors.roundrobin import RoundRobinAssignor
+
+if TYPE_CHECKING:
+    from consumer_membership.assignors.validation import Claim
+
+__all__ = ["BUILT_IN", "claim_reader"]
+
+
+class _BuiltIn(Mapping[str, Assignor]):
+    """One of each; the two that are nobody's default are imported when they are asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Assignor] = {one.name: one for one in (RangeAssignor(), RoundRobinAssignor())}
+
+    def __getitem__(self, name: str) -> Assignor:
+        if name in _STICKY and name not in self._made:
+            from consumer_membership.assignors import sticky  # noqa: PLC0415 - see above
+
+            # Whoever comes first makes them: there is one of each, whatever threads ask.
+            for one in (sticky.StickyAssignor(), sticky.CooperativeStickyAssignor()):
+                self._made.setdefault(one.name, one)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made or name in _STICKY
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("range", "roundrobin", *_STICKY))
+
+    def __len__(self) -> int:
+        return len(tuple(iter(self)))
+
+
+_STICKY = ("sticky", "cooperative-sticky")
+BUILT_IN: Mapping[str, Assignor] = _BuiltIn()
+
+
+def claim_reader(assignor: Assignor) -> Callable[[MemberSubscription], Claim]:
+    """How members that use this assignor say what they own: the built-in sticky ones have user data of their own."""
+    from consumer_membership.assignors import sticky  # noqa: PLC0415 - only leaders ask
+    from consumer_membership.assignors.validation import told  # noqa: PLC0415
+
+    return assignor.claim if isinstance(assignor, sticky.StickyAssignor | sticky.CooperativeStickyAssignor) else told

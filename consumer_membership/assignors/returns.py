@@ -1,0 +1,121 @@
+"""The last step of a sticky assignment: what can come home at no cost in balance, comes home.
+
+A partition is away from home where its member is in another rack (KIP-881), or where another member owned it. It comes
+home by a circle of moves: a gives one to b, b one to c, and c one to a. A circle may jump from a member to one that
+has one more: they change their loads with each other. It is worth its moves if more comes home by it than leaves home,
+racks before owners. Such circles are looked for as negative cycles are (Bellman and Ford), until there is none; then no
+result with the same loads has more at home.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from consumer_membership.assignors.holdings import OWNER_COST, RACK_COST, Holding, Holdings, Kind
+from consumer_membership.types import TopicPartition
+
+#: How much may be looked at in all (a second or so): a good result gets better by it, but large groups wait.
+_EFFORT = 1_000_000
+
+
+class _Step(NamedTuple):
+    """How a member was found: the giver before it, and what it gets from there; None: a jump."""
+
+    giver: str
+    partition: TopicPartition | None
+
+
+def bring_home(holdings: Holdings) -> None:
+    """Bring home what can come, until nothing can or the effort is spent; loads may only change places."""
+    effort = _EFFORT
+    while effort > 0:
+        search = _Circle(holdings, effort)
+        circle = search.find()
+        effort = search.effort
+        for partition, taker in circle:
+            holdings.move(partition, taker)
+        if not circle:
+            return
+
+
+class _Circle:
+    """One circle that brings more home than it takes away."""
+
+    def __init__(self, holdings: Holdings, effort: int) -> None:
+        self.effort = effort
+        self._holdings = holdings
+        self._levels = holdings.levels()
+        self._costs = dict.fromkeys(holdings.members, 0)
+        self._steps: dict[str, _Step] = {}
+        #: The least for which one of a kind, or a jump to a load, was offered: only a cheaper offer changes anything.
+        self._offers: dict[Kind | int, int] = {}
+
+    def find(self) -> list[tuple[TopicPartition, str]]:
+        """The moves, all of them at once; empty: there is no such circle, or the effort is spent."""
+        queue = deque(self._holdings.members)
+        waiting = set(queue)
+        while queue and self.effort > 0:
+            giver = queue.popleft()
+            waiting.discard(giver)
+            for taker, cost, partition in self._arcs(giver):
+                self._costs[taker] = cost
+                self._steps[taker] = _Step(giver, partition)
+                if self._is_before(taker, giver):
+                    return self._moves(taker)
+                if taker not in waiting:
+                    waiting.add(taker)
+                    queue.append(taker)
+        return []
+
+    def _arcs(self, giver: str) -> Iterator[tuple[str, int, TopicPartition | None]]:
+        """Whom this member leads to cheaper than any other way so far: with the cost, and with what."""
+        base = self._costs[giver]
+        higher = self._holdings.loads[giver] + 1
+        if self._is_cheaper(higher, base):
+            yield from ((taker, base, None) for taker in self._levels.get(higher, ()) if base < self._costs[taker])
+        for kind, holding in self._holdings.held[giver].items():
+            yield from self._gifts(giver, kind, holding, base)
+
+    def _gifts(
+        self, giver: str, kind: Kind, holding: Holding, base: int
+    ) -> Iterator[tuple[str, int, TopicPartition | None]]:
+        """One of a kind for anybody, and what somebody owned for its owner."""
+        costs, is_far = self._costs, self._holdings.is_far
+        base -= RACK_COST * is_far(giver, kind)
+        partition = next(iter(holding.foreign or holding.own), None)
+        offer = base + (0 if holding.foreign else OWNER_COST)
+        if partition is not None and self._is_cheaper(kind, offer):
+            self.effort -= len(kind.takers)
+            for taker in kind.takers:
+                # Most are too dear even without their rack.
+                if offer < costs[taker] and (cost := offer + RACK_COST * is_far(taker, kind)) < costs[taker]:
+                    yield taker, cost, partition
+        self.effort -= len(holding.foreign)
+        for returning in holding.foreign:
+            owner = self._holdings.owners.get(returning)
+            if owner is not None and (cost := base - OWNER_COST + RACK_COST * is_far(owner, kind)) < costs[owner]:
+                yield owner, cost, returning
+
+    def _is_cheaper(self, what: Kind | int, offer: int) -> bool:
+        if what in self._offers and self._offers[what] <= offer:
+            return False
+        self._offers[what] = offer
+        return True
+
+    def _is_before(self, member: str, later: str) -> bool:
+        while later != member and later in self._steps:
+            later = self._steps[later].giver
+        return later == member
+
+    def _moves(self, start: str) -> list[tuple[TopicPartition, str]]:
+        moves = []
+        taker = start
+        while True:
+            giver, partition = self._steps[taker]
+            if partition is not None:
+                moves.append((partition, taker))
+            taker = giver
+            if taker == start:
+                return moves

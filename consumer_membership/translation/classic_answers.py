@@ -1,0 +1,178 @@
+"""Answers to a classic member as facts of the domain; no code other than 0 becomes a success."""
+
+from __future__ import annotations
+
+from consumer_membership.assignors.assignor import MemberSubscription
+from consumer_membership.light_dataclasses import replace
+from consumer_membership.membership.classic.exchanges import (
+    ClassicCommitAnswered,
+    ClassicHeartbeatAnswered,
+    ClassicHeartbeatRejected,
+    ClassicLeft,
+    ClassicVerdict,
+    JoinAnswered,
+    JoinRejected,
+    SendClassicHeartbeat,
+    SendClassicLeave,
+    SendJoin,
+    SendSync,
+    SyncAnswered,
+    SyncRejected,
+)
+from consumer_membership.membership.effects import CommitOffsets
+from consumer_membership.membership.events import CommitVerdict
+from consumer_membership.translation import answers
+from consumer_membership.translation.consumer_protocol import MemberAssignment, decode_assignment, decode_subscription
+from consumer_membership.translation.remedies import with_remedy
+from consumer_membership.translation.requests import PROTOCOL_TYPE, leaver
+from consumer_membership.translation.verdicts import broker_error, classic_verdict, commit_membership, group_error
+from consumer_membership.types import BrokerError
+from consumer_membership.wire.codec import MalformedError, Message
+from consumer_membership.wire.error_codes import ErrorCode
+from consumer_membership.wire.versions import Api
+
+_E = ErrorCode
+_SUCCESS = _E.none.value
+
+
+def join_group(message: Message, group_id: str, order: SendJoin) -> JoinAnswered | JoinRejected:
+    """The answer to this JoinGroup; a protocol that was not offered is a refusal of ours."""
+    code = int(message.error_code)
+    if code != _SUCCESS:
+        return JoinRejected(
+            request_id=order.request_id,
+            verdict=classic_verdict(Api.JOIN_GROUP, code),
+            error=with_remedy(Api.JOIN_GROUP, _why_not_joined(code, group_id, order)),
+            member_id=message.member_id if code == _E.member_id_required else "",
+        )
+    told = _mismatch(group_id, message, [name for name, _ in order.protocols])
+    if told is not None or message.protocol_name is None:
+        error = told or _inconsistent(group_id, "the coordinator chose no protocol")
+        return JoinRejected(request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=error)
+    members: dict[str, MemberSubscription] = {}
+    unreadable: dict[str, str] = {}
+    for member in message.members:
+        try:
+            members[member.member_id] = decode_subscription(member.metadata, member.group_instance_id)
+        except MalformedError as error:
+            unreadable[member.member_id] = f"the subscription of member {member.member_id} cannot be read ({error})"
+    return JoinAnswered(
+        request_id=order.request_id,
+        generation=message.generation_id,
+        member_id=message.member_id,
+        leader_id=message.leader,
+        protocol_name=message.protocol_name,
+        members=members,
+        unreadable=unreadable,
+        # Below version 9 nothing is skipped.
+        skip_assignment=getattr(message, "skip_assignment", False),
+    )
+
+
+def _mismatch(group_id: str, message: Message, offered: list[str]) -> BrokerError | None:
+    """What is wrong with the protocol that an answer names, as Java's client checks it; None: nothing, or not named.
+
+    JoinGroup names its type from version 7 on, SyncGroup type and name from 5 on.
+    """
+    kind, name = getattr(message, "protocol_type", None), getattr(message, "protocol_name", None)
+    if kind is not None and kind != PROTOCOL_TYPE:
+        return _inconsistent(group_id, f"its protocol type is {kind!r}, and not {PROTOCOL_TYPE!r}")
+    if name is not None and name not in offered:
+        return _inconsistent(group_id, f"the coordinator chose {name!r}, and this member offered {', '.join(offered)}")
+    return None
+
+
+def _inconsistent(group_id: str, what: str) -> BrokerError:
+    return broker_error(_E.inconsistent_group_protocol, f"Group {group_id} is not this member's kind of group: {what}.")
+
+
+def _why_not_joined(code: int, group_id: str, order: SendJoin) -> BrokerError:
+    """A JoinGroup's error in words that name the thing; the protocol brings none of the broker's."""
+    words = ""
+    match code:
+        case _E.group_max_size_reached:
+            # Java's words.
+            words = f"Consumer group {group_id} already has the configured maximum number of members."
+        case _E.inconsistent_group_protocol:
+            offered = ", ".join(name for name, _ in order.protocols)
+            words = (
+                f"No assignor of this member ({offered}) is one that all members of group {group_id} have, or the "
+                "group is of the consumer protocol and takes no classic members (the broker's "
+                "group.consumer.migration.policy)."
+            )
+        case _E.invalid_session_timeout:
+            words = (
+                f"session.timeout.ms {order.session_timeout_s * 1000:.0f} is outside the broker's "
+                "group.min.session.timeout.ms and group.max.session.timeout.ms."
+            )
+        case _E.unsupported_version if order.instance_id is not None:
+            words = (
+                f"The broker does not support static members, and this one has group.instance.id '{order.instance_id}'."
+            )
+        case _:
+            return _why_refused(code, group_id, order.instance_id)
+    return broker_error(code, words)
+
+
+def _why_refused(code: int, group_id: str, instance_id: str | None) -> BrokerError:
+    if code == _E.fenced_instance_id:
+        words = f"group.instance.id '{instance_id}' is held by another member of group {group_id} by now."
+        return broker_error(code, words)
+    return group_error(code, None, group_id)
+
+
+def sync_group(message: Message, group_id: str, order: SendSync) -> SyncAnswered | SyncRejected:
+    """The answer to this SyncGroup; an assignment that cannot be read is an empty one with a note."""
+    code = int(message.error_code)
+    if code != _SUCCESS:
+        error = with_remedy(Api.SYNC_GROUP, _why_refused(code, group_id, order.instance_id))
+        return SyncRejected(request_id=order.request_id, verdict=classic_verdict(Api.SYNC_GROUP, code), error=error)
+    told = _mismatch(group_id, message, [order.protocol_name])
+    if told is not None:
+        return SyncRejected(request_id=order.request_id, verdict=ClassicVerdict.FATAL, error=told)
+    try:
+        assigned = decode_assignment(message.assignment)
+    except MalformedError as error:
+        assigned = MemberAssignment(note=f"the assignment of member {order.member_id} cannot be read ({error})")
+    return SyncAnswered(
+        request_id=order.request_id,
+        assignment=assigned.partitions,
+        user_data=assigned.user_data,
+        protocol_name=getattr(message, "protocol_name", None),
+        note=assigned.note,
+    )
+
+
+def heartbeat(
+    message: Message, group_id: str, order: SendClassicHeartbeat
+) -> ClassicHeartbeatAnswered | ClassicHeartbeatRejected:
+    """The answer to this Heartbeat."""
+    code = int(message.error_code)
+    if code == _SUCCESS:
+        return ClassicHeartbeatAnswered(request_id=order.request_id)
+    error = with_remedy(Api.HEARTBEAT, _why_refused(code, group_id, order.instance_id))
+    return ClassicHeartbeatRejected(
+        request_id=order.request_id, verdict=classic_verdict(Api.HEARTBEAT, code), error=error
+    )
+
+
+def leave_group(message: Message, group_id: str, order: SendClassicLeave) -> ClassicLeft:
+    """The answer to this LeaveGroup: the whole request's error, or this member's."""
+    removed = answers.removals(message, group_id, (leaver(order),))
+    error = removed if isinstance(removed, BrokerError) else removed[0]
+    verdict = ClassicVerdict.FATAL if error is None else classic_verdict(Api.LEAVE_GROUP, error.code)
+    return ClassicLeft(request_id=order.request_id, error=error, verdict=verdict)
+
+
+def offset_commit(message: Message, group_id: str, order: CommitOffsets) -> ClassicCommitAnswered:
+    """The answer to this commit, and what it says of the membership."""
+
+    def explained(error: BrokerError) -> BrokerError:
+        said = error if error.message else _why_refused(error.code, group_id, order.instance_id)
+        return with_remedy(Api.OFFSET_COMMIT, said)
+
+    answer = answers.offset_commit(message, order.commit_id, group_id, order.offsets)
+    membership = commit_membership(frozenset(error.code for error in answer.errors.values() if error is not None))
+    errors = {partition: None if error is None else explained(error) for partition, error in answer.errors.items()}
+    verdict = answer.verdict if membership is None else CommitVerdict.FINAL
+    return ClassicCommitAnswered(answer=replace(answer, verdict=verdict, errors=errors), membership=membership)

@@ -1,0 +1,235 @@
+"""What the built-in assignors promise, by small groups."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from consumer_membership.assignors import BUILT_IN, claim_reader
+from consumer_membership.assignors.assignor import Assignor, MemberSubscription, RebalanceProtocol, Topics
+from consumer_membership.assignors.sticky import decode, encode
+from consumer_membership.assignors.validation import told
+from consumer_membership.types import TopicPartition
+from tests.assignors.groups import GOLDEN, Subscriptions, member, partitions, sizes
+
+EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
+
+
+def assigned(assignor: str, topics: Topics, subscriptions: Subscriptions) -> dict[str, frozenset[TopicPartition]]:
+    """Who gets what."""
+    result = BUILT_IN[assignor].assign(topics, subscriptions)
+    return {name: frozenset(some) for name, some in result.items()}
+
+
+def plain(**counts: int) -> Topics:
+    """Topics with so many partitions."""
+    return Topics(partitions=counts)
+
+
+def test_names_and_protocols_are_javas() -> None:
+    """Only cooperative-sticky moves partitions cooperatively, and it can do without, for rolling upgrades."""
+    assert {name: assignor.protocols for name, assignor in BUILT_IN.items()} == {
+        "range": {EAGER},
+        "roundrobin": {EAGER},
+        "sticky": {EAGER},
+        "cooperative-sticky": {COOPERATIVE, EAGER},
+    }
+    assert all(isinstance(assignor, Assignor) for assignor in BUILT_IN.values())
+
+
+@pytest.mark.parametrize("assignor", BUILT_IN)
+@pytest.mark.parametrize(
+    ("topics", "subscriptions"),
+    [
+        (plain(), {}),
+        (plain(), {"a": member("orders")}),
+        (plain(orders=0), {"a": member("orders")}),
+        (plain(orders=2), {"a": member("")}),
+    ],
+    ids=["nobody", "no metadata", "no partitions", "not subscribed"],
+)
+def test_nothing_to_give_is_nobodys_fault(assignor: str, topics: Topics, subscriptions: Subscriptions) -> None:
+    """Topics without metadata are passed over, as in Java; members without partitions are still named."""
+    assert assigned(assignor, topics, subscriptions) == dict.fromkeys(subscriptions, frozenset())
+
+
+def test_range_cuts_each_topic_and_gives_the_first_members_more() -> None:
+    """The example of Java's documentation."""
+    subscriptions = {"C0": member("t0 t1"), "C1": member("t0 t1")}
+    assert assigned("range", plain(t0=3, t1=3), subscriptions) == {
+        "C0": partitions("t0:0,1 t1:0,1"),
+        "C1": partitions("t0:2 t1:2"),
+    }
+
+
+def test_static_members_come_first_by_instance_id() -> None:
+    """A static member keeps its range although its member id is another one after a restart (KIP-345)."""
+    subscriptions = {"a": member("t"), "z": member("t", instance="i1"), "m": member("t", instance="i2")}
+    expected = {"z": partitions("t:0"), "m": partitions("t:1"), "a": partitions("t:2")}
+    assert assigned("range", plain(t=3), subscriptions) == expected
+    assert assigned("roundrobin", plain(t=3), subscriptions) == expected
+
+
+def test_members_are_ordered_as_java_orders_strings() -> None:
+    """By UTF-16 code units: a character beyond the 16 bits comes before some within."""
+    subscriptions = {"\uff5e": member("t"), "\U0001f600": member("t")}
+    assert assigned("range", plain(t=1), subscriptions)["\U0001f600"] == partitions("t:0")
+
+
+def test_roundrobin_passes_over_who_does_not_subscribe() -> None:
+    """The example of Java's documentation."""
+    subscriptions = {"C0": member("t0"), "C1": member("t0 t1"), "C2": member("t0 t1 t2")}
+    assert assigned("roundrobin", plain(t0=1, t1=2, t2=3), subscriptions) == {
+        "C0": partitions("t0:0"),
+        "C1": partitions("t1:0"),
+        "C2": partitions("t1:1 t2:0,1,2"),
+    }
+
+
+def test_sticky_balances_where_roundrobin_cannot() -> None:
+    """The same group: 1, 2 and 3 partitions instead of 1, 1 and 4."""
+    subscriptions = {"C0": member("t0"), "C1": member("t0 t1"), "C2": member("t0 t1 t2")}
+    assert sizes(assigned("sticky", plain(t0=1, t1=2, t2=3), subscriptions)) == [1, 2, 3]
+
+
+def test_sticky_finds_the_chain_that_java_does_not() -> None:
+    """Member a cannot give to c, but to b, which can: [2, 2, 2], where single moves end at [3, 2, 1]."""
+    subscriptions = {
+        "a": member("x", "x:0,1,2", 3, "sticky"),
+        "b": member("x y", "y:0,1", 3, "sticky"),
+        "c": member("y z", "z:0", 3, "sticky"),
+    }
+    assert sizes(assigned("sticky", plain(x=3, y=2, z=1), subscriptions)) == [2, 2, 2]
+
+
+def test_members_read_from_replicas_in_their_rack() -> None:
+    """Balance first, then racks (KIP-881)."""
+    racks = {TopicPartition("t", number): frozenset({"east" if number % 2 else "west"}) for number in range(4)}
+    topics = Topics(partitions={"t": 4}, racks=racks)
+    for assignor in ("range", "sticky", "cooperative-sticky"):
+        subscriptions = {"a": member("t", rack="east"), "b": member("t", rack="west")}
+        assert assigned(assignor, topics, subscriptions) == {"a": partitions("t:1,3"), "b": partitions("t:0,2")}
+
+
+def test_lone_stale_claim_stays() -> None:
+    """A member that missed two generations keeps what nobody else claims (KIP-792)."""
+    subscriptions = {"a": member("t", "t:0", 3), "b": member("t", "t:2", 5), "c": member("t")}
+    assert assigned("cooperative-sticky", plain(t=3), subscriptions) == {
+        "a": partitions("t:0"),
+        "b": partitions("t:2"),
+        "c": partitions("t:1"),
+    }
+
+
+def test_newest_generation_keeps_what_several_claim() -> None:
+    """The stale claimant learns by the result that it has lost it."""
+    subscriptions = {"a": member("t", "t:0", 3), "b": member("t", "t:0", 5)}
+    assert assigned("cooperative-sticky", plain(t=2), subscriptions) == {
+        "a": partitions("t:1"),
+        "b": partitions("t:0"),
+    }
+
+
+def test_what_two_claim_with_equal_right_waits_for_a_round() -> None:
+    """Both may be fetching it; whoever gets it, gets it after both gave it up."""
+    subscriptions = {"a": member("t", "t:0,1", 5), "b": member("t", "t:0", 5)}
+    first = assigned("cooperative-sticky", plain(t=2), subscriptions)
+    assert first == {"a": partitions("t:1"), "b": frozenset()}
+    second = {"a": member("t", "t:1", 6), "b": member("t", "", 6)}
+    assert assigned("cooperative-sticky", plain(t=2), second) == {"a": partitions("t:1"), "b": partitions("t:0")}
+
+
+def test_generation_of_an_older_client_comes_from_its_user_data() -> None:
+    """Before KIP-792 cooperative-sticky told it there, and here it is the newest."""
+    subscriptions = {"a": member("t", "t:0", 4), "b": member("t", "t:0", 7, is_old=True)}
+    assert assigned("cooperative-sticky", plain(t=2), subscriptions)["b"] == partitions("t:0")
+
+
+@pytest.mark.parametrize("data", [None, b"", b"\x00", b"\x00\x00\x07"])
+def test_older_client_without_a_generation_is_older_than_all(data: bytes | None) -> None:
+    """Its claim stands only where nobody contradicts."""
+    old = MemberSubscription(topics=frozenset({"t"}), user_data=data, owned=partitions("t:0 t:1"), version=1)
+    result = assigned("cooperative-sticky", plain(t=4), {"a": old, "b": member("t", "t:0", 0)})
+    assert (partitions("t:1") <= result["a"], partitions("t:0") <= result["b"]) == (True, True)
+
+
+def test_sticky_ignores_the_protocols_own_fields() -> None:
+    """An eager member gave everything up before it joined; what it had is in its user data."""
+    mistaken = MemberSubscription(
+        topics=frozenset({"t"}), user_data=encode(partitions("t:1"), 4), owned=partitions("t:0"), generation=9
+    )
+    assert assigned("sticky", plain(t=2), {"a": mistaken, "b": member("t", "t:0", 4, "sticky")}) == {
+        "a": partitions("t:1"),
+        "b": partitions("t:0"),
+    }
+
+
+def test_user_data_is_javas() -> None:
+    """Topics with their numbers, then the generation; cooperative-sticky writes only that, the others nothing."""
+    owned = partitions("t0:0,2")
+    written = {name: a.user_data(frozenset({"t0"}), owned, 7) for name, a in BUILT_IN.items()}
+    assert written == {
+        "range": None,
+        "roundrobin": None,
+        "sticky": bytes.fromhex("00000001 0002 7430 00000002 00000000 00000002 00000007"),
+        "cooperative-sticky": bytes.fromhex("00000007"),
+    }
+    assert BUILT_IN["sticky"].user_data(frozenset({"t0"}), frozenset(), -1) is None
+
+
+def test_first_version_of_stickys_user_data_has_no_generation() -> None:
+    """Of clients before 2.3; what they own is read nevertheless."""
+    claim = decode(encode(partitions("t0:0,2 t1:1"), 7)[:-4])
+    assert (claim.owned, claim.generation) == (partitions("t0:0,2 t1:1"), -1)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00",
+        bytes.fromhex("ffffffff"),
+        bytes.fromhex("7fffffff 0001 74"),
+        bytes.fromhex("00000001 ffff"),
+        bytes.fromhex("00000001 0001 ff 00000000"),
+        bytes.fromhex("00000001 0001 74 00000002 00000000"),
+        bytes.fromhex("00000001 0001 74 fffffffe"),
+    ],
+)
+def test_user_data_that_cannot_be_read_owns_nothing(data: bytes) -> None:
+    """A stranger's bytes never stop a rebalance."""
+    assert decode(data) == decode(None)
+
+
+def test_claims_are_read_as_the_assignor_writes_them() -> None:
+    """The sticky ones from where they keep them, a user's own from the protocol's fields."""
+    told_here = member("t", "t:0", 7, is_old=True)
+    assert claim_reader(BUILT_IN["cooperative-sticky"])(told_here).generation == 7
+    assert claim_reader(BUILT_IN["range"])(told_here) == told(told_here)
+
+
+@pytest.mark.slow
+def test_result_does_not_depend_on_the_processs_hash_seed() -> None:
+    """Whoever leads, in whichever process: the golden groups come to the same."""
+    code = (
+        "from tests.assignors.groups import golden, BUILT_IN\n"
+        "import hashlib\n"
+        "text = repr([[sorted(a.assign(g.topics, g.subscriptions(n)).items()) for n, a in BUILT_IN.items()]"
+        " for g in golden()])\n"
+        "print(hashlib.sha256(text.encode()).hexdigest())"
+    )
+    root = GOLDEN.parents[3]
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=root,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1

@@ -1,0 +1,171 @@
+"""A user's own assignor: what it is shown, and what may become of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer_membership.assignors import BUILT_IN
+from consumer_membership.assignors.assignor import Assignor, MemberSubscription, RebalanceProtocol, Topics
+from consumer_membership.assignors.checked import assign_checked
+from consumer_membership.errors import AssignmentError
+from consumer_membership.types import TopicPartition
+from tests.assignors.groups import golden, member, partitions
+
+Subscriptions = Mapping[str, MemberSubscription]
+Result = Mapping[str, Collection[TopicPartition]]
+
+
+class Own:
+    """An assignor as a user writes one: it gives what it is told to give."""
+
+    name = "own"
+
+    def __init__(self, rule: Callable[[Topics, Subscriptions], Result], *protocols: RebalanceProtocol) -> None:
+        self.protocols = frozenset(protocols or {RebalanceProtocol.EAGER})
+        self._rule = rule
+
+    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
+        """Nothing."""
+        del topics, owned, generation
+
+    def assign(self, topics: Topics, subscriptions: Subscriptions) -> Result:
+        """By its rule."""
+        return self._rule(topics, subscriptions)
+
+
+COOPERATIVE = RebalanceProtocol.COOPERATIVE
+
+
+def giving(*protocols: RebalanceProtocol, **words: str) -> Own:
+    """An assignor with this result."""
+    return Own(lambda _topics, _subscriptions: {name: partitions(some) for name, some in words.items()}, *protocols)
+
+
+def test_own_assignor_is_an_assignor() -> None:
+    """No base class is needed."""
+    assert isinstance(giving(), Assignor)
+
+
+def test_complete_result_is_sent_and_whoever_is_left_out_gets_nothing() -> None:
+    """Each member of the group gets an answer; Java's member fails on an empty one."""
+    checked = assign_checked(giving(a="t:0,1"), Topics(partitions={"t": 2}), {"a": member("t"), "b": member("t")})
+    assert checked.assignments == {"a": partitions("t:0,1"), "b": frozenset()}
+    assert checked.notes == ()
+
+
+def test_result_that_is_used_up_by_reading_is_read_once() -> None:
+    """A generator is a result, too."""
+    own = Own(lambda _topics, _subscriptions: {"a": (p for p in [TopicPartition("t", 0)])})  # type: ignore[dict-item]  # what users do
+    assert assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")}).assignments == {"a": partitions("t:0")}
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (None, "it returned None (of the type NoneType)"),
+        ([("a", [("t", 0)])], "it returned [('a', [('t', 0)])] (of the type list)"),
+        ("a", "it returned 'a' (of the type str)"),
+        ({1: [("t", 0)]}, "it gives partitions to 1 (of the type int), which is no member id"),
+        ({b"a": [("t", 0)]}, "it gives partitions to b'a' (of the type bytes), which is no member id"),
+        ({"a": None}, "it gives None (of the type NoneType) to a"),
+        ({"a": "t"}, "it gives 't' (of the type str) to a"),
+        ({"a": 5}, "it gives 5 (of the type int) to a"),
+        ({"a": ["t"]}, "it gives 't' (of the type str) to a, which is no partition"),
+        ({"a": [0]}, "it gives 0 (of the type int) to a, which is no partition"),
+        ({"a": [("t", "0")]}, "it gives ('t', '0') (of the type tuple) to a, which is no partition"),
+        ({"a": [(0, "t")]}, "it gives (0, 't') (of the type tuple) to a, which is no partition"),
+        ({"a": [("t", 0, 0)]}, "it gives ('t', 0, 0) (of the type tuple) to a, which is no partition"),
+        ({"a": [("t", 0.0)]}, "which is no partition"),
+        ({"a": [("t", True)]}, "which is no partition"),
+        ({"a": [(b"t", 0)]}, "which is no partition"),
+        ({"a": [None]}, "which is no partition"),
+        ({"a": [TopicPartition("t\ud800", 0)]}, "which does not exist"),
+        ({"a\ud800": [("t", 0)]}, "partitions are given to 'a\\ud800', who is no member of the group"),
+        ({"a": [("t", 2**40)]}, "which does not exist"),
+        ({"a": [("t", -1)]}, "which does not exist"),
+    ],
+)
+def test_result_of_another_shape_is_named(result: object, words: str) -> None:
+    """Where it is wrong, and what is expected; never an error out of our own insides."""
+    own = Own(lambda _topics, _subscriptions: result)  # type: ignore[arg-type, return-value]  # the mistake in question
+    with pytest.raises(AssignmentError) as caught:
+        assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")})
+    assert words in str(caught.value)
+
+
+@pytest.mark.slow
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text() | st.binary() | st.floats(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.tuples(inner, inner),
+        max_leaves=6,
+    )
+)
+def test_any_result_is_sent_or_refused_as_an_assignment(result: object) -> None:
+    """Whatever a user's own code returns."""
+    own = Own(lambda _topics, _subscriptions: result)  # type: ignore[arg-type, return-value]  # the mistake in question
+    with suppress(AssignmentError):
+        assert assign_checked(own, Topics(partitions={}), {"a": member("t")}).assignments == {"a": frozenset()}
+
+
+def test_numbers_of_other_kinds_are_numbers() -> None:
+    """numpy's, for instance."""
+
+    class Number:
+        def __index__(self) -> int:
+            return 0
+
+    own = Own(lambda _topics, _subscriptions: {"a": [["t", Number()]]})  # type: ignore[dict-item, list-item]
+    assert assign_checked(own, Topics(partitions={"t": 1}), {"a": member("t")}).assignments == {"a": partitions("t:0")}
+
+
+def test_incomplete_result_is_not_sent() -> None:
+    """The error names the partition."""
+    with pytest.raises(AssignmentError, match="nobody is given t-1"):
+        assign_checked(giving(a="t:0"), Topics(partitions={"t": 2}), {"a": member("t")})
+
+
+def test_it_is_shown_the_good_claims_and_the_log_is_told_the_others() -> None:
+    """KIP-792: the stale claim is gone from what it reads, and somebody learns of it."""
+    seen = {}
+
+    def rule(_topics: Topics, subscriptions: Subscriptions) -> Result:
+        seen.update({name: (s.owned, s.generation) for name, s in subscriptions.items()})
+        return {"b": partitions("t:0")}
+
+    claims = {"a": member("t", "t:0", 4), "b": member("t", "t:0", 5)}
+    checked = assign_checked(Own(rule), Topics(partitions={"t": 1}), claims)
+    assert seen == {"a": (frozenset(), 4), "b": (partitions("t:0"), 5)}
+    assert len(checked.notes) == 1
+    assert "t-0" in checked.notes[0]
+
+
+def test_cooperative_result_must_leave_out_what_moves() -> None:
+    """What an eager one may give to anybody: everything was given up before."""
+    claims = {"a": member("t", "t:0", 4), "b": member("t")}
+    topics = Topics(partitions={"t": 1})
+    assert assign_checked(giving(b="t:0"), topics, claims).assignments["b"] == partitions("t:0")
+    assert assign_checked(giving(COOPERATIVE), topics, claims).assignments["b"] == frozenset()
+    with pytest.raises(AssignmentError, match="t-0 is given to b while a still claims it"):
+        assign_checked(giving(COOPERATIVE, b="t:0"), topics, claims)
+
+
+def test_contested_partition_waits_although_the_assignor_cannot_know() -> None:
+    """It reads it as unowned and gives it away; nobody gets it before both gave it up."""
+    claims = {"a": member("t", "t:0", 4), "b": member("t", "t:0", 4)}
+    checked = assign_checked(giving(COOPERATIVE, a="t:0"), Topics(partitions={"t": 1}), claims)
+    assert checked.assignments == {"a": frozenset(), "b": frozenset()}
+
+
+@pytest.mark.parametrize("assignor", BUILT_IN)
+def test_built_in_results_pass(assignor: str) -> None:
+    """Of all golden groups, with old clients and contradicted claims."""
+    for group in golden():
+        subscriptions = group.subscriptions(assignor)
+        checked = assign_checked(BUILT_IN[assignor], group.topics, subscriptions)
+        assert checked.assignments.keys() == subscriptions.keys()

@@ -1,0 +1,276 @@
+"""What a coordinator answers a classic member: values, verdicts for every code, and words for people."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from consumer_membership.assignors.assignor import MemberSubscription
+from consumer_membership.membership.classic.exchanges import (
+    ClassicHeartbeatAnswered,
+    ClassicHeartbeatRejected,
+    ClassicLeft,
+    ClassicVerdict,
+    JoinAnswered,
+    JoinRejected,
+    SyncAnswered,
+    SyncRejected,
+)
+from consumer_membership.membership.effects import CommitOffsets
+from consumer_membership.membership.events import CommitVerdict
+from consumer_membership.translation import classic_answers
+from consumer_membership.translation.consumer_protocol import encode_assignment, encode_subscription
+from consumer_membership.translation.verdicts import classic_verdict
+from consumer_membership.types import OffsetAndMetadata, TopicPartition
+from consumer_membership.wire.versions import Api
+from tests.wire.classic import (
+    SUBSCRIBED,
+    beat_answer,
+    beat_order,
+    join_answer,
+    join_order,
+    leave_order,
+    sync_answer,
+    sync_order,
+)
+from tests.wire.groups import commit_answer, leave_answer
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+RETRY, REDISCOVER, NOW = ClassicVerdict.RETRY, ClassicVerdict.REDISCOVER, ClassicVerdict.REJOIN_NOW
+REJOIN, KEEP, LATER = ClassicVerdict.REJOIN, ClassicVerdict.REJOIN_KEEP_ID, ClassicVerdict.REJOIN_LATER
+
+#: Rules 4.7, by number; every code that is not here is fatal.
+JOIN = {14: RETRY, 15: REDISCOVER, 16: REDISCOVER, 25: REJOIN, 27: NOW, 79: ClassicVerdict.MEMBER_ID_REQUIRED}
+#: Rules 4.10: Java ends at 14.
+SYNC = {14: LATER, 15: REDISCOVER, 16: REDISCOVER, 22: KEEP, 25: REJOIN, 27: NOW}
+BEAT = {14: RETRY, 15: REDISCOVER, 16: REDISCOVER, 22: KEEP, 25: REJOIN, 27: NOW}
+#: What a commit says of the membership; every code that is not here says nothing.
+COMMIT = {22: KEEP, 25: REJOIN, 27: NOW, 30: ClassicVerdict.FATAL, 82: ClassicVerdict.FATAL}
+CODES = [*(code.value for code in ErrorCode), 134, 199, -2, 32767]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_has_its_verdict(code: int) -> None:
+    """The tables are total, for codes of newer brokers too."""
+    assert classic_verdict(Api.JOIN_GROUP, code) is JOIN.get(code, ClassicVerdict.FATAL)
+    assert classic_verdict(Api.SYNC_GROUP, code) is SYNC.get(code, ClassicVerdict.FATAL)
+    assert classic_verdict(Api.HEARTBEAT, code) is BEAT.get(code, ClassicVerdict.FATAL)
+    assert classic_answers.commit_membership(frozenset({0, code})) is COMMIT.get(code)
+
+
+@pytest.mark.parametrize("code", [code.value for code in ErrorCode if code.value])
+def test_no_code_becomes_a_success(code: int) -> None:
+    """Each is a rejection with the code, of the order's number."""
+    joined = classic_answers.join_group(join_answer(code=code), "g", join_order())
+    assert isinstance(joined, JoinRejected)
+    assert (joined.request_id, joined.verdict, joined.error.code) == (7, classic_verdict(Api.JOIN_GROUP, code), code)
+    synced = classic_answers.sync_group(sync_answer(code=code), "g", sync_order())
+    assert isinstance(synced, SyncRejected)
+    assert (synced.request_id, synced.verdict, synced.error.code) == (8, classic_verdict(Api.SYNC_GROUP, code), code)
+    beaten = classic_answers.heartbeat(beat_answer(code), "g", beat_order())
+    assert isinstance(beaten, ClassicHeartbeatRejected)
+    assert (beaten.request_id, beaten.error.code) == (9, code)
+    assert beaten.verdict is classic_verdict(Api.HEARTBEAT, code)
+
+
+# ---- JoinGroup ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_leader_learns_what_each_member_told(version: int) -> None:
+    """The instance id comes beside the bytes."""
+    members = {"m": ("i", encode_subscription(SUBSCRIBED)), "n": encode_subscription(SUBSCRIBED, 1)}
+    answer = join_answer(version=version, members=members)
+    told = MemberSubscription(topics=SUBSCRIBED.topics, owned=SUBSCRIBED.owned, generation=4, instance_id="i")
+    older = MemberSubscription(topics=SUBSCRIBED.topics, owned=SUBSCRIBED.owned, version=1)
+    joined = classic_answers.join_group(answer, "g", join_order())
+    assert joined == JoinAnswered(
+        request_id=7,
+        generation=5,
+        member_id="m",
+        leader_id="m",
+        protocol_name="range",
+        members={"m": told, "n": older},
+    )
+    assert joined.is_leader
+
+
+def test_follower_learns_who_leads_and_nothing_of_the_others() -> None:
+    """The coordinator tells the leader only."""
+    joined = classic_answers.join_group(join_answer(leader="n"), "g", join_order())
+    assert isinstance(joined, JoinAnswered)
+    assert (joined.is_leader, joined.leader_id, joined.members, joined.skip_assignment) == (False, "n", {}, False)
+
+
+def test_returning_leader_skips_the_assignment() -> None:
+    """KIP-814: it is told so in version 9."""
+    joined = classic_answers.join_group(join_answer(skip_assignment=True), "g", join_order())
+    assert isinstance(joined, JoinAnswered)
+    assert joined.skip_assignment
+
+
+@pytest.mark.parametrize("blob", [b"", b"\x00", b"\xff\xff", b'{"worker":"w"}'])
+def test_member_that_cannot_be_read_is_named_and_costs_the_others_nothing(blob: bytes) -> None:
+    """The group goes on without it."""
+    answer = join_answer(members={"m": encode_subscription(SUBSCRIBED), "stranger": blob})
+    joined = classic_answers.join_group(answer, "g", join_order())
+    assert isinstance(joined, JoinAnswered)
+    assert joined.members == {"m": SUBSCRIBED}
+    (note,) = joined.unreadable.values()
+    assert list(joined.unreadable) == ["stranger"]
+    assert note.startswith("the subscription of member stranger cannot be read (")
+
+
+def test_member_id_that_is_required_comes_with_the_refusal() -> None:
+    """KIP-394; with another code it means nothing."""
+    asked = classic_answers.join_group(join_answer(code=79, member_id="made", protocol_name=None), "g", join_order())
+    assert isinstance(asked, JoinRejected)
+    assert (asked.verdict, asked.member_id) == (ClassicVerdict.MEMBER_ID_REQUIRED, "made")
+    unknown = classic_answers.join_group(join_answer(code=25, member_id="made"), "g", join_order())
+    assert isinstance(unknown, JoinRejected)
+    assert unknown.member_id == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"protocol_type": "connect"}, "its protocol type is 'connect'"),
+        ({"protocol_name": "mine"}, "chose 'mine', and this member offered cooperative-sticky, range"),
+        ({"protocol_name": None}, "chose no protocol"),
+    ],
+)
+def test_protocol_that_was_not_offered_is_fatal(changed: dict[str, str | None], words: str) -> None:
+    """Java's client checks it too."""
+    joined = classic_answers.join_group(join_answer(**changed), "g", join_order())
+    assert isinstance(joined, JoinRejected)
+    assert (joined.verdict, joined.error.name) == (ClassicVerdict.FATAL, "INCONSISTENT_GROUP_PROTOCOL")
+    assert words in joined.error.words
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (81, "Consumer group g already has the configured maximum number of members; raise group.max.size"),
+        (23, "No assignor of this member (cooperative-sticky, range) is one that all members of group g have"),
+        (26, "session.timeout.ms 45000 is outside the broker's group.min.session.timeout.ms"),
+        (30, "Not authorized to access group: g"),
+        (35, "this one has group.instance.id 'i'; use brokers of Apache Kafka 2.4 or later"),
+        (82, "group.instance.id 'i' is held by another member of group g"),
+    ],
+)
+def test_refused_join_names_the_thing_and_the_remedy(code: int, words: str) -> None:
+    """The protocol brings no words of the broker's."""
+    joined = classic_answers.join_group(join_answer(code=code), "g", join_order(instance_id="i"))
+    assert isinstance(joined, JoinRejected)
+    assert words in joined.error.words
+
+
+# ---- SyncGroup ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_sync_gives_the_partitions(version: int) -> None:
+    """The protocol's name from version 5."""
+    answer = sync_answer(version=version, assignment=encode_assignment({T0, T1}, b"u", 0))
+    assert classic_answers.sync_group(answer, "g", sync_order()) == SyncAnswered(
+        request_id=8,
+        assignment=frozenset({T0, T1}),
+        user_data=b"u",
+        protocol_name="range" if version == 5 else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("blob", "note"),
+    [
+        (b"", "the group's leader left this member out of its assignment"),
+        (b"\x00\x00\x7f\xff\xff\xff", "the assignment of member m cannot be read ("),
+    ],
+)
+def test_assignment_that_is_none_is_empty_with_a_note(blob: bytes, note: str) -> None:
+    """A stranger's leader ends nobody."""
+    synced = classic_answers.sync_group(sync_answer(assignment=blob), "g", sync_order())
+    assert isinstance(synced, SyncAnswered)
+    assert synced.assignment == frozenset()
+    assert synced.note.startswith(note)
+
+
+@pytest.mark.parametrize("changed", [{"protocol_type": "connect"}, {"protocol_name": "roundrobin"}])
+def test_sync_in_another_protocol_is_fatal(changed: dict[str, str]) -> None:
+    """Rules 4.7: a check of the client's own."""
+    synced = classic_answers.sync_group(sync_answer(**changed), "g", sync_order())
+    assert isinstance(synced, SyncRejected)
+    assert (synced.verdict, synced.error.code) == (ClassicVerdict.FATAL, 23)
+
+
+# ---- Heartbeat, LeaveGroup, OffsetCommit ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_heartbeat_is_answered(version: int) -> None:
+    """With nothing but its number."""
+    answered = classic_answers.heartbeat(beat_answer(version=version), "g", beat_order())
+    assert answered == ClassicHeartbeatAnswered(request_id=9)
+
+
+def test_leave_has_the_members_own_result() -> None:
+    """The whole request's error, this member's, or none; an answer that leaves the member out is an error."""
+    assert classic_answers.leave_group(leave_answer(("m", None, 0)), "g", leave_order()) == ClassicLeft(request_id=10)
+    for answer, code in (
+        (leave_answer(("m", None, 25)), 25),
+        (leave_answer(code=16), 16),
+        (leave_answer(("other", None, 0)), -1),
+    ):
+        error = classic_answers.leave_group(answer, "g", leave_order()).error
+        assert error is not None
+        assert error.code == code
+
+
+def test_removal_of_a_ghost_is_about_its_instance_id() -> None:
+    """Without a member id the coordinator's answer is found by the instance id; codes mean what the table says."""
+    order = leave_order(member_id="", instance_id="i")
+    assert classic_answers.leave_group(leave_answer(("ghost", "i", 0)), "g", order) == ClassicLeft(request_id=10)
+    assert classic_answers.leave_group(leave_answer(("", "i", 25)), "g", order).verdict is REJOIN
+    assert {code: classic_verdict(Api.LEAVE_GROUP, code) for code in (14, 15, 16, 25, 30, 35, -1)} == {
+        14: RETRY,
+        15: REDISCOVER,
+        16: REDISCOVER,
+        25: REJOIN,
+        **dict.fromkeys((30, 35, -1), ClassicVerdict.FATAL),
+    }
+
+
+def commit_order(*partitions: TopicPartition) -> CommitOffsets:
+    """A commit's order."""
+    offsets = {partition: OffsetAndMetadata(offset=7) for partition in partitions}
+    return CommitOffsets(commit_id=4, offsets=offsets, member_id="m", member_epoch=5, instance_id="i")
+
+
+@pytest.mark.parametrize(
+    ("codes", "verdict", "membership"),
+    [
+        ({T0: 0, T1: 0}, CommitVerdict.FINAL, None),
+        ({T0: 14, T1: 14}, CommitVerdict.RETRY, None),
+        ({T0: 16, T1: 16}, CommitVerdict.REDISCOVER, None),
+        ({T0: 0, T1: 12}, CommitVerdict.FINAL, None),
+        ({T0: 22, T1: 22}, CommitVerdict.FINAL, KEEP),
+        ({T0: 27, T1: 14}, CommitVerdict.FINAL, NOW),
+        ({T0: 25, T1: 82}, CommitVerdict.FINAL, ClassicVerdict.FATAL),
+    ],
+)
+def test_commit_is_answered_with_what_it_says_of_the_membership(
+    codes: dict[TopicPartition, int], verdict: CommitVerdict, membership: ClassicVerdict | None
+) -> None:
+    """Its own verdict is the same as for the consumer protocol, and final where the membership is in doubt."""
+    answered = classic_answers.offset_commit(commit_answer(codes), "g", commit_order(T0, T1))
+    assert (answered.answer.commit_id, answered.answer.verdict, answered.membership) == (4, verdict, membership)
+    told = {partition: error.code if error else 0 for partition, error in answered.answer.errors.items()}
+    assert told == codes
+
+
+def test_fenced_commit_names_the_instance() -> None:
+    """The broker sends the code alone."""
+    answered = classic_answers.offset_commit(commit_answer({T0: 82}), "g", commit_order(T0))
+    error = answered.answer.errors[T0]
+    assert error is not None
+    assert "group.instance.id 'i'" in error.message
