@@ -1,10 +1,12 @@
-"""Assignors as users write them: good ones, one that raises, and one that forgets partitions."""
+"""Assignors as users write them: good ones, one that raises, one that forgets partitions, and one that blocks."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping
 
 from consumer_membership import MemberSubscription, RebalanceProtocol, TopicPartition, Topics
+from consumer_membership.assignors.sticky import CooperativeStickyAssignor
 
 
 class Alphabetical:
@@ -49,3 +51,21 @@ class Incomplete(Alphabetical):
         """All but the last."""
         fewer = Topics(partitions={topic: count - 1 for topic, count in topics.partitions.items()})
         return super().assign(fewer, subscriptions)
+
+
+class Blocking(CooperativeStickyAssignor):
+    """Waits in `user_data()`, on the membership thread, while `may_return` is not set."""
+
+    name = "blocking-cooperative-sticky"
+
+    def __init__(self) -> None:
+        self.may_return = threading.Event()
+        self.may_return.set()
+        self.is_blocked = threading.Event()
+
+    def user_data(self, topics: frozenset[str], owned: frozenset[TopicPartition], generation: int) -> bytes | None:
+        """The user data of cooperative-sticky, as soon as `may_return` is set."""
+        if not self.may_return.is_set():
+            self.is_blocked.set()
+            self.may_return.wait()
+        return super().user_data(topics, owned, generation)

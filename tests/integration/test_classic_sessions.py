@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -12,9 +13,10 @@ from confluent_kafka import KafkaError, KafkaException
 from consumer_membership import Consumer
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.membership.states import MemberState
+from tests.integration.assignors import Blocking
 from tests.integration.grounds import CLASSIC, COOPERATIVE, EAGER, Ground, on
 from tests.integration.victim import Victim
-from tests.integration.worker import Worker
+from tests.integration.worker import PATIENCE_S, Worker
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import produce, unique
 from tests.support.kinds import SHORT_SESSIONS
@@ -142,6 +144,52 @@ def test_member_that_is_cut_off_while_it_joins_stops_within_its_session(broker_p
             while len(cut_off.assignment()) != 2:
                 cut_off.poll(0.05)
             other.settled(2)
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLDEST])
+def test_member_whose_assignor_blocks_hands_out_nothing_after_its_lease(broker_pool: RunBrokers, version: str) -> None:
+    """A lease ends in time although user_data() holds up the membership thread; records wait for the coordinator."""
+    ground = Ground(broker=broker_pool.shared(version), mode=COOPERATIVE)
+    topic, other_topic, group = ground.topic(4), ground.topic(1, "other"), unique("group")
+    config: dict[str, object] = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
+    assignor = Blocking()
+    lost: list[int] = []
+    with (
+        ground.member(group, [topic], partition_assignment_strategy=[assignor], **config) as blocked,
+        ground.member(group, [topic], partition_assignment_strategy=[Blocking()], **config) as other,
+    ):
+        blocked.settled(2)
+        other.settled(2)
+        blocked.freeze()
+        consumer = blocked.consumer
+        produce(ground.bootstrap_servers, topic, 400)
+        while not consumer._ready:
+            consumer.poll(1.0)
+        assignor.may_return.clear()
+        try:
+            consumer.subscribe(
+                [topic, other_topic], on_lost=lambda _, partitions: lost.extend(p.partition for p in partitions)
+            )
+            assert assignor.is_blocked.wait(PATIENCE_S)
+            lease_until = consumer.membership().lease_until
+            assert lease_until is not None
+            # Within the lease, records are handed out; from here on only its end can stop the next ones.
+            while consumer.poll(0) is None and monotonic() < lease_until:
+                pass
+            # The coordinator ends the session of the member, which does not send heartbeats.
+            other.settled(4)
+            assert [consumer.poll(0) for _ in range(10)] == [None] * 10
+            assert consumer._ready
+        finally:
+            assignor.may_return.set()
+        while not lost:
+            assert consumer.poll(0.05) is None
+        produce(ground.bootstrap_servers, topic, 400)
+        while (message := consumer.poll(1.0)) is None or message.error() is not None:
+            pass
+        confirmed_until = consumer.membership().lease_until
+        assert confirmed_until is not None
+        assert confirmed_until > lease_until
 
 
 @on("newest-cooperative")
