@@ -62,6 +62,16 @@ def static(broker: Broker, group: str, topic: str, instance_id: str = "a", **con
     return Worker(broker.bootstrap_servers, group, [topic], group_instance_id=instance_id, **config)
 
 
+def configure_group(servers: str, group: str, settings: Mapping[str, str]) -> None:
+    """Set these dynamic configurations of the group, as an operator does."""
+    changed = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=changed)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.incremental_alter_configs([resource])[resource].result()
+
+
 _CRASHES = """
 import os, sys
 from consumer_membership import Consumer
@@ -426,15 +436,28 @@ def test_session_timeout_follows_the_group_s_configuration(quick_broker: Broker)
     topic, group = create_topic(servers, unique("topic"), 2), unique("group")
     with static(quick_broker, group, topic, heartbeat_interval_ms=5000) as member:
         member.wait(lambda w: w.consumer.membership().session_timeout_s == 6.0, "the broker's default")
-        changed = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in (("consumer.heartbeat.interval.ms", "400"), ("consumer.session.timeout.ms", "9000"))
-        ]
-        resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=changed)
-        admin = AdminClient({"bootstrap.servers": servers})
-        admin.incremental_alter_configs([resource])[resource].result()
+        configure_group(
+            servers, group, {"consumer.heartbeat.interval.ms": "400", "consumer.session.timeout.ms": "9000"}
+        )
         member.wait(lambda w: w.consumer.membership().session_timeout_s == 9.0, "the group's own")
         assert member.consumer.membership().heartbeat_interval_s == 0.4
+
+
+def test_session_timeout_that_an_operator_lowers_is_in_the_view_after_the_former_one(quick_broker: Broker) -> None:
+    """A static member reads the session timeout again after each session, although its heartbeat interval stays."""
+    servers = quick_broker.bootstrap_servers
+    topic, group = create_topic(servers, unique("topic"), 2), unique("group")
+    with static(quick_broker, group, topic) as member:
+        member.wait(lambda w: w.consumer.membership().session_timeout_s == 6.0, "the broker's default")
+        interval_s = member.consumer.membership().heartbeat_interval_s
+        configure_group(servers, group, {"consumer.session.timeout.ms": "2000"})
+        member.wait(lambda w: w.consumer.membership().session_timeout_s == 2.0, "the lower session timeout")
+        view = member.consumer.membership()
+        assert view.heartbeat_interval_s == interval_s
+        assert view.lease_until is not None
+        assert view.last_heartbeat_at is not None
+        assert view.lease_until <= view.last_heartbeat_at + 2.0
+        assert (member.notes.named("lost"), member.notes.errors) == ([], [])
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
