@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _CONNECT_S, _ANSWER_S = 3.0, 5.0
 #: The answers that are read take about 1 KB; a larger size is not Kafka's.
 _LONGEST_ANSWER = 1 << 20
+_HIGHEST_PORT = 2**16 - 1
 
 #: What one broker offers, and how it is asked: a frame and its number become the answer.
 Offered: TypeAlias = Mapping[int, VersionRange]
@@ -105,8 +106,8 @@ def _authenticate(sasl: SaslSettings, client_id: str, offered: Offered, exchange
 
 
 def shown(address: Address) -> str:
-    """The address as people write it."""
-    host, port = address
+    """The address as people write it, without a NUL character."""
+    host, port = address[0].replace("\0", "\\x00"), address[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -118,9 +119,21 @@ def _bounded(most_s: float, left_s: TimeLeft) -> float:
     return bounded_s
 
 
+def _refuse_impossible(host: str, port: int) -> None:
+    """Raise `TransportError` for a host or port that a broker may advertise and no socket can have.
+
+    The C library would take the host up to its NUL, and the port modulo 65536: the address of another server.
+    """
+    if "\0" in host:
+        raise TransportError("the host has a NUL character")
+    if not 0 < port <= _HIGHEST_PORT:
+        raise TransportError(f"the port is not in 1..{_HIGHEST_PORT}")
+
+
 @contextlib.contextmanager
 def _connected(request: LeaveRequest, broker: Address, left_s: TimeLeft) -> Iterator[socket.socket]:
     host, port = broker
+    _refuse_impossible(host, port)
     # Bytes spare the codec for international names, which is slow to import.
     name = host.encode() if host.isascii() else host
     with _reached(name, port, request.address_family, left_s) as sock:

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 from kio.schema.errors import ErrorCode
 
+from consumer_membership.config import TlsSettings
 from consumer_membership.runtime.guardian.leaving import Level, leave
 from tests.runtime.clients import FIND
 from tests.runtime.guardian.leave_requests import (
@@ -164,6 +165,40 @@ def test_name_without_address_is_a_reason(name: str) -> None:
     nowhere = (name, 9092)
     outcome = left(leave_request(nowhere, [nowhere]))
     assert f"{name}:9092" in outcome.text
+
+
+TLS = TlsSettings(verifies=False, checks_hostname=False)
+
+
+@pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
+@pytest.mark.parametrize("times", [-1, 1])
+def test_impossible_port_counts_as_a_broker_that_does_not_answer(times: int, tls: TlsSettings | None) -> None:
+    """A broker may advertise any number; the server whose port it is modulo 65536 receives nothing."""
+    with ScriptedBroker(script(ErrorCode.none)) as broker:
+        nowhere = ("127.0.0.1", broker.servers[0][1] + times * 2**16)
+        outcome = left(leave_request(nowhere, [nowhere], tls=tls))
+        assert outcome.level is Level.WARNING
+        assert f"127.0.0.1:{nowhere[1]}: the port is not in 1..65535" in outcome.text
+        assert broker.requests() == []
+
+
+@pytest.mark.parametrize("tls", [None, TLS], ids=["plaintext", "tls"])
+def test_host_with_a_nul_counts_as_a_broker_that_does_not_answer(tls: TlsSettings | None) -> None:
+    """A broker may advertise any text; the host before its NUL receives nothing, and the log receives no NUL."""
+    with ScriptedBroker(script(ErrorCode.none)) as broker:
+        nowhere = ("127.0.0.1\0kafka", broker.servers[0][1])
+        outcome = left(leave_request(nowhere, [nowhere], tls=tls))
+        assert outcome.level is Level.WARNING
+        assert f"127.0.0.1\\x00kafka:{nowhere[1]}: the host has a NUL character" in outcome.text
+        assert "\0" not in outcome.text
+        assert broker.requests() == []
+
+
+def test_coordinator_with_an_impossible_host_is_looked_up_again() -> None:
+    """The other brokers name a coordinator that can be reached."""
+    with ScriptedBroker(script(ErrorCode.none)) as broker:
+        assert left(leave_request(("kafka\0", 9092), broker.servers)).level is Level.INFO
+        assert [request.api_key for request in broker.requests()] == [18, FIND, 18, HEARTBEAT]
 
 
 def test_hanging_peer_is_left_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
