@@ -17,7 +17,8 @@ from consumer_membership.assignors.assignor import Assigned, Assignor, Rebalance
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.settings import ClassicSettings, MemberSettings
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.recorder.ring import Chance, Draw, Entry, RingContents
+from consumer_membership.recorder.chance import Chance, Draw
+from consumer_membership.recorder.ring import Entry, RingContents
 from consumer_membership.recorder.snapshot import restored
 from consumer_membership.recorder.values import Decoder, Encoder, Json, RecordingError, encoded_state
 from consumer_membership.types import Instant, TopicPartition

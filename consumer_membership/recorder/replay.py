@@ -14,8 +14,9 @@ from consumer_membership.membership.classic.exchanges import SendJoin
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.recorder.chance import Draw
 from consumer_membership.recorder.recording import UNFIT, RecordedAssignor, Recording, damage_of
-from consumer_membership.recorder.ring import Draw, Entry
+from consumer_membership.recorder.ring import Entry
 from consumer_membership.recorder.values import RecordingError, decoded_state, externals_of
 
 #: An event takes about 1 s of CPU time with 100,000 partitions. A stranger's recording may hold a regular expression

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from consumer_membership.membership import events as ev
 from consumer_membership.membership.backoff import Jitter
@@ -21,6 +21,7 @@ from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
+from consumer_membership.recorder.chance import Chance, Draw
 from consumer_membership.types import Instant
 
 #: How much a segment holds: an event with its effects weighs 1, about half a kilobyte, and each partition that it names
@@ -28,9 +29,6 @@ from consumer_membership.types import Instant
 #: whose records flow in three minutes.
 SEGMENT_WEIGHT = 2_000
 PARTITIONS_OF_A_WEIGHT = 2
-
-#: What the core is given by chance: a number from 0 up to 1, or a member id.
-Draw: TypeAlias = float | str
 
 #: The events that may name many partitions or members.
 _LARGE: Mapping[type[GroupEvent], Callable[[GroupEvent], object]] = MappingProxyType(
@@ -84,37 +82,6 @@ class RingContents(NamedTuple):
     entries: tuple[Entry, ...]
     view_after: int
     view: MembershipView | None
-
-
-class Chance:
-    """What the core is given by chance, with a note of it."""
-
-    __slots__ = ("_jitter", "_new_member_id", "drawn")
-
-    def __init__(self, jitter: Jitter, new_member_id: Callable[[], str]) -> None:
-        self._jitter = jitter
-        self._new_member_id = new_member_id
-        self.drawn: list[Draw] = []
-
-    def jitter(self) -> float:
-        """A number from 0 up to 1."""
-        number = self._jitter()
-        self.drawn.append(number)
-        return number
-
-    def new_member_id(self) -> str:
-        """A fresh member id."""
-        member_id = self._new_member_id()
-        self.drawn.append(member_id)
-        return member_id
-
-    def take(self) -> tuple[Draw, ...]:
-        """What was drawn since this was asked last."""
-        if not self.drawn:
-            return ()
-        drawn = tuple(self.drawn)
-        self.drawn.clear()
-        return drawn
 
 
 class Recorder:

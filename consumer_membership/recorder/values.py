@@ -29,7 +29,7 @@ from consumer_membership.errors import MembershipError
 from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.recorder.ring import Chance
+from consumer_membership.recorder.chance import Chance
 from consumer_membership.types import OffsetAndMetadata
 
 Json: TypeAlias = Any
