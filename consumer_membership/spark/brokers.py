@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.clients.consumer import Consumer
@@ -52,6 +53,8 @@ _LOGGING = frozenset({"log_level", "logger", "debug"})
 _CRITICAL = 2
 # librdkafka's own codes begin with an underscore.
 _GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
+#: An election of a leader is under way; brokers name either.
+_WITHOUT_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 _TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.REQUEST_TIMED_OUT})  # noqa: SLF001
 #: The group's own setting; `group.consumer.assignment.interval.ms` is the brokers'. KIP-848 groups of Kafka 4.3.
 INTERVAL_KEY = "consumer.assignment.interval.ms"
@@ -193,16 +196,28 @@ def ends_now(plan: MemberPlan) -> dict[Partition, int]:
 def log_offsets(consumer: Consumer, partitions: Iterable[Partition], which: int) -> dict[Partition, int]:
     """The `EARLIEST` or `LATEST` offset of each of these partitions; raises TransportError if no broker says.
 
-    One request for each broker; watermarks would be one for each partition.
+    One request for each broker; watermarks would be one for each partition. A partition whose leader is just being
+    elected, as after the topic was created, is asked for again.
     """
+    wanted = [TopicPartition(*p, which) for p in partitions]
+    attempts = Retrying(
+        retry=retry_if_exception(_has_no_leader_yet),
+        wait=wait_exponential(multiplier=0.1, max=1.0),
+        stop=stop_after_delay(_TIMEOUT_S),
+        reraise=True,
+    )
     try:
-        found = consumer.offsets_for_times([TopicPartition(*p, which) for p in partitions], _TIMEOUT_S)
+        found = attempts(consumer.offsets_for_times, wanted, _TIMEOUT_S)
     except KafkaException as failed:
         raise TransportError(f"the ends of partitions cannot be had: {failed.args[0].str()}") from failed
     for each in found:
         if each.error is not None:
             raise TransportError(f"{each.topic}[{each.partition}]: no end offset: {each.error.str()}")
     return {(each.topic, each.partition): each.offset for each in found}
+
+
+def _has_no_leader_yet(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _WITHOUT_LEADER
 
 
 def check_ends(consumer: Consumer, ends: Mapping[Partition, int]) -> None:

@@ -28,7 +28,7 @@ _S = MemberState
 _AT_ONCE = ("find_coordinator", "take_answer", "take_reply", "do_task", "post", "perform")
 _IN_TURN = ("poll", "beat", "retry")
 #: What takes longer than a session, and so comes after the first turns only.
-_AT_LAST = ("time_out", "repair")
+_AT_LAST = ("time_out", "repair", "repetitions_end")
 PATIENCE = 2
 
 

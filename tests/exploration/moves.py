@@ -79,6 +79,8 @@ def _clock_moves(process: Process) -> Iterator[Move]:
         yield Move("retry")
     if process.shown in IN_GROUP:
         yield Move("miss_poll", budget="poll")
+    if inside.repeats_leave(member):
+        yield Move("repetitions_end")
     if process.shown is MemberState.UNSUBSCRIBING and inside.leaves_by(member) > 0.0:
         yield Move("leave_too_long", budget="timeout")
     if len(inside.commits(member)):

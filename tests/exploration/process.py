@@ -431,6 +431,10 @@ class Process:
         """The leave's time is over."""
         self.feed(TimePassed(), LEAVE_S)
 
+    def repetitions_end(self) -> None:
+        """The leave was repeated for as long as an answer to it may take."""
+        self.feed(TimePassed(), LEAVE_S)
+
     def commit_too_long(self) -> None:
         """The commit's time is over."""
         self.feed(TimePassed(), COMMIT_S)

@@ -130,6 +130,11 @@ def leaves_by(member: GroupMember) -> Instant:
     return member.parts.leave.by
 
 
+def repeats_leave(member: GroupMember) -> bool:
+    """Whether its leave, which found no member, waits to be repeated: a join without an answer may arrive behind it."""
+    return member.parts.leave.repeat_at is not None
+
+
 # ---- requests ----
 
 
