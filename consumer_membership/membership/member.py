@@ -342,7 +342,7 @@ class GroupMember:
         if not parts.commits.is_pending(event.commit_id):
             return
         if event.retriable:
-            parts.lose_coordinator(event.reason)
+            self._lose_coordinator(event.reason)
         error = BrokerError(code=FATAL_CODE, name="_FAIL", message=event.reason)
         over = parts.commits.unanswered(event.commit_id, parts.now, error=error, retriable=event.retriable)
         parts.pass_on(over, self._protocol.identity)
@@ -380,9 +380,16 @@ class GroupMember:
 
     def _on_coordinator_lost(self, event: ev.CoordinatorLost) -> None:
         if self._needs_coordinator:
-            self.parts.lose_coordinator(event.reason)
+            self._lose_coordinator(event.reason)
         else:
             self.parts.coordinator.forget()
+
+    def _lose_coordinator(self, reason: str) -> None:
+        """Search for the coordinator; outside the group, the last error may say why the member is out, and stays."""
+        if self._is_in_group:
+            self.parts.miss_answer(reason)
+        else:
+            self.parts.lose_coordinator(reason)
 
     def _on_topics_looked_up(self, event: ev.TopicsLookedUp) -> None:
         parts = self.parts

@@ -29,7 +29,14 @@ from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.topics import Seen, TopicWatch
 from consumer_membership.membership.view import LastError, Transition
-from consumer_membership.types import INVALID_PATTERN_CODE, BrokerError, Instant, LeaveOption, Subscription
+from consumer_membership.types import (
+    INVALID_PATTERN_CODE,
+    TRANSPORT_CODE,
+    BrokerError,
+    Instant,
+    LeaveOption,
+    Subscription,
+)
 
 #: How long the answer to the leave may take, repetitions included.
 LEAVE_ANSWER_S = 5.0
@@ -204,6 +211,15 @@ class Parts:
     def lose_coordinator(self, reason: str) -> None:
         """The coordinator is elsewhere, or silent: look it up anew, unless that is under way."""
         self.order(*self.coordinator.search(reason, self.now))
+
+    def miss_answer(self, reason: str) -> None:
+        """A member of the group got no answer from the coordinator: the view has the cause of the search that follows.
+
+        During a search its own failures say more than requests that were under way when it began.
+        """
+        if self.coordinator.searching_since is None:
+            self.note_error(BrokerError(code=TRANSPORT_CODE, name="_TRANSPORT", message=reason))
+        self.lose_coordinator(reason)
 
     def commit_answered(self, answer: CommitAnswered, identity: CommitIdentity) -> None:
         """Take the answer to a commit, if it is waited for."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from consumer_membership.membership.events import (
+    CommitFailed,
     CommitRequested,
     CoordinatorFound,
     CoordinatorLookupFailed,
@@ -40,6 +41,7 @@ from tests.membership.builders import (
 )
 
 AWAY = BrokerError(code=-195, name="_TRANSPORT", message="No broker can be reached")
+UNANSWERED = BrokerError(code=-195, name="_TRANSPORT", message="disconnected")
 NO_TOPIC = BrokerError(code=3, name="UNKNOWN_TOPIC_OR_PART")
 POLL = "the application's next poll"
 
@@ -126,6 +128,49 @@ def test_error_is_over_when_the_coordinator_has_confirmed_the_member() -> None:
     assert (lasting.last_error_at, lasting.present_error, found.present_error) == (START + 0.1, AWAY, AWAY)
     assert (over.last_error, over.last_error_at, over.last_error_over_at) == (AWAY, START + 0.1, over_at)
     assert over.present_error is None
+
+
+def test_heartbeat_without_an_answer_is_the_present_error_until_the_coordinator_confirms_the_member() -> None:
+    """The view names the cause of a search for the coordinator from its first moment on."""
+    scene = stable(A0).in_touch().drop()
+    dropped_at, lasting = scene.now, scene.view
+    scene.after(2.0).found().until(lambda s: s.protocol.heartbeats.in_flight is not None)
+    found, over_at = scene.view, scene.now
+    over = scene.answer().view
+    assert (lasting.present_error, lasting.last_error_at) == (UNANSWERED, dropped_at)
+    assert (lasting.waits_for, lasting.waits_since) == ("the group's coordinator to be found", dropped_at)
+    assert (found.present_error, over.present_error) == (UNANSWERED, None)
+    assert (over.last_error, over.last_error_over_at) == (UNANSWERED, over_at)
+
+
+def test_broken_connection_to_the_coordinator_is_the_present_error() -> None:
+    """A member in its group searches for the coordinator, and the view names the cause."""
+    scene = stable(A0).feed(CoordinatorLost(reason="disconnected"))
+    assert (scene.view.present_error, scene.view.last_error_at) == (UNANSWERED, scene.now)
+    scene.found().until(lambda s: s.protocol.heartbeats.in_flight is not None)
+    assert scene.answer().view.present_error is None
+
+
+def test_commit_without_an_answer_is_the_present_error() -> None:
+    """A commit may be the first request that the coordinator does not answer."""
+    scene = stable(A0).feed(CommitRequested(commit_id=1, offsets=at(1, A0), timeout_s=60.0))
+    scene.feed(CommitFailed(commit_id=1, reason="disconnected"))
+    assert scene.view.present_error == UNANSWERED
+
+
+def test_cause_of_a_search_stays_when_more_requests_get_no_answer() -> None:
+    """A failed attempt of the search says more than the requests that were under way when it began."""
+    scene = stable(A0).in_touch().feed(CoordinatorLost(reason="closed"))
+    scene.feed(CoordinatorLookupFailed(error=AWAY, is_final=False)).drop()
+    assert scene.view.present_error == AWAY
+
+
+def test_error_of_a_fenced_member_stays_when_the_connection_breaks() -> None:
+    """What fenced the member explains its state; the connection does not."""
+    scene = fenced()
+    error = scene.view.last_error
+    assert error is not None
+    assert scene.feed(CoordinatorLost(reason="disconnected")).view.last_error == error
 
 
 def test_error_of_a_search_outside_the_group_is_over_when_the_coordinator_is_found() -> None:

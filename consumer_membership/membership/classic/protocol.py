@@ -735,7 +735,7 @@ class ClassicProtocol:
             return Left(f"the leave got no answer ({event.reason}); the session's end removes the member")
         if number == self.heartbeats.in_flight:
             self.heartbeats.failed(parts.now)
-            parts.lose_coordinator(event.reason)
+            parts.miss_answer(event.reason)
         elif self.awaits(number) and self.state is _S.UNSUBSCRIBING:
             self._exchange = None
         elif number == self.place.request or self.awaits(number):
@@ -744,7 +744,7 @@ class ClassicProtocol:
             elif self.member_id == NO_MEMBER_ID:
                 self.place.unanswered()
             self._join(f"no answer: {event.reason}", delay_s=self._backoff.next_delay())
-            parts.lose_coordinator(event.reason)
+            parts.miss_answer(event.reason)
         return None
 
     def _on_heartbeat_answered(self, event: ex.ClassicHeartbeatAnswered) -> None:

@@ -466,7 +466,7 @@ class ConsumerProtocol:
         if self._parts.leave.is_sent and not event.is_sent:
             # The join was withdrawn for the leave behind it, whose answer says more.
             return None
-        self._parts.lose_coordinator(event.reason)
+        self._parts.miss_answer(event.reason)
         return None
 
     def _on_heartbeat_rejected(self, event: ev.HeartbeatRejected) -> Conclusion | None:

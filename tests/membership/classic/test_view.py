@@ -7,6 +7,7 @@ from consumer_membership.membership.classic.exchanges import (
     ClassicHeartbeatAnswered,
     ClassicHeartbeatRejected,
     ClassicVerdict,
+    ExchangeFailed,
     SendClassicHeartbeat,
 )
 from consumer_membership.membership.classic.states import ClassicState
@@ -72,6 +73,22 @@ def test_view_says_what_the_group_is() -> None:
     assert scene.member.view().group_protocol is None
     assert scene.gather(1, leader="other").member.view().group_protocol is GroupProtocol.CLASSIC
     assert joining().gather(1, leader="").member.view().group_protocol is GroupProtocol.CONSUMER
+
+
+def test_request_without_an_answer_is_the_present_error_until_the_coordinator_confirms_the_member() -> None:
+    """The view names the cause of a search for the coordinator from its first moment on, for heartbeats and joins."""
+    error = BrokerError(code=-195, name="_TRANSPORT", message="silent")
+    scene = stable(A0)
+    scene.feed(ExchangeFailed(request_id=scene.beat().request_id, reason="silent"))
+    lasting = scene.member.view()
+    scene.found()
+    beat = scene.beat()
+    found, over = scene.member.view(), scene.feed(ClassicHeartbeatAnswered(request_id=beat.request_id)).member.view()
+    assert (lasting.present_error, found.present_error, over.present_error) == (error, error, None)
+    assert (over.last_error, over.last_error_over_at) == (error, scene.now)
+    joins = joining()
+    joins.feed(ExchangeFailed(request_id=joins.join.request_id, reason="silent"))
+    assert joins.member.view().present_error == error
 
 
 def test_lease_counts_from_what_was_sent_and_answered() -> None:
