@@ -190,7 +190,7 @@ def _away(now: Instant, of: Circumstances) -> _Found | None:
 
 
 def _missed_since(view: MembershipView) -> Instant | None:
-    """Since when the coordinator that is searched for is missing; None: nobody searches.
+    """Since when the coordinator that is searched for is missing; None: there is no search.
 
     The search begins when a request has waited for its whole time, so the coordinator of a member in its group is
     missing from the moment at which the next heartbeat's answer was due.

@@ -70,7 +70,7 @@ class Leave:
         self._is_first = True
 
     def send(self, request_id: int, now: Instant) -> None:
-        """The request that says so goes out under this number; a repetition has no more time than was left."""
+        """The leave request goes out under this number; a repetition has only the time that was left."""
         if self._is_first:
             self.by = now + LEAVE_ANSWER_S
         self.request, self.repeat_at, self._is_first = request_id, None, False

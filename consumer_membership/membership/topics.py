@@ -65,7 +65,7 @@ class TopicWatch:
         self.unavailable: Mapping[str, BrokerError] = {}
         #: The code by which the application was told of a topic; it is not told twice of the same.
         self._told: dict[str, int] = {}
-        #: The topics that the patterns matched at the last look; None: nobody has looked since they were subscribed.
+        #: The topics that the patterns matched at the last look; None: there was no look since they were subscribed.
         self.matched: frozenset[str] | None = None
         self._look_at: Instant | None = None
         #: When what is missing should be looked for again; None: nothing is.

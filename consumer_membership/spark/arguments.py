@@ -170,7 +170,7 @@ def check_sink(sink: object, name: str = "sink") -> None:
 
 
 def check_use(sink: object, use: SinkUse) -> str:
-    """What a sink that can (`check_use`) finds of its output, in words; refuses a use that cannot work.
+    """What a sink with `check_use` finds of its output, as text; refuses a use that cannot work.
 
     An output that cannot be reached from here is no reason to refuse: tasks may reach it.
 

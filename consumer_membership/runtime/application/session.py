@@ -371,7 +371,7 @@ class Session:
     def _prepare(
         self, limit: int, deadline: float, is_wanted: Callable[[], bool], whole: HandOutQueue[list[Message]] | None
     ) -> HandOutQueue[Message] | None:
-        """As `prepare`; nothing also as long as nobody knows whose the records are."""
+        """As `prepare`; also nothing while the lease is over, so that records may belong to another member."""
         while True:
             lease_until = self._serve().lease_until
             if self._notices.messages and limit:

@@ -127,7 +127,7 @@ class LogObserver:
                 # What follows says whether it was taken over, is waited for, or is the end.
                 self._log.info("[%s] %s", _who(view), event.error)
             case _ if event.error.code == CONFLICT_CODE:
-                pass  # a join that was not sent: the choice of the other protocol says so
+                pass  # a join that was not sent; the choice of the other protocol is logged
             case _ if view.state is MemberState.UNSUBSCRIBING and event.verdict in _UNKNOWN:
                 text = "[%s] Member %s is not known to the coordinator, and its join has no answer: repeating the leave"
                 self._log.info(text, _who(view), view.member_id)

@@ -42,7 +42,7 @@ _ATTEMPTS = 3
 
 #: How long the driver waits for the brokers before a job starts.
 _LOOK_S = 5.0
-#: Errors of a topic that no later answer changes unless somebody acts.
+#: Errors of a topic that no later answer changes unless an operator acts.
 _NO_TOPIC = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -152,7 +152,7 @@ class KafkaSink:
             ) from aborted.__cause__
 
     def check_use(self, use: SinkUse) -> str:
-        """Look whether a job can write to the `topics`; what is there, in words.
+        """Check that a job can write to the `topics`; return a description of what exists.
 
         Raises:
             ConfigurationError: Arrow or pandas is asked for; a topic does not exist, or may not be written.

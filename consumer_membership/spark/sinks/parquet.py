@@ -101,7 +101,7 @@ class ParquetSink:
             self._wait_for_growth(context)
 
     def check_use(self, use: SinkUse) -> str:
-        """Look whether a job can write to the folder; what is there, in words.
+        """Check that a job can write to the folder; return a description of what exists.
 
         Raises:
             ConfigurationError: the folder holds another group's records.

@@ -143,7 +143,7 @@ class PostgresSink(Generic[BatchT]):
             ) from cause
 
     def check_use(self, use: SinkUse) -> str:
-        """Look whether a job can write to the tables; what is there, in words.
+        """Check that a job can write to the tables; return a description of what exists.
 
         Raises:
             ConfigurationError: `rows` with Arrow or pandas; a table or a column that does not exist, or may not be
@@ -346,7 +346,7 @@ class _FenceTable:
             self._execute(cursor, _INSERT, group, places, **asdict(UNWRITTEN))
 
     def checked(self, cursor: Cursor[TupleRow]) -> str:
-        """What is there of the table, in words; ConfigurationError if this user may not make or write it."""
+        """A description of the existing table; ConfigurationError if this user may not make or write it."""
         rights = _rights(cursor, self.table, "SELECT", "INSERT", "UPDATE")
         if rights is not None:
             if lacking := [right for right, is_given in rights.items() if not is_given]:
@@ -486,7 +486,7 @@ class CopyRows:
             )
 
     def checked(self, cursor: Cursor[TupleRow]) -> str:
-        """What is there of the table, in words; ConfigurationError if the rows cannot be written to it."""
+        """A description of the existing table; ConfigurationError if the rows cannot be written to it."""
         if _rights(cursor, self.table) is None:
             raise ConfigurationError("table", self.table, "does not exist in this database; create it, or correct it")
         cursor.execute(

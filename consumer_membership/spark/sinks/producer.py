@@ -119,7 +119,7 @@ class TransactionalProducer:
     @property
     def undelivered(self) -> str | None:
         """Which record of the transaction was not delivered first, and why; None: no report of one has come."""
-        with suppress(KafkaException):  # of one that has failed for good, which every call says
+        with suppress(KafkaException):  # of a producer that has failed permanently; each call raises that
             self._producer.poll(0)
         return self._deliveries.first
 
