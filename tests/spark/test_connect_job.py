@@ -129,7 +129,7 @@ def test_sink_that_gives_up_is_told_in_its_words(kafka: Broker, session: Session
     kind, text = session.ask(failed, ground.config, ground.topic, ground.group, Refusing(), sink_attempts=1)
     assert kind == "SinkError"
     assert "not today" in text
-    assert f"{ground.topic}[0]" in text
+    assert f"{ground.topic}-0@0..4" in text
     assert ground.members() == []
 
 
