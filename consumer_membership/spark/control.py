@@ -449,7 +449,7 @@ class ControlServer:
 
     def _admitted(self, connection: socket.socket) -> AuthenticatedLine | None:
         try:
-            return admit(connection, self.address.secret, self._handshake_s)
+            return admit(connection, self.address.secret, self._handshake_s, self._note_attempt)
         except (*BROKEN, LineVersionError) as refused:
             with self._changed:
                 self._strangers += 1
@@ -461,15 +461,19 @@ class ControlServer:
             with self._changed:
                 self._callers.pop(connection, None)
 
-    def _enter(self, instance: int, line: AuthenticatedLine) -> None:
-        """The latest attempt is the one at work; an older one hears of it, whichever called first."""
+    def _note_attempt(self, caller: Caller) -> None:
+        """Know an attempt before it joins the group, so that its fenced predecessor does not count as the latest."""
         with self._changed:
-            latest = self._latest.get(instance, line.caller.attempt)
-            self.has_replacements = self.has_replacements or latest != line.caller.attempt
+            latest = self._latest.setdefault(caller.instance, caller.attempt)
+            self.has_replacements = self.has_replacements or latest != caller.attempt
+            self._latest[caller.instance] = max(latest, caller.attempt)
+
+    def _enter(self, instance: int, line: AuthenticatedLine) -> None:
+        """Give the instance's line to the latest attempt; an older one receives SUPERSEDED, whichever called first."""
+        with self._changed:
             replaced: AuthenticatedLine | None = line
-            if line.caller.attempt >= latest:
+            if line.caller.attempt == self._latest[instance]:
                 replaced = self._lines.get(instance)
-                self._latest[instance] = line.caller.attempt
                 self._lines[instance] = line
             order = self._order
         if replaced is not None and replaced.caller.attempt == line.caller.attempt and replaced is not line:

@@ -29,7 +29,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -199,8 +199,12 @@ def call(connection: socket.socket, secret: str, caller: Caller, timeout_s: floa
     return AuthenticatedLine(stream, outgoing, incoming, caller)
 
 
-def admit(connection: socket.socket, secret: str, timeout_s: float) -> AuthenticatedLine:
+def admit(
+    connection: socket.socket, secret: str, timeout_s: float, on_caller: Callable[[Caller], object] = lambda _: None
+) -> AuthenticatedLine:
     """The driver's handshake; the function that calls this one closes the connection if it fails.
+
+    `on_caller` is called with the authenticated task before the task is welcomed, and so before the task goes on.
 
     Raises:
         LineVersionError: the task has another version of the package.
@@ -216,6 +220,7 @@ def admit(connection: socket.socket, secret: str, timeout_s: float) -> Authentic
     outgoing, incoming = Seal(secret, "driver", nonces), Seal(secret, "task", nonces)
     hello = incoming.opened(stream.introduction(deadline))
     caller = Caller(instance=int(str(hello["instance"])), attempt=int(str(hello["attempt"])))
+    on_caller(caller)
     connection.sendall(outgoing.sealed({"welcome": caller.instance}) + b"\n")
     return AuthenticatedLine(stream, outgoing, incoming, caller)
 

@@ -120,6 +120,26 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield driver, peer
 
 
+def test_task_is_welcomed_after_the_driver_has_noted_it(ends: tuple[socket.socket, socket.socket]) -> None:
+    """A task that goes on, and fences its predecessor, is known to the driver before the predecessor reports that."""
+    driver, peer = ends
+    noted: list[Caller] = []
+    is_noting, may_go_on = threading.Event(), threading.Event()
+
+    def note(caller: Caller) -> None:
+        noted.append(caller)
+        is_noting.set()
+        assert may_go_on.wait(PATIENCE_S)
+
+    with ThreadPoolExecutor() as pool:
+        admitted = pool.submit(admit, driver, SECRET, PATIENCE_S, note)
+        called = pool.submit(call, peer, SECRET, CALLER, PATIENCE_S)
+        assert is_noting.wait(PATIENCE_S)
+        assert (noted, called.done()) == ([CALLER], False)
+        may_go_on.set()
+        assert (admitted.result(PATIENCE_S).caller, called.result(PATIENCE_S).caller) == (CALLER, CALLER)
+
+
 @pytest.mark.parametrize(
     "said",
     [
