@@ -61,6 +61,13 @@ class Worker:
         """Whether it has written something and lives."""
         return self.process.poll() is None and self.log.stat().st_size > 0
 
+    @property
+    def handles_sigterm(self) -> bool:
+        """Whether it has installed its handler; a SIGTERM before that ends Python at once."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        caught = int(re.findall(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)[0], 16)
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+
 
 class Crew:
     """A group of such processes, the topic that they read, and the one that they write."""
@@ -176,6 +183,7 @@ def test_workers_killed_at_random_write_each_result_once(
         workers[place] = crew.worker(instances[place])
     crew.wait_for_the_end()
     for worker in workers:
+        wait_until(lambda worker=worker: worker.handles_sigterm, "the handler of SIGTERM", PATIENCE_S)  # type: ignore[misc]
         worker.process.send_signal(signal.SIGTERM)
     assert [worker.process.wait(PATIENCE_S) for worker in workers] == [0] * WORKERS, [one.said for one in workers]
     written = appended(crew.servers, crew.out)
