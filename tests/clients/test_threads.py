@@ -16,7 +16,7 @@ from consumer_membership.types import TopicPartition
 from tests.clients.application import record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
-from tests.runtime.guardian.processes import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -21,11 +21,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._group import ConsumerGroupDescription
 
 from tests.integration.nursery import NURSERY, Descriptor, take_up
-from tests.runtime.guardian.processes import wait_until
 from tests.support.partners.__main__ import live
 from tests.support.partners.books import Account, Told, doubles, repetitions
 from tests.support.partners.life import Client, Lifetime, Strategy
 from tests.support.partners.speech import now_ms
+from tests.support.waiting import wait_until
 
 #: A bound against hanging, not a measurement: on a busy machine six processes, one of them a JVM, take long to start.
 PATIENCE_S = 90.0

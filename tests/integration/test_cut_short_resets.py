@@ -16,9 +16,9 @@ from confluent_kafka import Consumer as Confluent
 from consumer_membership import Consumer
 from consumer_membership.devbroker import Broker
 from tests.integration.partners import PATIENCE_S
-from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.proxy import LIST_OFFSETS, Proxy
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -19,11 +19,11 @@ from confluent_kafka import KafkaError
 
 from consumer_membership.demo.brokers import offsets_at_end
 from consumer_membership.devbroker import Broker
-from tests.runtime.guardian.processes import wait_until
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import appended, create_topic, produce, read_committed, unique
 from tests.support.kinds import TRANSACTIONS
 from tests.support.proxy import END_TXN, Proxy
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -16,9 +16,10 @@ from consumer_membership.types import NO_MEMBER_ID, GroupProtocol
 from tests.integration.deaths import SESSION_S, members, said_at_its_death
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.leave_requests import leave_request
-from tests.runtime.guardian.processes import PATIENCE_S, has_ended, wait_until
+from tests.runtime.guardian.processes import has_ended
 from tests.runtime.network.classic_members import Cluster, Member, with_members
 from tests.support.kafka import create_topic, unique
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.wire.classic import join_order
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -10,11 +10,12 @@ import pytest
 from consumer_membership.devbroker import Broker
 from tests.integration.deaths import members, said_at_its_death
 from tests.runtime.guardian.consumers import ConsumerProcess
-from tests.runtime.guardian.processes import ROOT, has_ended, wait_until
+from tests.runtime.guardian.processes import ROOT, has_ended
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, unique
 from tests.support.secured import Materials, Way, client_config
 from tests.support.versions import NEWEST
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

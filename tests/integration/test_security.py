@@ -19,12 +19,12 @@ from consumer_membership.errors import AuthenticationError
 from consumer_membership.membership.states import MemberState
 from tests.integration.grounds import CONSUMER, COOPERATIVE
 from tests.integration.worker import PATIENCE_S, Worker
-from tests.runtime.guardian.processes import wait_until
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.secured import Materials, Way, client_config, unsecured_token
 from tests.support.versions import NEWEST, OLDEST
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -18,12 +18,12 @@ import pytest
 
 from consumer_membership.admin import GroupAdmin
 from consumer_membership.devbroker import Broker
-from tests.runtime.guardian.processes import wait_until
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.kinds import SHORT_SESSIONS
 from tests.support.sleeper import BATCH
 from tests.support.versions import NEWEST
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -16,10 +16,10 @@ import psutil
 
 from tests.integration.nursery import NURSERY, Descriptor
 from tests.integration.worker import PATIENCE_S
-from tests.runtime.guardian.processes import wait_until
 from tests.support import victim
 from tests.support.recordings import assert_all_replay
 from tests.support.victim import Lifetime, Order, Point
+from tests.support.waiting import wait_until
 
 
 def _live(life: Lifetime, orders: Descriptor, reports: Descriptor, log: Descriptor) -> None:

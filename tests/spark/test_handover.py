@@ -28,10 +28,10 @@ from consumer_membership.spark.task import foreach_partition
 from consumer_membership.types import BrokerError, TopicPartition
 from tests.clients.conftest import PARTITIONS, RECORDS, filled
 from tests.clients.scripted import ScriptedConsumer
-from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.mock_cluster import MockCluster
 from tests.support.proxy import HEARTBEAT, Proxy
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 30.0
 TOPIC = "records"

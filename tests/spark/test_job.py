@@ -20,8 +20,8 @@ from consumer_membership.spark.job import MemberJob
 from consumer_membership.spark.member import MemberSummary, TaskMember
 from consumer_membership.spark.plan import planned
 from consumer_membership.types import OffsetAndMetadata
-from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -20,9 +20,9 @@ from consumer_membership.types import TopicPartition
 from tests.clients.application import at, drain, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
-from tests.runtime.guardian.processes import wait_until
 from tests.support.mock_cluster import MockCluster
 from tests.support.proxy import LIST_OFFSETS, Proxy
+from tests.support.waiting import wait_until
 
 _COMMITTED = 8
 #: librdkafka's number for a partition that it does not know.

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.runtime.guardian.processes import Application, wait_until
+from tests.runtime.guardian.processes import Application
+from tests.support.waiting import PATIENCE_S, wait_until
 
 _PROGRAM = """
 import json, logging, select
@@ -73,16 +74,14 @@ class ConsumerProcess(Application):
         self.order(f"credentials {user} {password}")
         assert self.hears() == ["set"]
 
-    def settled(self, count: int) -> Standing:
+    def settled(self, count: int, patience_s: float = PATIENCE_S) -> Standing:
         """Its standing as soon as it is STABLE and owns so many partitions."""
-        latest: list[Standing] = []
 
-        def is_settled() -> bool:
-            latest[:] = [self.standing()]
-            return latest[0].state == "STABLE" and len(latest[0].owned) == count
+        def look() -> Standing | None:
+            latest = self.standing()
+            return latest if latest.state == "STABLE" and len(latest.owned) == count else None
 
-        wait_until(is_settled, f"STABLE with {count} partitions")
-        return latest[0]
+        return wait_until(look, f"STABLE with {count} partitions", patience_s)
 
     def guardian_lines(self) -> list[str]:
         """What its guardian wrote into the log."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -12,18 +11,9 @@ from typing import IO, Self
 
 import psutil
 
+from tests.support.waiting import wait_until
+
 ROOT = Path(__file__).resolve().parents[3]
-#: A bound against hanging, not a measurement.
-PATIENCE_S = 20.0
-_GLANCE_S = 0.005
-
-
-def wait_until(holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Return as soon as it holds; `what` is the failure's text."""
-    give_up_at = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < give_up_at, f"{what}: not within {patience_s} s"
-        time.sleep(_GLANCE_S)
 
 
 def has_ended(process: psutil.Process) -> bool:
@@ -95,15 +85,12 @@ def order(): return sys.stdin.readline().strip()
     def guardian(self) -> psutil.Process:
         """The guardian's process as soon as there is one."""
         itself = psutil.Process(self.process.pid)
-        found: list[psutil.Process] = []
-
-        def is_there() -> bool:
-            found[:] = [child for child in itself.children() if "guardian" in " ".join(child.cmdline())]
-            return bool(found)
-
-        wait_until(is_there, "a guardian")
-        self._others.append(found[0])
-        return found[0]
+        guardian = wait_until(
+            lambda: next((child for child in itself.children() if "guardian" in " ".join(child.cmdline())), None),
+            "a guardian",
+        )
+        self._others.append(guardian)
+        return guardian
 
     def order(self, word: str = "") -> None:
         """Let it go on."""

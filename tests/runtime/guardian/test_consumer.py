@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from tests.runtime.guardian.consumers import ConsumerProcess
-from tests.runtime.guardian.processes import has_ended, wait_until
+from tests.runtime.guardian.processes import has_ended
 from tests.support.coordinator_script import HEARTBEAT, VERSIONS, CoordinatorScript
 from tests.support.scripted_broker import Received, ScriptedBroker
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,9 @@ from kio.schema.errors import ErrorCode
 
 from consumer_membership.runtime.guardian.owner import Guardian, GuardianProcess, _may_hold_stderr
 from tests.runtime.guardian.leave_requests import HEARTBEAT, leave_request, script
-from tests.runtime.guardian.processes import ROOT, Application, has_ended, wait_until
+from tests.runtime.guardian.processes import ROOT, Application, has_ended
 from tests.support.scripted_broker import ScriptedBroker
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -19,9 +19,10 @@ from consumer_membership.runtime.guardian import script as script_module
 from consumer_membership.runtime.guardian.leave_requests import line_of
 from tests.runtime.guardian.gatekeeper import Gatekeeper
 from tests.runtime.guardian.leave_requests import HEARTBEAT, leave_request, script
-from tests.runtime.guardian.processes import Application, has_ended, maps, pss_bytes, sleeps_again, wait_until
+from tests.runtime.guardian.processes import Application, has_ended, maps, pss_bytes, sleeps_again
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.secured import Materials, server_context
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

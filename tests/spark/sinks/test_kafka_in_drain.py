@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from consumer_membership.devbroker import Broker
 from consumer_membership.spark import SinkContext, drain
 from consumer_membership.spark.sinks import KafkaSink, OutRecord
-from tests.runtime.guardian.processes import wait_until
 from tests.support.kafka import create_topic, produce, unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

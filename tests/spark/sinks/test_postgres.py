@@ -18,11 +18,11 @@ from consumer_membership.errors import ConfigurationError, FencedError, SinkErro
 from consumer_membership.spark import BatchFormat, SinkContext
 from consumer_membership.spark.batches import record_batch
 from consumer_membership.spark.sinks import PostgresSink
-from tests.runtime.guardian.processes import wait_until
 from tests.spark.sinks.builders import GROUP, TOPIC, Word, batch, context, sent, use
 from tests.spark.sinks.zombie import COLUMNS, insert, row, zombie
 from tests.support.kafka import unique
 from tests.support.postgres import PASSWORD
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -1,0 +1,97 @@
+"""Waiting for what another thread, process or broker does: one loop, and failures that name what did not happen."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import TypeVar, overload
+
+FoundT = TypeVar("FoundT")
+
+#: A bound against hanging, not a measurement. A busy machine needs most of a minute for what takes a second on a quiet
+#: one, and the failure's message must come before pytest ends the test, which it does after 120 s.
+PATIENCE_S = 60.0
+_PAUSE_S = 0.01
+
+
+def _pause() -> None:
+    time.sleep(_PAUSE_S)
+
+
+def wait_until(
+    look: Callable[[], FoundT | None],
+    what: str,
+    patience_s: float = PATIENCE_S,
+    *,
+    seen: Callable[[], object] | None = None,
+    between: Callable[[], object] = _pause,
+    changed: threading.Condition | None = None,
+) -> FoundT:
+    """Return the first true result of `look`.
+
+    Args:
+        look: Called again and again; it may raise to give up early.
+        what: What is waited for, for the failure's message.
+        patience_s: Seconds after which this fails.
+        seen: What there is instead, for the failure's message.
+        between: Called between two looks instead of a pause, for example to poll a consumer.
+        changed: Called under this condition, `look` runs again only when the condition is notified.
+
+    Raises:
+        AssertionError: `what` did not happen in time.
+    """
+    if changed is not None:
+        with changed:
+            if found := changed.wait_for(look, patience_s):
+                return found
+            raise _failure(what, patience_s, seen)
+    give_up_at = monotonic() + patience_s
+    while not (found := look()):
+        if monotonic() > give_up_at:
+            raise _failure(what, patience_s, seen)
+        between()
+    return found
+
+
+@overload
+async def async_wait_until(
+    look: Callable[[], Awaitable[FoundT | None]],
+    what: str,
+    patience_s: float = ...,
+    *,
+    seen: Callable[[], object] | None = ...,
+) -> FoundT: ...
+@overload
+async def async_wait_until(
+    look: Callable[[], FoundT | None], what: str, patience_s: float = ..., *, seen: Callable[[], object] | None = ...
+) -> FoundT: ...
+async def async_wait_until(
+    look: Callable[[], object],
+    what: str,
+    patience_s: float = PATIENCE_S,
+    *,
+    seen: Callable[[], object] | None = None,
+) -> object:
+    """Return the first true result of `look`, a function or a coroutine function; other tasks run between two looks.
+
+    The arguments and the failure are those of `wait_until`.
+    """
+    give_up_at = monotonic() + patience_s
+    while True:
+        found = look()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
+        if monotonic() > give_up_at:
+            raise _failure(what, patience_s, seen)
+        await asyncio.sleep(_PAUSE_S)
+
+
+def _failure(what: str, patience_s: float, seen: Callable[[], object] | None) -> AssertionError:
+    instead = "" if seen is None else f"; seen: {seen()}"
+    return AssertionError(f"{what}: not within {patience_s:g} s{instead}")
