@@ -8,12 +8,10 @@ from confluent_kafka.admin import AdminClient
 from consumer_membership.devbroker import Broker
 from tests.runtime.guardian.consumers import ConsumerProcess
 from tests.runtime.guardian.processes import has_ended, pss_bytes
-from tests.support.waiting import wait_until
+from tests.support.waiting import SOONER_THAN_A_SESSION_S, wait_until
 
 #: group.consumer.session.timeout.ms of a broker by default.
 SESSION_S = 45.0
-#: A partition that moves sooner was released by the guardian.
-SOONER_THAN_A_SESSION_S = SESSION_S - 15
 
 
 def members(broker: Broker, group: str) -> int:
@@ -32,6 +30,7 @@ def said_at_its_death(one: ConsumerProcess, two: ConsumerProcess, group: str) ->
     assert guardian.net_connections("inet") == []
     assert guardian.memory_info().rss < 25e6, (guardian.memory_info().rss, pss_bytes(guardian))
     one.kill()
+    # Long before the session would end otherwise.
     two.settled(12, SOONER_THAN_A_SESSION_S)
     wait_until(lambda: has_ended(guardian), "the guardian's end")
     (line,) = one.guardian_lines()

@@ -15,6 +15,8 @@ FoundT = TypeVar("FoundT")
 #: A bound against hanging, not a measurement. A busy machine needs most of a minute for what takes a second on a quiet
 #: one, and the failure's message must come before pytest ends the test, which it does after 120 s.
 PATIENCE_S = 60.0
+#: Kafka ends a session after 45 s by default: what happens sooner is not the end of a session.
+SOONER_THAN_A_SESSION_S = 30.0
 _PAUSE_S = 0.01
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.config import ConnectionSettings, OffsetReset, StartSettings
 from consumer_membership.membership.consumer import protocol as consumer_protocol
@@ -69,11 +68,10 @@ from tests.support.coordinator_script import (
 from tests.support.ports import listening
 from tests.support.protocols import CONSUMER_ONLY
 from tests.support.scripted_broker import DISCONNECT, DROP, Received, ScriptedBroker
+from tests.support.waiting import PATIENCE_S, SOONER_THAN_A_SESSION_S, wait_until
 
 pytestmark = pytest.mark.slow
 
-#: A bound against hanging, not a measurement.
-PATIENCE_S = 15.0
 TOPIC = "orders"
 
 
@@ -134,14 +132,20 @@ class Application:
         return self.state is MemberState.STABLE and len(self.line.view.owned) == count
 
 
-def until(condition: Callable[[], bool], *applications: Application) -> None:
-    """Let these applications poll until this holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        views = [application.line.view for application in applications]
-        assert time.monotonic() < deadline, views
+def poll_until(condition: Callable[[], bool], what: str, *applications: Application) -> None:
+    """Let these applications poll until the condition holds, which must be before a session ends."""
+
+    def poll() -> None:
         for application in applications:
             application.poll()
+
+    wait_until(
+        condition,
+        what,
+        SOONER_THAN_A_SESSION_S,
+        between=poll,
+        seen=lambda: [application.line.view for application in applications],
+    )
 
 
 @pytest.fixture
@@ -195,12 +199,12 @@ def join(broker: ScriptedBroker) -> Iterator[Callable[..., Application]]:
 def test_members_share_and_hand_over(join: Callable[..., Application]) -> None:
     """M20, S09: over TCP too, a second member takes half, and everything comes back when it leaves."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     two = join()
-    until(lambda: one.owns(3) and two.owns(3), one, two)
+    poll_until(lambda: one.owns(3) and two.owns(3), "three partitions each", one, two)
     assert one.orders[-2:] == ["pause", "revoke"]
     two.line.post(LeaveRequested())
-    until(lambda: two.is_gone and one.owns(6), one, two)
+    poll_until(lambda: two.is_gone and one.owns(6), "all partitions with the first, after the second left", one, two)
     assert two.state is MemberState.UNSUBSCRIBED
 
 
@@ -213,7 +217,7 @@ def test_lost_join_answer_is_asked_for_again(script: CoordinatorScript, join: Ca
 
     script.once(HEARTBEAT, hide)
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     assert len(script.coordinator.groups["group"].members) == 1
 
 
@@ -228,16 +232,16 @@ def test_static_member_recovers_from_its_own_lost_join_answer(
 
     script.once(HEARTBEAT, hide)
     one = join(instance_id="a")
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     assert one.problems == []
 
 
 def test_second_holder_of_an_instance_id_is_refused(join: Callable[..., Application]) -> None:
     """S05, policy fail: UNRELEASED_INSTANCE_ID of another member is fatal for the newcomer; the holder goes on."""
     one = join(instance_id="a")
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     two = join(instance_id="a", conflict_policy=ConflictPolicy.FAIL)
-    until(lambda: bool(two.problems) and two.state is MemberState.FATAL, one, two)
+    poll_until(lambda: bool(two.problems) and two.state is MemberState.FATAL, "the newcomer's fatal end", one, two)
     assert two.state is MemberState.FATAL
     assert [problem.error.name for problem in two.problems] == ["UNRELEASED_INSTANCE_ID"]
     assert one.owns(6)
@@ -252,14 +256,19 @@ def test_newcomer_takes_an_instance_id_over(
 ) -> None:
     """Rules 3.3: describe, release on the holder's behalf, join; the former holder is fenced, and says by whom."""
     one = join(instance_id="a")
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     if not may_describe:
         script.once(DESCRIBE, refused_description)
     with caplog.at_level("INFO", "consumer_membership"):
         two = join(instance_id="a")
         # A heartbeat of the former holder between the release and the join has it lose its partitions and join again.
-        until(lambda: two.owns(6) and bool(one.problems) and one.orders == ["assign 6", "lose"], one, two)
-        until(lambda: one.state is MemberState.FATAL, one)
+        poll_until(
+            lambda: two.owns(6) and bool(one.problems) and one.orders == ["assign 6", "lose"],
+            "all partitions with the newcomer, and a fenced holder",
+            one,
+            two,
+        )
+        poll_until(lambda: one.state is MemberState.FATAL, "the holder's fatal end", one)
     assert two.line.view.member_id in one.problems[0].error.message
     holder = f"{one.line.view.member_id} (client client on host)" if may_describe else one.line.view.member_id
     assert f"Took over instance id a: released member {holder} on its behalf" in caplog.text
@@ -268,15 +277,19 @@ def test_newcomer_takes_an_instance_id_over(
 def test_who_is_told_of_the_end_does_not_see_the_epoch_any_more(join: Callable[..., Application]) -> None:
     """A write that is tagged after the fatal error must not carry the epoch that the replacement may have, too."""
     one = join(instance_id="a", auto_commit=False)
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     seen: list[MembershipView] = []
     one.line.listen(lambda: seen.append(one.line.view))  # whoever is woken sees this
     two = join(instance_id="a")
     # It does not poll: what it is told waits, and nothing is asked of it.
-    until(lambda: two.owns(6) and one.state in (MemberState.FATAL, MemberState.FENCED), two)
+    poll_until(
+        lambda: two.owns(6) and one.state in (MemberState.FATAL, MemberState.FENCED),
+        "all partitions with the newcomer",
+        two,
+    )
     shown = {(view.member_epoch, len(view.owned), view.group_protocol) for view in seen}
     assert shown == {(0, 0, None)}
-    until(lambda: bool(one.problems), one)
+    poll_until(lambda: bool(one.problems), "the error for the application", one)
 
 
 def test_failure_of_the_thread_is_the_end_of_the_membership(
@@ -284,13 +297,13 @@ def test_failure_of_the_thread_is_the_end_of_the_membership(
 ) -> None:
     """A bug of ours: the application is told, gives everything up, and sees no membership that nobody looks after."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
 
     def fail(*_: object) -> None:
         raise LookupError("a bug")
 
     monkeypatch.setattr(one.thread._dumps.recorder.member, "handle", fail)
-    until(lambda: bool(one.problems) and one.orders[-1] == "lose", one)
+    poll_until(lambda: bool(one.problems) and one.orders[-1] == "lose", "the loss after the fault", one)
     view = one.line.view
     assert (view.state, view.member_epoch, view.group_protocol) == (MemberState.FATAL, 0, None)
     assert (view.owned, view.target, view.waits_for) == ({}, frozenset(), None)
@@ -308,7 +321,7 @@ def test_metrics_are_pushed_beside_the_membership(
     broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
     one = join(pushes_metrics=True, instance_id="a", rack_id="r")
     one.line.measure = lambda: (Point(name="owned", value=float(len(one.line.view.owned))),)
-    until(lambda: one.owns(6) and len(receiver.pushes) >= 3, one)
+    poll_until(lambda: one.owns(6) and len(receiver.pushes) >= 3, "three pushes of a settled member", one)
     view = one.line.view
     one.line.stop(PATIENCE_S)
     assert [push.terminating for push in receiver.pushes[-2:]] == [False, True]
@@ -338,9 +351,13 @@ def test_fault_in_the_push_is_not_the_end_of_the_membership(
         raise LookupError("a bug")
 
     one.line.measure = fail
-    until(lambda: one.owns(6) and "The push of metrics failed; this is a bug" in caplog.text, one)
+    poll_until(
+        lambda: one.owns(6) and "The push of metrics failed; this is a bug" in caplog.text,
+        "the fault in the log of a settled member",
+        one,
+    )
     beats = len(broker.requests(HEARTBEAT))
-    until(lambda: len(broker.requests(HEARTBEAT)) > beats + 2, one)
+    poll_until(lambda: len(broker.requests(HEARTBEAT)) > beats + 2, "three more heartbeats", one)
     assert one.problems == receiver.pushes == []
 
 
@@ -356,7 +373,7 @@ def test_nothing_is_pushed_that_is_not_wanted(
     if is_offered:
         broker.versions |= {SUBSCRIPTIONS: (0, 0), PUSH: (0, 0)}
     one = join(pushes_metrics=not is_offered)
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     one.line.stop(PATIENCE_S)
     assert broker.requests(SUBSCRIPTIONS) == broker.requests(PUSH) == []
 
@@ -370,7 +387,7 @@ def replayed(path: Path) -> tuple[Recording, Difference | None]:
 def test_recording_of_a_living_member_replays(join: Callable[..., Application], tmp_path: Path) -> None:
     """Asked for by any thread, while the member's goes on."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     recording, difference = replayed(one.line.dump("a test", tmp_path / "a"))
     assert (recording.cause, recording.state, difference) == ("a test", None, None)
     assert len(recording.entries) >= 5
@@ -381,7 +398,7 @@ def test_checkpoint_of_a_living_member_replays(join: Callable[..., Application],
     one = join()
     recorder = one.thread._dumps.recorder
     recorder._full_at = recorder._segment_weight = 20
-    until(lambda: recorder.held().state is not None, one)
+    poll_until(lambda: recorder.held().state is not None, "a recording that begins with a state", one)
     recording, difference = replayed(one.line.dump("a test", tmp_path / "a"))
     assert (recording.first > 0, difference) == (True, None)
 
@@ -390,20 +407,19 @@ def test_fatal_end_is_recorded(broker: ScriptedBroker, join: Callable[..., Appli
     """With `recorder.directory`: without a question, and once."""
     del broker.versions[HEARTBEAT]
     one = join(directory=tmp_path)
-    until(lambda: bool(list(tmp_path.glob("*.gz"))), one)
+    poll_until(lambda: bool(list(tmp_path.glob("*.gz"))), "a recording", one)
     (path,) = tmp_path.glob("*.gz")
     recording, difference = replayed(path)
     assert recording.cause.startswith("fatal: UNSUPPORTED_VERSION")
     assert difference is None
-    until(lambda: one.state is MemberState.FATAL, one)
+    poll_until(lambda: one.state is MemberState.FATAL, "the fatal end", one)
 
 
 def test_poll_timeout_is_recorded(join: Callable[..., Application], tmp_path: Path) -> None:
     """With `recorder.directory`: the member that its application left alone, up to the moment that it was STALE."""
     one = join(directory=tmp_path, max_poll_interval_s=0.5)
-    until(lambda: one.owns(6), one)
-    written = Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.02), stop=stop_after_delay(PATIENCE_S))
-    (path,) = written(lambda: list(tmp_path.glob("*.gz")))
+    poll_until(lambda: one.owns(6), "six partitions", one)
+    (path,) = wait_until(lambda: list(tmp_path.glob("*.gz")), "a recording")
     recording, difference = replayed(path)
     assert recording.cause.startswith("poll timeout: ")
     assert (one.state, difference) == (MemberState.STALE, None)
@@ -414,13 +430,13 @@ def test_fault_of_the_core_is_recorded(
 ) -> None:
     """The last event is the one at which it failed."""
     one = join(directory=tmp_path)
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
 
     def fail(*_: object) -> None:
         raise LookupError("a bug")
 
     monkeypatch.setattr(one.thread._dumps.recorder.member, "handle", fail)
-    until(lambda: bool(one.problems), one)
+    poll_until(lambda: bool(one.problems), "an error for the application", one)
     (path,) = tmp_path.glob("*.gz")
     recording, difference = replayed(path)
     assert recording.cause == "crash: LookupError: a bug"
@@ -434,7 +450,7 @@ def test_holder_that_is_back_before_the_newcomer_joined_is_released_again(
 ) -> None:
     """The newcomer's network is slow between release and join; its holder is fenced meanwhile, and joins again."""
     one = join(instance_id="a")
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     holder, came = one.line.view.member_id, []
 
     def slow(request: Received) -> object:
@@ -446,7 +462,12 @@ def test_holder_that_is_back_before_the_newcomer_joined_is_released_again(
 
     script.faults.append(slow)
     two = join(instance_id="a")
-    until(lambda: two.owns(6) and bool(one.problems) and one.state is MemberState.FATAL, one, two)
+    poll_until(
+        lambda: two.owns(6) and bool(one.problems) and one.state is MemberState.FATAL,
+        "all partitions with the newcomer, and the holder's fatal end",
+        one,
+        two,
+    )
     assert came.count((True, -2)) == 2
     assert two.problems == []
 
@@ -470,27 +491,39 @@ def test_pool_s_members_claim_ids_of_their_own(join: Callable[..., Application])
     """Each claims a free id; who finds none waits, visible in the view, until one is released."""
     pool = {"instance_pool": ("a", "b"), "conflict_policy": ConflictPolicy.WAIT}
     one, two = join(**pool), join(**pool)
-    until(lambda: one.owns(3) and two.owns(3), one, two)
+    poll_until(lambda: one.owns(3) and two.owns(3), "three partitions each", one, two)
     assert {one.line.view.instance_id, two.line.view.instance_id} == {"a", "b"}
     three = join(**pool)
-    until(lambda: three.line.view.waits_for == "an id of group.instance.id.pool to become free", one, two, three)
+    poll_until(
+        lambda: three.line.view.waits_for == "an id of group.instance.id.pool to become free",
+        "the third member's wait for an instance id",
+        one,
+        two,
+        three,
+    )
     one.line.post(LeaveRequested())
-    until(lambda: one.is_gone and three.owns(3), one, two, three)
+    poll_until(
+        lambda: one.is_gone and three.owns(3),
+        "three partitions with the third member, after the first left",
+        one,
+        two,
+        three,
+    )
     assert three.line.view.instance_id not in (None, two.line.view.instance_id)
 
 
 def test_static_member_learns_how_long_it_may_be_away(join: Callable[..., Application]) -> None:
     """The group's session timeout, from DescribeConfigs."""
     one = join(instance_id="a")
-    until(lambda: one.line.view.session_timeout_s == 45.0, one)
+    poll_until(lambda: one.line.view.session_timeout_s == 45.0, "the broker's session timeout", one)
 
 
 def test_group_that_is_gone_is_joined_anew(script: CoordinatorScript, join: Callable[..., Application]) -> None:
     """H35, on purpose unlike Java: GROUP_ID_NOT_FOUND means lose, then join at epoch 0."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     script.forget_group("group")
-    until(lambda: "lose" in one.orders and one.owns(6), one)
+    poll_until(lambda: "lose" in one.orders and one.owns(6), "the loss of six partitions, and their return", one)
     assert one.problems == []
 
 
@@ -499,21 +532,23 @@ def test_fenced_member_loses_everything_and_rejoins(
 ) -> None:
     """M80: removed by an administrator, the member declares its partitions lost and gets them back."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     script.remove_member("group", one.line.view.member_id)
-    until(lambda: "lose" in one.orders and one.owns(6), one)
+    poll_until(lambda: "lose" in one.orders and one.owns(6), "the loss of six partitions, and their return", one)
     assert one.orders == ["assign 6", "lose", "assign 6"]
 
 
 def test_coordinator_moves(script: CoordinatorScript, broker: ScriptedBroker, join: Callable[..., Application]) -> None:
     """S01: NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS; the member follows and keeps its partitions."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     script.move(broker, 2, loading_s=0.3)
     seen = len(broker.requests(HEARTBEAT))
-    until(lambda: any(r.node_id == 2 for r in broker.requests(HEARTBEAT)[seen:]), one)
+    poll_until(
+        lambda: any(r.node_id == 2 for r in broker.requests(HEARTBEAT)[seen:]), "a heartbeat to the other node", one
+    )
     beat = one.line.view.last_heartbeat_at
-    until(lambda: one.line.view.last_heartbeat_at != beat and one.owns(6), one)
+    poll_until(lambda: one.line.view.last_heartbeat_at != beat and one.owns(6), "another heartbeat", one)
     assert one.orders == ["assign 6"]
     assert one.line.view.coordinator is not None
     assert one.line.view.coordinator.node_id == 2
@@ -524,11 +559,11 @@ def test_commit_without_an_answer_is_sent_again(
 ) -> None:
     """C07: a broken connection under a commit: the member reconnects and the commit succeeds."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     script.once(OFFSET_COMMIT, lambda _: DISCONNECT)
     offsets = {TopicPartition(TOPIC, 0): OffsetAndMetadata(offset=5)}
     one.line.post(CommitRequested(commit_id=1, offsets=offsets, timeout_s=PATIENCE_S))
-    until(lambda: bool(one.commits), one)
+    poll_until(lambda: bool(one.commits), "the commit's result", one)
     assert one.commits[0].errors == {TopicPartition(TOPIC, 0): None}
     assert len(broker.requests(OFFSET_COMMIT)) == 2
 
@@ -558,7 +593,7 @@ def test_application_asks_as_the_member_and_behind_its_commits(
 ) -> None:
     """KIP-848: with member id and epoch, on the connection on which the commit went out before."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     committed_5(one)
     assert committed(one) == FIVE
     assert askers(broker)[-1] == (one.line.view.member_id, one.line.view.member_epoch)
@@ -569,9 +604,9 @@ def test_application_asks_as_the_member_and_behind_its_commits(
 def test_who_is_no_member_asks_as_nobody(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
     """Before a subscription, or with partitions assigned by hand: the question starts the thread."""
     one, two = join(), join(subscribes=False)
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     committed_5(one)
-    until(lambda: bool(one.commits), one)
+    poll_until(lambda: bool(one.commits), "the commit's result", one)
     assert committed(two) == FIVE
     assert askers(broker)[-1] == (None, -1)
     assert two.state is MemberState.UNSUBSCRIBED
@@ -585,7 +620,7 @@ def test_refusal_that_passes_is_followed_by_another_question(
 ) -> None:
     """The member's epoch moved on meanwhile, or a transaction is open: neither is the application's affair."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     committed_5(one)
     before = len(askers(broker))
     script.once(OFFSET_FETCH, lambda request: refused_fetch(request, code))
@@ -614,9 +649,9 @@ def test_question_follows_the_coordinator(
 ) -> None:
     """S01: it moved, and loads; the first question that it answers counts."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     committed_5(one)
-    until(lambda: bool(one.commits), one)
+    poll_until(lambda: bool(one.commits), "the commit's result", one)
     script.move(broker, 2, loading_s=0.3)
     assert committed(one) == FIVE
     assert broker.requests(OFFSET_FETCH)[-1].node_id == 2
@@ -642,7 +677,7 @@ def test_question_that_is_given_up_is_asked_no_more(
     answer = one.line.ask_committed(frozenset({TopicPartition(TOPIC, 0)}), float("inf"))
     broker.wait_for(OFFSET_FETCH)
     assert answer.cancel()
-    until(lambda: not one.thread._loop._tasks)
+    wait_until(lambda: not one.thread._loop._tasks, "the end of the question's task")
 
 
 def test_end_of_the_thread_is_the_end_of_its_questions(
@@ -662,10 +697,10 @@ def test_end_of_the_thread_is_the_end_of_its_questions(
 def test_leave_without_an_answer_ends_in_time(script: CoordinatorScript, join: Callable[..., Application]) -> None:
     """M107: the leave is sent once; when no answer comes the member is gone all the same."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
     one.line.post(LeaveRequested())
-    until(lambda: one.is_gone, one)
+    poll_until(lambda: one.is_gone, "the end of the leave", one)
     assert one.state is MemberState.UNSUBSCRIBED
 
 
@@ -675,7 +710,9 @@ def test_lease_that_is_over_when_its_answer_comes_is_told(
     """Of a process that stood still while its first heartbeat was answered."""
     monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.0)
     one = join(auto_commit=False)
-    until(lambda: "No heartbeat was answered within the session" in caplog.text, one)
+    poll_until(
+        lambda: "No heartbeat was answered within the session" in caplog.text, "the end of the lease in the log", one
+    )
 
 
 def test_application_is_called_when_the_session_may_be_over(
@@ -685,13 +722,18 @@ def test_application_is_called_when_the_session_may_be_over(
     monkeypatch.setattr(consumer_protocol, "BEATS_OF_SESSION", 0.2)
     one = join(auto_commit=False)
     # The last poll, which clears the wake-up, is before the end of this lease, or of a later one.
-    until(lambda: one.owns(6) and (one.line.view.lease_until or 0.0) > time.monotonic(), one)
+    poll_until(
+        lambda: one.owns(6) and (one.line.view.lease_until or 0.0) > time.monotonic(), "six partitions and a lease", one
+    )
     script.faults.append(lambda request: DROP if request.api_key == HEARTBEAT else None)
-    until(lambda: one.line.wake_up.is_set and (one.line.view.lease_until or 0.0) < time.monotonic())
+    wait_until(
+        lambda: one.line.wake_up.is_set and (one.line.view.lease_until or 0.0) < time.monotonic(),
+        "the wake-up at the end of the lease",
+    )
     assert not one.line.has_orders
     assert (one.line.view.lease_until or 0.0) < time.monotonic()
     script.faults.clear()
-    until(lambda: (one.line.view.lease_until or 0.0) > time.monotonic(), one)
+    poll_until(lambda: (one.line.view.lease_until or 0.0) > time.monotonic(), "another lease", one)
 
 
 def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
@@ -702,7 +744,9 @@ def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
     one = join(auto_commit=False)
     # As the session does: a poll that is late itself keeps the wake-up set.
     one.line.wake_up.add_reason(lambda: (one.line.view.lease_until or 0.0) <= time.monotonic())
-    until(lambda: one.owns(6) and (one.line.view.lease_until or 0.0) > time.monotonic(), one)
+    poll_until(
+        lambda: one.owns(6) and (one.line.view.lease_until or 0.0) > time.monotonic(), "six partitions and a lease", one
+    )
     is_busy, may_go_on = threading.Event(), threading.Event()
 
     def compute() -> None:
@@ -713,25 +757,27 @@ def test_lease_that_ends_while_the_membership_thread_is_busy_stops_delivery(
     one.thread._loop.call(compute)
     assert is_busy.wait(PATIENCE_S)
     one.poll()
-    until(lambda: one.line.wake_up.is_set)
+    wait_until(lambda: one.line.wake_up.is_set, "the wake-up at the end of the lease")
     assert (one.line.view.lease_until or 0.0) <= time.monotonic()
     assert not one.line.has_orders
     may_go_on.set()
-    until(lambda: (one.line.view.lease_until or 0.0) > time.monotonic(), one)
+    poll_until(lambda: (one.line.view.lease_until or 0.0) > time.monotonic(), "another lease", one)
 
 
 def test_broker_that_goes_and_comes_back(broker: ScriptedBroker, join: Callable[..., Application]) -> None:
     """S08: no broker for a while: the member keeps its partitions and goes on where it was."""
     one = join()
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     for node_id in (1, 2):
         broker.stop_node(node_id)
-    until(lambda: one.line.view.waits_for == "the group's coordinator to be found", one)
-    until(lambda: one.line.view.last_error is not None, one)
+    poll_until(
+        lambda: one.line.view.waits_for == "the group's coordinator to be found", "the look for a coordinator", one
+    )
+    poll_until(lambda: one.line.view.last_error is not None, "the network's error in the view", one)
     for node_id in (1, 2):
         broker.start_node(node_id)
     beat = one.line.view.last_heartbeat_at
-    until(lambda: one.line.view.last_heartbeat_at != beat and one.owns(6), one)
+    poll_until(lambda: one.line.view.last_heartbeat_at != beat and one.owns(6), "another heartbeat", one)
     assert one.orders == ["assign 6"]
 
 
@@ -746,11 +792,15 @@ def test_coordinator_with_an_impossible_address_is_a_broker_that_cannot_be_reach
     broker.advertised = {1: address, 2: address}
     one = join()
     problem = "the host 'bro\\x00ker' has a NUL" if "\0" in address[0] else "the port 70000 is not in 1..65535"
-    until(lambda: f"GroupHeartbeatRequest failed: {speakable(address[0])}:{address[1]}: {problem}" in caplog.text, one)
+    poll_until(
+        lambda: f"GroupHeartbeatRequest failed: {speakable(address[0])}:{address[1]}: {problem}" in caplog.text,
+        "the failed heartbeat in the log",
+        one,
+    )
     assert "\0" not in caplog.text
     assert (one.line.view.state, one.problems) == (MemberState.JOINING, [])
     broker.advertised = {}
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
 
 
 def test_poll_that_no_sample_has_seen_counts(
@@ -759,9 +809,9 @@ def test_poll_that_no_sample_has_seen_counts(
     """max.poll.interval.ms: before it is called over, the application's progress is looked at."""
     monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
     one = join(max_poll_interval_s=0.5)
-    until(lambda: one.owns(6), one)
+    poll_until(lambda: one.owns(6), "six partitions", one)
     seen = len(broker.requests(HEARTBEAT))
-    until(lambda: len(broker.requests(HEARTBEAT)) > seen + 12, one)  # one each 0.1 s
+    poll_until(lambda: len(broker.requests(HEARTBEAT)) > seen + 12, "twelve more heartbeats", one)  # one each 0.1 s
     assert (one.owns(6), one.problems) == (True, [])
 
 
@@ -771,10 +821,10 @@ def test_calm_member_looks_at_the_application_seldom_until_it_is_rung(
     """Nothing hangs on how soon a poll is noticed while no record comes; whoever posts, or is given one, ends that."""
     monkeypatch.setattr(network_thread, "SAMPLE_S", 0.01)
     one = join()
-    until(lambda: one.owns(6) and one.line.is_calm, one)
+    poll_until(lambda: one.owns(6) and one.line.is_calm, "a calm member", one)
     monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
     one.line.rouse()
-    until(lambda: not one.line.is_calm, one)
+    poll_until(lambda: not one.line.is_calm, "the end of the calm", one)
 
 
 def test_member_that_waits_for_something_is_not_calm(
@@ -783,11 +833,11 @@ def test_member_that_waits_for_something_is_not_calm(
     """A poll may be what its reconciliation waits for."""
     monkeypatch.setattr(network_thread, "SAMPLE_S", 0.01)
     one = join()
-    until(lambda: one.owns(6) and one.line.is_calm, one)
+    poll_until(lambda: one.owns(6) and one.line.is_calm, "a calm member", one)
     monkeypatch.setattr(network_thread, "SAMPLE_S", 3600.0)
     script.faults.append(lambda request: DROP if request.api_key == OFFSET_FETCH else None)
     script.forget_group("group")
-    until(lambda: one.line.view.waits_for is not None and not one.line.is_calm, one)
+    poll_until(lambda: one.line.view.waits_for is not None and not one.line.is_calm, "the end of the calm", one)
 
 
 def test_silent_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -803,7 +853,7 @@ def test_silent_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         line.connect(NetworkThread(line, settings, observer=LogObserver()))
         line.send(Subscribed(subscription=Subscription(topics=frozenset({TOPIC}))), Polled())
-        until(lambda: line.view.last_error is not None)
+        wait_until(lambda: line.view.last_error is not None, "the silent port in the view")
         error = line.view.last_error
         line.stop(PATIENCE_S)
     assert error is not None
@@ -817,6 +867,6 @@ def test_broker_without_the_consumer_protocol(broker: ScriptedBroker, join: Call
     """H32: a broker that does not offer the API is named with the remedy, fatal at once."""
     del broker.versions[HEARTBEAT]
     one = join()
-    until(lambda: bool(one.problems) and one.state is MemberState.FATAL, one)
+    poll_until(lambda: bool(one.problems) and one.state is MemberState.FATAL, "the fatal end", one)
     assert one.state is MemberState.FATAL
     assert "4.0" in one.problems[0].error.message
