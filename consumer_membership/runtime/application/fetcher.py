@@ -112,7 +112,7 @@ class Fetcher:
         #: Positions before a seek: what may still be committed (librdkafka keeps the stored offset over a seek).
         self._before_seek: dict[TopicPartition, OffsetAndMetadata] = {}
         #: Positions of resumed partitions of which no record came since.
-        self._nudged: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._resumed_at: dict[TopicPartition, OffsetAndMetadata] = {}
         #: Whether a change or a fetch began and did not end: set and cleared by those, and cleared by `_mend`.
         self._is_torn = False
         #: The handle's positions when that began; None: records came since, or no interrupt can lose any.
@@ -122,14 +122,14 @@ class Fetcher:
         self._batch = BATCH_RECORDS
         self._resets = DurationResets(reset, self._reset) if isinstance(reset, ByDuration) else None
         self._look_ups = LookUps(resets_by_itself=reset in (OffsetReset.EARLIEST, OffsetReset.LATEST))
-        self._warm: set[str] = set()
+        self._prefetched_topics: set[str] = set()
 
-    def warm(self, topics: Collection[str]) -> None:
+    def prefetch_metadata(self, topics: Collection[str]) -> None:
         """Have librdkafka fetch these topics' metadata now, so that their partitions start at once when they come.
 
         To ask for cached watermarks makes a topic known to the handle, which asks for what it knows when it connects.
         """
-        self._warm |= set(topics)
+        self._prefetched_topics |= set(topics)
         for topic in topics:
             self.handle.get_watermark_offsets(Wanted(topic, 0), cached=True)
         self._look_up(topics)
@@ -330,7 +330,7 @@ class Fetcher:
         self._begin_change()
         new = {partition: offset for partition, offset in offsets.items() if partition not in self.assigned}
         if new:
-            self.warm({partition.topic for partition in new} - self._warm)
+            self.prefetch_metadata({partition.topic for partition in new} - self._prefetched_topics)
             starts = [Wanted(p.topic, p.partition, offset) for p, offset in new.items()]
             self._assign_anew(starts)
             self._begin(starts)
@@ -391,7 +391,7 @@ class Fetcher:
         self._end_change()
 
     def _look_up_new(self, partitions: Iterable[Wanted]) -> None:
-        self._look_up({p.topic for p in partitions} - self._warm - {p.topic for p in self.assigned})
+        self._look_up({p.topic for p in partitions} - self._prefetched_topics - {p.topic for p in self.assigned})
 
     def _begin(self, partitions: Iterable[Wanted]) -> None:
         for start in partitions:
@@ -405,7 +405,7 @@ class Fetcher:
         if self._resets is not None:
             self._resets.forget(partition)
         self._starts.pop(partition, None)
-        self._nudged.pop(partition, None)
+        self._resumed_at.pop(partition, None)
         self._logical.pop(partition, None)
         (self._starts if offset >= 0 else self._logical)[partition] = offset
         self._look_ups.begins(self.handle, partition)
@@ -433,7 +433,7 @@ class Fetcher:
         self._set_start(partition, start.offset)
         if position.offset >= 0:
             epoch: int | None = position.leader_epoch
-            self._nudged[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
+            self._resumed_at[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
             self._starts.pop(partition, None)
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
@@ -450,7 +450,7 @@ class Fetcher:
             if self._resets is not None:
                 self._resets.forget(partition)
             # What is shown comes last: by that an interrupted change finds what is still to be forgotten.
-            for memory in (self._starts, self._logical, self._before_seek, self._nudged, self._shown):
+            for memory in (self._starts, self._logical, self._before_seek, self._resumed_at, self._shown):
                 memory.pop(partition, None)
 
     # ---- holding back ----
@@ -481,7 +481,7 @@ class Fetcher:
         self._take_from(self.frozen, partitions)
         self._end_change()
 
-    def keep_to(self, topics: frozenset[str] | None) -> None:
+    def restrict_to(self, topics: frozenset[str] | None) -> None:
         """Hand out nothing of what the group gave, or still gives, but for partitions of these topics (None: all).
 
         The rest is held back until the group takes it: what was handed out last is still what is committed of it.
@@ -522,9 +522,9 @@ class Fetcher:
         positions = self.handle.position(wanted(partitions))
         self.handle.resume(wanted(partitions))
         for position in positions:
-            self._nudge(key_of(position), position)
+            self._wake_by_seek(key_of(position), position)
 
-    def _nudge(self, partition: TopicPartition, position: Wanted) -> None:
+    def _wake_by_seek(self, partition: TopicPartition, position: Wanted) -> None:
         """Have a resumed partition fetched at once: librdkafka takes up to 0.6 s to look, and a seek wakes it.
 
         A seek makes librdkafka forget the position until the next record, so it is remembered here: another one before
@@ -539,8 +539,8 @@ class Fetcher:
         """Where the handle is to go on; its `position` is kept, for what follows makes the handle forget it."""
         if position.offset >= 0:
             epoch: int | None = position.leader_epoch
-            self._nudged[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
-        last = self._nudged.get(partition)
+            self._resumed_at[partition] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
+        last = self._resumed_at.get(partition)
         return self._starts.get(partition) if last is None else last.offset
 
     # ---- the handle's own life ----
@@ -600,7 +600,7 @@ class Fetcher:
             handle.pause(wanted(self._held_back))
         former, self.handle = self.handle, handle
         self._look_ups.forget()
-        self.warm(self._warm.copy())
+        self.prefetch_metadata(self._prefetched_topics.copy())
         former.close()
         self._end_change()
 
@@ -643,8 +643,8 @@ class Fetcher:
             if position.offset >= 0:
                 epoch: int | None = position.leader_epoch
                 found[key_of(position)] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)
-            elif key_of(position) in self._nudged:
-                found[key_of(position)] = self._nudged[key_of(position)]
+            elif key_of(position) in self._resumed_at:
+                found[key_of(position)] = self._resumed_at[key_of(position)]
         return found
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -75,27 +75,27 @@ class Partitions:
         (KAFKA-19356): where that one was given up as a whole, nothing at all until the member has left.
         """
         with self._handle_lock:
-            self._fetcher.warm(subscription.topics)
+            self._fetcher.prefetch_metadata(subscription.topics)
             if not subscription:
                 self.subscribed_at = None
             elif self.subscribed_at is None:
                 self.subscribed_at = monotonic()
             self._subscription = subscription
             self._is_leaving |= not subscription
-            self._keep_to_subscription()
+            self._restrict_to_subscription()
 
     def left(self) -> None:
         """The member has left, and the group has taken everything: what it gives from now on is of a new membership."""
         with self._handle_lock:
             self._is_leaving = False
-            self._keep_to_subscription()
+            self._restrict_to_subscription()
 
-    def _keep_to_subscription(self) -> None:
+    def _restrict_to_subscription(self) -> None:
         if self._is_leaving or not self._subscription:
-            self._fetcher.keep_to(frozenset())
+            self._fetcher.restrict_to(frozenset())
         else:
             # Which topics a pattern means is the group's to say.
-            self._fetcher.keep_to(None if self._subscription.patterns else self._subscription.topics)
+            self._fetcher.restrict_to(None if self._subscription.patterns else self._subscription.topics)
 
     # ---- assigning ----
 

@@ -57,7 +57,7 @@ def handle(caplog: pytest.LogCaptureFixture) -> Iterator[Handle]:
 @pytest.mark.parametrize(
     "come",
     [
-        pytest.param(lambda fetcher: fetcher.warm({"t"}), id="subscribed"),
+        pytest.param(lambda fetcher: fetcher.prefetch_metadata({"t"}), id="subscribed"),
         pytest.param(lambda fetcher: fetcher.replace([Wanted("t", 0, 0)]), id="assigned by hand"),
         pytest.param(lambda fetcher: fetcher.add([Wanted("t", 0, 0)]), id="added by hand"),
     ],
