@@ -168,7 +168,7 @@ class Fetcher:
 
         They are `landed` in the buffer, which has to take them in, or to offer them.
         """
-        if self._look_ups.may_mislead:
+        if self._look_ups.has_stale_lookup:
             self._leave_late_answers()
         if self._is_torn:
             self._mend()

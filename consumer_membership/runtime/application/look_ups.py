@@ -41,7 +41,7 @@ class LookUps:
         self._of_group: set[TopicPartition] = set()
         self._cut_short: set[TopicPartition] = set()
         #: Whether one of those begins elsewhere: the handle is to be made anew before a record is taken from it.
-        self.may_mislead = False
+        self.has_stale_lookup = False
 
     def left_to_handle(self, partition: TopicPartition) -> None:
         """The group's partition begins at a logical offset."""
@@ -66,12 +66,12 @@ class LookUps:
         self._of_group.discard(partition)
         is_reset = self._resets_by_itself and _end_known(handle, partition) == _REFUSED
         if is_reset or partition in self._cut_short:
-            self.may_mislead = True
+            self.has_stale_lookup = True
 
     def forget(self) -> None:
         """Another handle fetches now."""
         self._cut_short.clear()
-        self.may_mislead = False
+        self.has_stale_lookup = False
 
 
 def _end_known(handle: LibrdkafkaConsumer, partition: TopicPartition) -> int:

@@ -128,7 +128,7 @@ PLACE = TopicPartition("t", 0)
 def mislead(look_ups: LookUps, end: int | None) -> bool:
     """Whether a look-up may mislead when the partition begins while this end is known."""
     look_ups.begins(cast("LibrdkafkaConsumer", Handle(end)), PLACE)
-    return look_ups.may_mislead
+    return look_ups.has_stale_lookup
 
 
 @pytest.mark.parametrize(("end", "does"), [(None, False), (OFFSET_INVALID, False), (-1, True), (0, False), (7, False)])
@@ -160,7 +160,7 @@ def test_logical_start_that_is_given_up_counts_until_the_partition_is_fetched(
     if is_of_group:
         look_ups.left_to_handle(PLACE)
     look_ups.cut_short(cast("LibrdkafkaConsumer", Handle(end)), PLACE, OFFSET_BEGINNING)
-    assert not look_ups.may_mislead
+    assert not look_ups.has_stale_lookup
     assert mislead(look_ups, 7) is does
     look_ups.forget()
     assert not mislead(look_ups, 7)
