@@ -14,7 +14,7 @@ import pytest
 from consumer_membership.config import ConsumerConfig
 from consumer_membership.config.environment import PREFIX
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.runtime.application.commits import GRACE_S
+from consumer_membership.runtime.application.commits import ANSWER_GRACE_S
 from tests.support.kubernetes_schemas import check, resources
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,7 +96,7 @@ def test_settings_are_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_pod_has_the_time_that_its_end_takes(path: Path) -> None:
     """The longest record, and a close that nobody answers; what hangs is restarted before its session is over."""
     pod = workload(path)["spec"]["template"]["spec"]
-    close_s = MemberSettings(group_id="orders").leave_timeout_s + GRACE_S
+    close_s = MemberSettings(group_id="orders").leave_timeout_s + ANSWER_GRACE_S
     assert pod["terminationGracePeriodSeconds"] > LONGEST_RECORD_S + close_s
     probe = container(path)["livenessProbe"]
     restarted_after_s = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]

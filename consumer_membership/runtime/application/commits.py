@@ -24,7 +24,7 @@ from consumer_membership.runtime.line import Line
 from consumer_membership.types import TIMED_OUT_CODE, BrokerError, OffsetAndMetadata, Offsets, TopicPartition
 
 #: How much longer than the member tries a commit its caller waits for the member's word on it.
-GRACE_S = 5.0
+ANSWER_GRACE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class Commits:
         """
         began_at = monotonic()
         try:
-            self._orders.wait(lambda: self._awaited[commit_id] is not None, self._timeout_s + GRACE_S)
+            self._orders.wait(lambda: self._awaited[commit_id] is not None, self._timeout_s + ANSWER_GRACE_S)
             completed = self._awaited[commit_id]
         finally:
             del self._awaited[commit_id]
@@ -165,7 +165,7 @@ class Commits:
         A commit that is not answered in time is taken for good.
         """
         if self._asked_of(partitions):
-            self._orders.wait(lambda: self._life.is_ending or not self._asked_of(partitions), GRACE_S)
+            self._orders.wait(lambda: self._life.is_ending or not self._asked_of(partitions), ANSWER_GRACE_S)
         asked = self._asked_of(partitions)  # first: what is answered meanwhile is in the book by then
         return {**self.book.committed_of(partitions), **asked}
 

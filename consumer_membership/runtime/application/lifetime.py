@@ -79,9 +79,9 @@ class Registry:
 
 
 #: What `os.fork` is watched for.
-THIS_PROCESS = Registry()
+SESSIONS_OF_PROCESS = Registry()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=THIS_PROCESS.survive_fork)
+    os.register_at_fork(after_in_child=SESSIONS_OF_PROCESS.survive_fork)
 
 
 class Lifetime:

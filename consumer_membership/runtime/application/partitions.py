@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as Wanted
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.membership.events import AssignedByHand
 from consumer_membership.runtime.application.callbacks import CallbackStyle
-from consumer_membership.runtime.application.commits import GRACE_S, Commits
+from consumer_membership.runtime.application.commits import ANSWER_GRACE_S, Commits
 from consumer_membership.runtime.application.fetcher import Fetcher, in_slices, key_of
 from consumer_membership.runtime.application.lifetime import Lifetime
 from consumer_membership.runtime.application.performer import Steps
@@ -282,7 +282,7 @@ class Partitions:
         limit_s = inf if timeout_s < 0 else timeout_s
         answer = self._line.ask_committed(frozenset(key_of(partition) for partition in partitions), limit_s)
         began_at = monotonic()
-        deadline = began_at + limit_s + GRACE_S
+        deadline = began_at + limit_s + ANSWER_GRACE_S
         try:
             while monotonic() < deadline:
                 with suppress(TimeoutError):

@@ -33,11 +33,11 @@ from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.recorder.dumps import check_directory
 from consumer_membership.runtime.application.callbacks import CallbackStyle
-from consumer_membership.runtime.application.commits import GRACE_S, Commits, CommitSettings, OffsetBook
+from consumer_membership.runtime.application.commits import ANSWER_GRACE_S, Commits, CommitSettings, OffsetBook
 from consumer_membership.runtime.application.fetcher import Fetcher, whole_ms
 from consumer_membership.runtime.application.handle import HandleCallbacks, Handles
 from consumer_membership.runtime.application.health_monitor import HealthMonitor
-from consumer_membership.runtime.application.lifetime import THIS_PROCESS, Lifetime, Registry, place_of
+from consumer_membership.runtime.application.lifetime import SESSIONS_OF_PROCESS, Lifetime, Registry, place_of
 from consumer_membership.runtime.application.locks import CallLock, caller, is_running
 from consumer_membership.runtime.application.metrics_meter import MetricsMeter
 from consumer_membership.runtime.application.orders import CALM_SLICE_S, SLICE_S, OrderQueue
@@ -88,7 +88,7 @@ class Session:
         callbacks: HandleCallbacks,
         on_commit: CommitCallback | None,
         make_thread: ThreadFactory,
-        registry: Registry = THIS_PROCESS,
+        registry: Registry = SESSIONS_OF_PROCESS,
     ) -> None:
         protocols, connection, start = (
             config.protocol_settings(),
@@ -233,14 +233,14 @@ class Session:
 
     def _attended(self, settings: ProbeSettings) -> ProbeThread:
         from consumer_membership.runtime.probes.pages import PATHS  # noqa: PLC0415 - some ask for it
-        from consumer_membership.runtime.probes.thread import THIS_PROCESS as HERE  # noqa: PLC0415
+        from consumer_membership.runtime.probes.thread import THIS_PROCESS  # noqa: PLC0415
 
-        at = HERE.probes.attend(settings, self)
+        at = THIS_PROCESS.probes.attend(settings, self)
         if at is not None:
             self._log.info("Probes are answered at http://%s: %s", at, PATHS)
         # Or a poll that stays out would be seen from the first probe on.
         self._health.start()
-        return HERE.probes
+        return THIS_PROCESS.probes
 
     def lifecycle_events(self) -> LifecycleEvents:
         """The callbacks for what happens to the consumer, made by whoever asks first; who asks has to hold them."""
@@ -595,7 +595,7 @@ class Session:
 
     @property
     def _patience_s(self) -> float:
-        return self._settings.leave_timeout_s + GRACE_S
+        return self._settings.leave_timeout_s + ANSWER_GRACE_S
 
     def _close(self) -> None:
         while not self._performer.call_lock.acquire():
