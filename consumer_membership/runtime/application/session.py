@@ -75,7 +75,7 @@ _WHOLE_SLICES_S = {
 }
 WAITS_FOR_BROKER = "a broker that librdkafka can fetch from"
 WAITS_FOR_SERVERS = "a broker; bootstrap.servers is not set"
-WAITS_FOR_WORD = "the coordinator's word that the session goes on, to hand out what is buffered"
+WAITS_FOR_LEASE = "the coordinator's word that the session goes on, to hand out what is buffered"
 
 
 class Session:
@@ -140,7 +140,7 @@ class Session:
         self.partitions = Partitions(self._fetcher, self.commits, self._steps, self._style, self.line, self.life)
         self._performer = Performer(self._orders, self._steps, on_commit=on_commit, on_left=self.partitions.left)
         self._notices = self._performer.notices
-        for reason in (lambda: self.has_notice, lambda: self.life.is_ending, lambda: self._is_in_doubt):
+        for reason in (lambda: self.has_notice, lambda: self.life.is_ending, lambda: self._lease_expired):
             self.line.wake_up.add_reason(reason)
         self._health = HealthMonitor(
             self._fetcher,
@@ -181,7 +181,7 @@ class Session:
         self.client_id = connection.client_id
         probes = config.probe_settings()
         #: Where probes are told of this session, from now on.
-        self._probes = self._attended(probes) if probes.are_wanted else None
+        self._probes = self._register_probes(probes) if probes.are_wanted else None
 
     # ---- the member ----
 
@@ -193,8 +193,8 @@ class Session:
             return replace(view, waits_for=WAITS_FOR_SERVERS)
         if view.waits_for is not None:
             return view
-        if self._is_in_doubt:
-            return replace(view, waits_for=WAITS_FOR_WORD, waits_since=view.lease_until, waits_until=None)
+        if self._lease_expired:
+            return replace(view, waits_for=WAITS_FOR_LEASE, waits_since=view.lease_until, waits_until=None)
         if since is not None:
             return replace(view, waits_for=WAITS_FOR_BROKER, waits_since=since, waits_until=None)
         return view
@@ -231,7 +231,7 @@ class Session:
         """Whether it was closed, or dropped: probes are told of it no more."""
         return self.life.is_closed
 
-    def _attended(self, settings: ProbeSettings) -> ProbeThread:
+    def _register_probes(self, settings: ProbeSettings) -> ProbeThread:
         from consumer_membership.runtime.probes.pages import PATHS  # noqa: PLC0415 - some ask for it
         from consumer_membership.runtime.probes.thread import THIS_PROCESS  # noqa: PLC0415
 
@@ -356,7 +356,7 @@ class Session:
     @property
     def can_hand_out(self) -> bool:
         """Whether buffered records may be handed out now: no order comes first, and the lease lasts."""
-        return not (self._may_serve or self.life.is_ending or self._is_in_doubt)
+        return not (self._may_serve or self.life.is_ending or self._lease_expired)
 
     @property
     def has_reports(self) -> bool:
@@ -384,13 +384,13 @@ class Session:
             if self._may_serve and left > 0:
                 continue  # what was ordered meanwhile comes first: it may be about this very record
             is_over = left <= 0 or self.life.is_ending or not is_wanted()
-            if lease_until is not None and monotonic() >= lease_until and self._waits_for_word(left):
+            if lease_until is not None and monotonic() >= lease_until and self._wait_for_lease(left):
                 if is_over:
                     return None
             elif is_over or len(self.buffer.ready) >= limit:
                 return self.buffer.ready
             if not self.buffer.ready:
-                self._sit_out(deadline)
+                self._wait_idle(deadline)
 
     def _serve(self) -> MembershipView:
         """Begin one slice: what was reported, what the member ordered, what it waits to hear; how the member is."""
@@ -425,13 +425,13 @@ class Session:
                 return
             batch = self._fetcher.fetch(limit - len(self.buffer.ready), whole_ms(slice_s))
             self._look_after_handle(is_alive=bool(batch))
-            waits = self._handles.reports or self.line.wake_up.is_set or self._is_in_doubt or self.buffer.ready
+            waits = self._handles.reports or self.line.wake_up.is_set or self._lease_expired or self.buffer.ready
             if whole is not None and len(batch) == limit and not waits:
                 self.buffer.offer(whole)
             else:
                 self.buffer.take_in()
 
-    def _sit_out(self, deadline: float) -> None:
+    def _wait_idle(self, deadline: float) -> None:
         """Wait in whole slices for as long as nothing comes and nobody has anything to say.
 
         It is all that an idle consumer does, so that it asks as little as it can: after 50 ms in which others had the
@@ -471,7 +471,7 @@ class Session:
         return (self.line.view.last_heartbeat_at or 0.0) if self.partitions.is_subscribed else None
 
     @property
-    def _is_in_doubt(self) -> bool:
+    def _lease_expired(self) -> bool:
         """Whether what is buffered may be another member's by now: nothing was heard of the coordinator for a session.
 
         So it is after a process was stopped for longer, as well as behind a network that was cut.
@@ -479,13 +479,13 @@ class Session:
         until = self.line.view.lease_until
         return until is not None and monotonic() >= until
 
-    def _waits_for_word(self, left_s: float) -> bool:
+    def _wait_for_lease(self, left_s: float) -> bool:
         """Whether nothing may be handed out just now; waits up to a slice for the coordinator to say that it may."""
-        if not self._is_in_doubt:
+        if not self._lease_expired:
             return False
         self.line.wake_up.set()
         self._orders.wait(
-            lambda: self._may_serve or self.life.is_ending or not self._is_in_doubt,
+            lambda: self._may_serve or self.life.is_ending or not self._lease_expired,
             min(self._orders.slice_s, max(left_s, 0.0)),
         )
         return True

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from consumer_membership import Consumer
-from consumer_membership.runtime.application.session import WAITS_FOR_WORD
+from consumer_membership.runtime.application.session import WAITS_FOR_LEASE
 from tests.clients.application import Called, at, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
 from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
@@ -56,7 +56,7 @@ def test_buffered_records_wait_for_the_coordinator_s_word(
     consumer = reading(consumers, topic, [])
     lease(consumer, -1.0)
     assert [take(consumer) for _ in range(5)] == [[]] * 5
-    assert consumer.membership().waits_for == WAITS_FOR_WORD
+    assert consumer.membership().waits_for == WAITS_FOR_LEASE
     lease(consumer, PATIENCE_S)
     seen: list[Message] = []
     while len(seen) < RECORDS - 1:
