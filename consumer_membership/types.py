@@ -35,7 +35,13 @@ class TopicIdPartition(NamedTuple):
 
 
 class TopicPartition(NamedTuple):
-    """A partition as applications name it: by topic name."""
+    """A partition by the name of its topic: the partition type of this package.
+
+    Two other types appear at the borders only. `TopicIdPartition` is what the coordinator assigns; membership and
+    translation map it to names. `librdkafka.PartitionOffset` is confluent-kafka's `TopicPartition`, which also
+    carries an offset: applications pass and receive it, and librdkafka's handle takes it. Its subclass
+    `clients.outcomes.FailedPartition` carries an error as well.
+    """
 
     topic: str
     partition: int

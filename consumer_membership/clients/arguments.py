@@ -10,7 +10,7 @@ from inspect import iscoroutinefunction
 from math import isnan
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, Message
 
 from consumer_membership.clients.exceptions import (
     CallbackTypeError,
@@ -21,14 +21,14 @@ from consumer_membership.clients.exceptions import (
 )
 from consumer_membership.config import SubscriptionSettings
 from consumer_membership.errors import ConfigurationError
+from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.runtime.application.error_message import ErrorMessage
 from consumer_membership.runtime.application.handle import HandleCallbacks
 from consumer_membership.runtime.application.performer import RebalanceCallback, RebalanceListener
 from consumer_membership.runtime.application.session_errors import INVALID_ARG_CODE
 from consumer_membership.text import LONGEST_STRING, LONGEST_TOPIC, excerpt, problem_of
-from consumer_membership.types import LeaveOption, Subscription, TopicPattern
-from consumer_membership.types import TopicPartition as Partition
+from consumer_membership.types import LeaveOption, Subscription, TopicPartition, TopicPattern
 
 if TYPE_CHECKING:  # few consumers have callbacks for events
     from consumer_membership.runtime.application.lifecycle_events import EventCallback
@@ -52,7 +52,7 @@ _NOT_AWAITED = "this one is a coroutine function, which nobody would await; give
 T = TypeVar("T")
 ConsumerT = TypeVar("ConsumerT")
 
-OnCommit = Callable[[KafkaError | None, list[TopicPartition]], object]
+OnCommit = Callable[[KafkaError | None, list[PartitionOffset]], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ def limit_and_seconds(num_messages: object, timeout: object) -> tuple[int, float
     return limit, left
 
 
-def partition_list(given: object) -> list[TopicPartition]:
+def partition_list(given: object) -> list[PartitionOffset]:
     """A list of partitions, as nearly every method takes it."""
     if not isinstance(given, list):
         raise TypeError("requires list of TopicPartition")
@@ -138,7 +138,7 @@ def partition_list(given: object) -> list[TopicPartition]:
     return given
 
 
-def offset_list(given: object) -> list[TopicPartition]:
+def offset_list(given: object) -> list[PartitionOffset]:
     """A list of partitions with what is to be committed of them."""
     partitions = partition_list(given)
     for partition in partitions:
@@ -148,9 +148,9 @@ def offset_list(given: object) -> list[TopicPartition]:
     return partitions
 
 
-def one_partition(given: object) -> TopicPartition:
+def one_partition(given: object) -> PartitionOffset:
     """One partition."""
-    if not isinstance(given, TopicPartition):
+    if not isinstance(given, PartitionOffset):
         raise TypeError("expected cimpl.TopicPartition")
     # The C type has refused what is not UTF-8 and what has a NUL.
     if len(given.topic) > _SURELY_SHORT:
@@ -164,7 +164,7 @@ def _refuse_text(name: str, text: str, longest: int) -> None:
         raise InvalidCallError(f"{name}={excerpt(text)!a}: {problem}", INVALID_ARG_CODE)
 
 
-def offset_after(message: object, what: str) -> TopicPartition:
+def offset_after(message: object, what: str) -> PartitionOffset:
     """The offset after this record, with its leader epoch; `what` is done with it."""
     if not isinstance(message, (Message, ErrorMessage)):
         raise TypeError("expected confluent_kafka.cimpl.Message")
@@ -178,10 +178,10 @@ def offset_after(message: object, what: str) -> TopicPartition:
     where = (topic or "", PARTITION_UA if partition is None else partition)
     at = OFFSET_STORED if offset is None else offset + 1
     epoch = message.leader_epoch()
-    return TopicPartition(*where, at) if epoch is None else TopicPartition(*where, at, leader_epoch=epoch)
+    return PartitionOffset(*where, at) if epoch is None else PartitionOffset(*where, at, leader_epoch=epoch)
 
 
-def message_or_offsets(message: object, offsets: object, what: str) -> list[TopicPartition] | None:
+def message_or_offsets(message: object, offsets: object, what: str) -> list[PartitionOffset] | None:
     """The offsets that were given one way or the other; None if neither was."""
     if message is not None and offsets is not None:
         raise ValueError("message and offsets are mutually exclusive")
@@ -315,10 +315,10 @@ def _plain(me: weakref.ref[ConsumerT], callback: Callable[..., object] | None) -
     if callback is None:
         return None
 
-    def call(partitions: list[Partition]) -> None:
+    def call(partitions: list[TopicPartition]) -> None:
         consumer = me()
         if consumer is not None:
-            callback(consumer, [TopicPartition(p.topic, p.partition, OFFSET_INVALID) for p in partitions])
+            callback(consumer, [PartitionOffset(p.topic, p.partition, OFFSET_INVALID) for p in partitions])
 
     return call
 

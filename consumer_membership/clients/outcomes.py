@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError
 
 from consumer_membership.clients.arguments import OnCommit
 from consumer_membership.clients.exceptions import CommitFailedError, raises_as_confluent
 from consumer_membership.errors import CommitError
+from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.membership.effects import CommitCompleted
 from consumer_membership.runtime.application.commits import Commits
 from consumer_membership.runtime.application.fetcher import key_of
 from consumer_membership.runtime.application.notices import kafka_error
 from consumer_membership.runtime.application.partitions import domain_offset, placed
 from consumer_membership.runtime.application.session_errors import NO_OFFSET_CODE
-from consumer_membership.types import TIMED_OUT_CODE, BrokerError, CommittedOffsets, OffsetAndMetadata, Offsets
-from consumer_membership.types import TopicPartition as Partition
+from consumer_membership.types import (
+    TIMED_OUT_CODE,
+    BrokerError,
+    CommittedOffsets,
+    OffsetAndMetadata,
+    Offsets,
+    TopicPartition,
+)
 
-Errors = Mapping[Partition, BrokerError | None]
+Errors = Mapping[TopicPartition, BrokerError | None]
 #: Partitions in the order of a call, with the offset to commit where there is one.
-Asked = Sequence[tuple[Partition, OffsetAndMetadata | None]]
+Asked = Sequence[tuple[TopicPartition, OffsetAndMetadata | None]]
 
 
-class FailedPartition(TopicPartition):
+class FailedPartition(PartitionOffset):
     """A TopicPartition whose `error` is set; the C type's can only be set by librdkafka."""
 
     _error: KafkaError | None = None
@@ -39,13 +46,13 @@ class FailedPartition(TopicPartition):
 
     def __eq__(self, other: object) -> bool:
         """Equal to any TopicPartition of this topic and partition; the C type compares its own kind only."""
-        return isinstance(other, TopicPartition) and key_of(self) == key_of(other)
+        return isinstance(other, PartitionOffset) and key_of(self) == key_of(other)
 
     def __ne__(self, other: object) -> bool:
         """The C type has its own, which would win over the one that Python derives."""
         return not self == other
 
-    def __lt__(self, other: TopicPartition) -> bool:
+    def __lt__(self, other: PartitionOffset) -> bool:
         """In the order of topics and partitions, also among plain ones."""
         return key_of(self) < key_of(other)
 
@@ -68,22 +75,22 @@ def overall_error(errors: Errors) -> BrokerError | None:
     return found[-1] if found and None not in found else None
 
 
-def with_errors(offsets: Offsets, errors: Errors, asked: Iterable[TopicPartition]) -> list[TopicPartition]:
+def with_errors(offsets: Offsets, errors: Errors, asked: Iterable[PartitionOffset]) -> list[PartitionOffset]:
     """The partitions that were asked for, with their errors; offset -1001 where there was nothing to commit."""
     keys = map(key_of, asked)
     return [_one(key, offsets.get(key), errors) for key in keys]
 
 
-def _one(partition: Partition, at: OffsetAndMetadata | None, errors: Errors) -> TopicPartition:
+def _one(partition: TopicPartition, at: OffsetAndMetadata | None, errors: Errors) -> PartitionOffset:
     error = errors.get(partition)
     if error is None:
-        return placed(TopicPartition, partition, at)
+        return placed(PartitionOffset, partition, at)
     failed = placed(FailedPartition, partition, at)
     failed.blame(kafka_error(error))
     return failed
 
 
-def with_committed(committed: CommittedOffsets, asked: Iterable[TopicPartition]) -> list[TopicPartition]:
+def with_committed(committed: CommittedOffsets, asked: Iterable[PartitionOffset]) -> list[PartitionOffset]:
     """The partitions that were asked for with what is committed of them, or their errors; offset -1001 for nothing."""
     errors = {partition: at for partition, at in committed.items() if isinstance(at, BrokerError)}
     offsets = {partition: at for partition, at in committed.items() if isinstance(at, OffsetAndMetadata)}
@@ -100,14 +107,14 @@ def call_on_commit(on_commit: OnCommit, completed: CommitCompleted) -> None:
     on_commit(None if error is None else kafka_error(error), partitions)
 
 
-def domain_offsets(offsets: list[TopicPartition] | None) -> Offsets | None:
+def domain_offsets(offsets: list[PartitionOffset] | None) -> Offsets | None:
     """Where each partition is to be committed; those without an offset are left out. None: what is consumed."""
     if offsets is None:
         return None
     return {key_of(one): at for one in offsets if (at := domain_offset(one)) is not None}
 
 
-def asked_offsets(given: list[TopicPartition] | None, assigned: list[TopicPartition], wanted: Offsets) -> Asked:
+def asked_offsets(given: list[PartitionOffset] | None, assigned: list[PartitionOffset], wanted: Offsets) -> Asked:
     """What a commit's result repeats: the given offsets as they were given, or those of all assigned partitions."""
     if given is not None:
         return [(key_of(one), domain_offset(one)) for one in given]
@@ -121,10 +128,10 @@ class PendingCommit:
         self._commits = commits
         self._commit_id = commit_id
         self._asked = asked
-        self._outcome: list[TopicPartition] | CommitError | None = None
+        self._outcome: list[PartitionOffset] | CommitError | None = None
 
     @raises_as_confluent
-    def result(self) -> list[TopicPartition]:
+    def result(self) -> list[PartitionOffset]:
         """Wait for the coordinator's answer: the partitions with their errors, as of a synchronous commit.
 
         It may be asked for again, and inside callbacks. An answer is kept until it has been asked for.
@@ -144,7 +151,7 @@ class PendingCommit:
             raise self._outcome
         return self._outcome
 
-    def _end(self) -> list[TopicPartition]:
+    def _end(self) -> list[PartitionOffset]:
         errors = self._commits.end(self._commit_id)
         failure = overall_error(errors)
         if failure is not None:

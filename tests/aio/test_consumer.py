@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import LifecycleEvent, LifecycleKind
 from consumer_membership.aio import AIOConsumer
@@ -34,7 +34,7 @@ def test_records_come_one_by_one_and_in_batches(aio_consumers: AIOFactory, topic
 
     async def program() -> list[tuple[int | None, int | None]]:
         consumer = aio_consumers()
-        await consumer.assign([Wanted(topic, 0, 0)])
+        await consumer.assign([PartitionOffset(topic, 0, 0)])
         found = [place(await consumer.poll()) for _ in range(5)]
         found += [place(message) for message in await consumer.consume(10, 30)]
         return [*found, place(await consumer.poll(30))]
@@ -48,7 +48,7 @@ def test_none_when_the_time_is_over(aio_consumers: AIOFactory, topic: str, secon
 
     async def program() -> None:
         consumer = aio_consumers()
-        await consumer.assign([Wanted(topic, 0, RECORDS)])
+        await consumer.assign([PartitionOffset(topic, 0, RECORDS)])
         assert await consumer.poll(seconds) is None
         assert await consumer.consume(3, seconds) == []
 
@@ -60,7 +60,7 @@ def test_consume_gives_what_there_is_when_the_time_is_over(aio_consumers: AIOFac
 
     async def program() -> int:
         consumer = aio_consumers()
-        await consumer.assign([Wanted(topic, 0, RECORDS - 3)])
+        await consumer.assign([PartitionOffset(topic, 0, RECORDS - 3)])
         found: list[Message] = []
         while len(found) < 3:
             found += await consumer.consume(100, 0.2)
@@ -99,7 +99,7 @@ def test_other_tasks_run_while_records_flow(aio_consumers: AIOFactory, topic: st
 
     async def program() -> None:
         consumer = aio_consumers()
-        await consumer.assign([Wanted(topic, partition, 0) for partition in range(PARTITIONS)])
+        await consumer.assign([PartitionOffset(topic, partition, 0) for partition in range(PARTITIONS)])
         turns = 0
 
         async def other() -> None:
@@ -130,7 +130,7 @@ def test_poll_after_an_awaited_commit_obeys_what_the_commit_learned(aio_consumer
         consumer = aio_consumers()
         lost: list[int] = []
 
-        async def on_lost(_: object, partitions: list[Wanted]) -> None:
+        async def on_lost(_: object, partitions: list[PartitionOffset]) -> None:
             lost.extend(partition.partition for partition in partitions)
 
         await consumer.subscribe([topic], on_lost=on_lost)
@@ -139,7 +139,7 @@ def test_poll_after_an_awaited_commit_obeys_what_the_commit_learned(aio_consumer
         while not consumer._ready:
             assert await consumer.poll(30) is not None
         consumer.member.lose()
-        await consumer.commit(offsets=[Wanted(topic, 0, 1)], asynchronous=False)
+        await consumer.commit(offsets=[PartitionOffset(topic, 0, 1)], asynchronous=False)
         return await consumer.poll(0), lost
 
     assert run(program()) == (None, [0])
@@ -153,7 +153,7 @@ def test_cancelled_polls_lose_nothing(aio_consumers: AIOFactory, topic: str) -> 
 
     async def program() -> list[tuple[int | None, int | None]]:
         consumer = aio_consumers()
-        await consumer.assign([Wanted(topic, 0, 0)])
+        await consumer.assign([PartitionOffset(topic, 0, 0)])
         found = []
         while len(found) < RECORDS:
             polling = asyncio.ensure_future(consumer.poll())
@@ -174,14 +174,14 @@ def test_cancelled_poll_consumes_nothing(aio_consumers: AIOFactory, topic: str) 
 
     async def program() -> None:
         consumer = aio_consumers()
-        await consumer.assign([Wanted(topic, 0, 0)])
+        await consumer.assign([PartitionOffset(topic, 0, 0)])
         place(await consumer.poll())
         for _ in range(20):
             polling = asyncio.ensure_future(consumer.consume(1000))
             await asyncio.sleep(0)
             polling.cancel()
             await asyncio.wait([polling])
-        (position,) = await consumer.position([Wanted(topic, 0)])
+        (position,) = await consumer.position([PartitionOffset(topic, 0)])
         (committed,) = await consumer.commit(asynchronous=False) or []
         assert (position.offset, committed.offset) == (1, 1)
 
@@ -198,11 +198,11 @@ def test_coroutine_callback_is_awaited_before_the_step_is_finished(aio_consumers
     async def program() -> None:
         consumer = aio_consumers()
 
-        async def on_assign(given: AIOConsumer, partitions: list[Wanted]) -> None:
+        async def on_assign(given: AIOConsumer, partitions: list[PartitionOffset]) -> None:
             told.append(given is consumer)
             await asyncio.sleep(0.05)
             told.append(consumer.member.steps)
-            await given.assign([Wanted(one.topic, one.partition, 7) for one in partitions])
+            await given.assign([PartitionOffset(one.topic, one.partition, 7) for one in partitions])
             told.append([one.partition for one in await given.assignment()])
 
         await consumer.subscribe([topic], on_assign=on_assign)
@@ -236,8 +236,8 @@ def test_commit_inside_on_revoke_reaches_the_member(aio_consumers: AIOFactory, t
         consumer = aio_consumers(enable_auto_commit=False)
         partition = TopicPartition(topic, 0)
 
-        async def on_revoke(given: AIOConsumer, _: list[Wanted]) -> None:
-            assert await given.commit(offsets=[Wanted(topic, 0, 3)], asynchronous=False)
+        async def on_revoke(given: AIOConsumer, _: list[PartitionOffset]) -> None:
+            assert await given.commit(offsets=[PartitionOffset(topic, 0, 3)], asynchronous=False)
 
         await consumer.subscribe([topic], on_revoke=on_revoke)
         consumer.member.assign({partition: 0})
@@ -259,7 +259,7 @@ def test_what_a_callback_raises_comes_out_of_poll(aio_consumers: AIOFactory, top
         entered = asyncio.Event()
         goes_on = asyncio.Event()
 
-        async def on_assign(_: AIOConsumer, __: list[Wanted]) -> None:
+        async def on_assign(_: AIOConsumer, __: list[PartitionOffset]) -> None:
             entered.set()
             await goes_on.wait()
             raise LookupError("mine")
@@ -283,7 +283,7 @@ def test_reports_of_librdkafka_reach_coroutines(aio_consumers: AIOFactory, topic
     async def program() -> None:
         told: asyncio.Queue[str] = asyncio.Queue()
         consumer = aio_consumers(stats_cb=told.put, statistics_interval_ms=50)
-        await consumer.assign([Wanted(topic, 0, RECORDS)])
+        await consumer.assign([PartitionOffset(topic, 0, RECORDS)])
         while told.empty():
             await consumer.poll(0.1)
         assert "client_id" in await told.get()
@@ -297,12 +297,12 @@ def test_commits_outcome_reaches_a_coroutine(aio_consumers: AIOFactory, topic: s
     async def program() -> None:
         told: list[int] = []
 
-        async def on_commit(error: KafkaError | None, partitions: list[Wanted]) -> None:
+        async def on_commit(error: KafkaError | None, partitions: list[PartitionOffset]) -> None:
             assert error is None
             told.extend(one.offset for one in partitions)
 
         consumer = aio_consumers(on_commit=on_commit)
-        await consumer.assign([Wanted(topic, 0, 0)])
+        await consumer.assign([PartitionOffset(topic, 0, 0)])
         message = await consumer.poll()
         assert await consumer.commit(message) is None
         while not told:
@@ -371,7 +371,7 @@ def test_close_ends_what_waits(aio_consumers: AIOFactory, topic: str) -> None:
     async def program() -> None:
         told: list[int] = []
 
-        async def on_revoke(_: AIOConsumer, partitions: list[Wanted]) -> None:
+        async def on_revoke(_: AIOConsumer, partitions: list[PartitionOffset]) -> None:
             await asyncio.sleep(0.01)
             told.append(len(partitions))
 
@@ -379,7 +379,9 @@ def test_close_ends_what_waits(aio_consumers: AIOFactory, topic: str) -> None:
             await consumer.subscribe([topic], on_revoke=on_revoke)
             consumer.member.assign({TopicPartition(topic, 0): RECORDS})
             assert await consumer.poll(0.1) is None
-            await consumer.commit(offsets=[Wanted(topic, 0, 1)], asynchronous=False)  # a member that said something
+            await consumer.commit(
+                offsets=[PartitionOffset(topic, 0, 1)], asynchronous=False
+            )  # a member that said something
             polling = asyncio.ensure_future(consumer.poll())
             iteration = asyncio.ensure_future(_count(consumer))
             await asyncio.sleep(0)
@@ -411,10 +413,12 @@ def test_on_revoke_of_close_may_commit(aio_consumers: AIOFactory, topic: str) ->
         consumer = aio_consumers(enable_auto_commit=False)
         partition = TopicPartition(topic, 0)
 
-        async def on_revoke(given: AIOConsumer, partitions: list[Wanted]) -> None:
-            assert await given.commit(offsets=[Wanted(one.topic, one.partition, 5) for one in partitions]) is None
+        async def on_revoke(given: AIOConsumer, partitions: list[PartitionOffset]) -> None:
+            assert (
+                await given.commit(offsets=[PartitionOffset(one.topic, one.partition, 5) for one in partitions]) is None
+            )
             assert await given.commit(
-                offsets=[Wanted(one.topic, one.partition, 7) for one in partitions], asynchronous=False
+                offsets=[PartitionOffset(one.topic, one.partition, 7) for one in partitions], asynchronous=False
             )
 
         await consumer.subscribe([topic], on_revoke=on_revoke)

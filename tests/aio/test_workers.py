@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.aio import workers
 from consumer_membership.aio.workers import Waiters, Workers
@@ -100,7 +100,7 @@ def test_many_waiting_consumers_share_a_thread(aio_consumers: AIOFactory, topic:
         consumers = [aio_consumers(group_id=f"g{number}") for number in range(8)]
         told: list[int] = []
 
-        async def on_assign(_: object, partitions: list[Wanted]) -> None:
+        async def on_assign(_: object, partitions: list[PartitionOffset]) -> None:
             await asyncio.sleep(0)
             told.append(len(partitions))
 
@@ -129,7 +129,7 @@ def test_timeouts_hold_on_the_shared_thread(aio_consumers: AIOFactory, topic: st
     async def program() -> None:
         consumers = [aio_consumers(group_id=f"g{number}") for number in range(5)]
         for consumer in consumers:
-            await consumer.assign([Wanted(topic, 0, RECORDS)])
+            await consumer.assign([PartitionOffset(topic, 0, RECORDS)])
         assert await asyncio.gather(*(consumer.poll(0.2) for consumer in consumers)) == [None] * 5
         assert two_threads._busy in (0, 1, 2)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from confluent_kafka import OFFSET_INVALID, Message
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
@@ -38,8 +38,8 @@ def subscribed(
     """A consumer that subscribed and polled, and notes its callbacks; `then` runs inside each."""
     consumer = consumers(**config)
 
-    def note(name: str) -> Callable[[Consumer, list[Wanted]], None]:
-        def callback(given: Consumer, partitions: list[Wanted]) -> None:
+    def note(name: str) -> Callable[[Consumer, list[PartitionOffset]], None]:
+        def callback(given: Consumer, partitions: list[PartitionOffset]) -> None:
             assert given is consumer
             assert {partition.offset for partition in partitions} <= {OFFSET_INVALID}
             calls.append((name, [partition.partition for partition in partitions]))

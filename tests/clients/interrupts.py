@@ -18,7 +18,7 @@ from types import FrameType
 import confluent_kafka
 from confluent_kafka import Consumer as AnyConsumer
 from confluent_kafka import Message
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 import consumer_membership
 from tests.clients import scripted
@@ -112,7 +112,7 @@ class Application:
         """Go back to the first records before the topic's end comes near."""
         if max(self.next.values()) > RECORDS // 2:
             for partition in self.consumer.assignment():
-                self.consumer.seek(Wanted(partition.topic, partition.partition, 0))
+                self.consumer.seek(PartitionOffset(partition.topic, partition.partition, 0))
             self.next = dict.fromkeys(self.next, 0)
 
     def go_on(self) -> None:

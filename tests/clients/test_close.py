@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer, MembershipError, UseError
 from consumer_membership.membership.effects import CommitCompleted, LosePartitions, PausePartitions, RevokePartitions
@@ -199,7 +199,7 @@ def test_commit_on_its_way_is_not_overtaken_by_the_leave(consumers: ConsumerFact
     """C08: the coordinator refuses commits of a member that is gone, so close waits for them first."""
     consumer = member_of(consumers, topic, [])
     consumer.member.answers_commits = False
-    consumer.commit(offsets=[Wanted(topic, 0, 1)])
+    consumer.commit(offsets=[PartitionOffset(topic, 0, 1)])
     closing = Thread(consumer.close)
     request = consumer.member.of(CommitRequested)[0]
     assert consumer.member.of(LeaveRequested) == []
@@ -211,7 +211,7 @@ def test_commit_on_its_way_is_not_overtaken_by_the_leave(consumers: ConsumerFact
 def test_close_commits_what_was_consumed_by_hand(consumers: ConsumerFactory, topic: str) -> None:
     """C08: automatic commits hold for partitions that the application assigned itself."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
     consumer.close()
     assert [request.offsets for request in consumer.member.of(CommitRequested)] == [
@@ -382,7 +382,7 @@ def test_consumer_closes_after_any_number_of_interrupts(consumers: ConsumerFacto
                     consumer.member.assign({TopicPartition(topic, turn % 4): 0})
                     consumer.poll(0.001)
                     consumer.consume(2, 0.001)
-                    consumer.commit(offsets=[Wanted(topic, 0, 1)], asynchronous=False)
+                    consumer.commit(offsets=[PartitionOffset(topic, 0, 1)], asynchronous=False)
     finally:
         done.set()
         interrupting.outcome()

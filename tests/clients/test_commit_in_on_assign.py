@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import OFFSET_STORED
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer
 from consumer_membership.membership.events import CommitRequested, StepFinished
@@ -37,13 +37,15 @@ def firsts(consumer: ScriptedConsumer, count: int) -> dict[int, int]:
 
 def test_partition_starts_at_what_is_committed_synchronously(consumers: ConsumerFactory, topic: str) -> None:
     """The other one starts where the group left off."""
-    consumer = started(consumers, topic, lambda given: given.commit(offsets=[Wanted(topic, 0, 45)], asynchronous=False))
+    consumer = started(
+        consumers, topic, lambda given: given.commit(offsets=[PartitionOffset(topic, 0, 45)], asynchronous=False)
+    )
     assert firsts(consumer, 15) == {0: 45, 1: 40}
 
 
 def test_partition_starts_at_what_is_committed_asynchronously(consumers: ConsumerFactory, topic: str) -> None:
     """Its answer is waited for: the coordinator may refuse it."""
-    consumer = started(consumers, topic, lambda given: given.commit(offsets=[Wanted(topic, 0, 45)]))
+    consumer = started(consumers, topic, lambda given: given.commit(offsets=[PartitionOffset(topic, 0, 45)]))
     consumer.member.answers_commits = False
     polling = Thread(lambda: firsts(consumer, 15))
     (request,) = consumer.member.wait_for(CommitRequested)
@@ -55,7 +57,7 @@ def test_partition_starts_at_what_is_committed_asynchronously(consumers: Consume
 
 def test_refused_commit_moves_nothing(consumers: ConsumerFactory, topic: str) -> None:
     """The partition starts where the group left off."""
-    consumer = started(consumers, topic, lambda given: given.commit(offsets=[Wanted(topic, 0, 45)]))
+    consumer = started(consumers, topic, lambda given: given.commit(offsets=[PartitionOffset(topic, 0, 45)]))
     consumer.member.commit_error = BrokerError(code=12, name="OFFSET_METADATA_TOO_LARGE")
     assert firsts(consumer, 20) == {0: 40, 1: 40}
 
@@ -63,7 +65,7 @@ def test_refused_commit_moves_nothing(consumers: ConsumerFactory, topic: str) ->
 @pytest.mark.slow
 def test_unanswered_commit_is_where_the_application_wants_to_start(consumers: ConsumerFactory, topic: str) -> None:
     """A coordinator that is away does not hold up the poll for longer than a few seconds."""
-    consumer = started(consumers, topic, lambda given: given.commit(offsets=[Wanted(topic, 0, 45)]))
+    consumer = started(consumers, topic, lambda given: given.commit(offsets=[PartitionOffset(topic, 0, 45)]))
     consumer.member.answers_commits = False
     assert firsts(consumer, 15) == {0: 45, 1: 40}
 
@@ -72,8 +74,8 @@ def test_assigning_what_was_committed_starts_there(consumers: ConsumerFactory, t
     """Inside on_assign: commit, then assign without offsets, which mean what the group has committed by then."""
 
     def in_on_assign(given: Consumer) -> None:
-        given.commit(offsets=[Wanted(topic, 0, 45)])
-        given.incremental_assign([Wanted(topic, 0), Wanted(topic, 1, OFFSET_STORED)])
+        given.commit(offsets=[PartitionOffset(topic, 0, 45)])
+        given.incremental_assign([PartitionOffset(topic, 0), PartitionOffset(topic, 1, OFFSET_STORED)])
 
     consumer = started(consumers, topic, in_on_assign)
     assert firsts(consumer, 15) == {0: 45, 1: 40}
@@ -84,8 +86,8 @@ def test_offset_that_is_assigned_wins(consumers: ConsumerFactory, topic: str) ->
     """Over the one that is committed beside it."""
 
     def in_on_assign(given: Consumer) -> None:
-        given.commit(offsets=[Wanted(topic, 0, 45)], asynchronous=False)
-        given.assign([Wanted(topic, 0, 48), Wanted(topic, 1)])
+        given.commit(offsets=[PartitionOffset(topic, 0, 45)], asynchronous=False)
+        given.assign([PartitionOffset(topic, 0, 48), PartitionOffset(topic, 1)])
 
     assert firsts(started(consumers, topic, in_on_assign), RECORDS - 48) == {0: 48, 1: 40}
 
@@ -94,6 +96,6 @@ def test_commit_of_an_earlier_time_moves_nothing(consumers: ConsumerFactory, top
     """The partition was another member's meanwhile: what the group has committed since is good."""
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
-    consumer.commit(offsets=[Wanted(topic, 0, 45)], asynchronous=False)
+    consumer.commit(offsets=[PartitionOffset(topic, 0, 45)], asynchronous=False)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 48))
     assert firsts(consumer, 2) == {0: 48}

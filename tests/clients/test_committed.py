@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer, GroupError, TransportError
 from consumer_membership.runtime.line import CommittedAsked, RefusedError, UnansweredError
@@ -21,7 +21,7 @@ P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
 def told(consumer: Consumer, *partitions: TopicPartition) -> list[tuple[int, str | None, int | None]]:
     """Offset, text and leader epoch of each."""
-    found = consumer.committed([Wanted(*partition) for partition in partitions], 10)
+    found = consumer.committed([PartitionOffset(*partition) for partition in partitions], 10)
     return [(one.offset, one.metadata, one.leader_epoch) for one in found]
 
 
@@ -36,7 +36,9 @@ def test_each_partition_is_answered_in_the_order_of_the_question(consumers: Cons
     """One that is named twice too; -1001 where nothing is committed, whatever offset the question had."""
     consumer = consumers()
     consumer.member.committed = {P1: OffsetAndMetadata(offset=7, leader_epoch=3, metadata="note")}
-    found = consumer.committed([Wanted("t", 1, 99, "asked"), Wanted("t", 0, 99, "asked"), Wanted("t", 1)])
+    found = consumer.committed(
+        [PartitionOffset("t", 1, 99, "asked"), PartitionOffset("t", 0, 99, "asked"), PartitionOffset("t", 1)]
+    )
     assert [(one.partition, one.offset, one.metadata, one.leader_epoch, one.error) for one in found] == [
         (1, 7, "note", 3, None),
         (0, -1001, None, None, None),
@@ -73,7 +75,7 @@ def test_error_of_a_partition_stands_at_the_partition(consumers: ConsumerFactory
         P0: BrokerError(code=29, name="TOPIC_AUTHORIZATION_FAILED", message="Topic authorization failed."),
         P1: OffsetAndMetadata(offset=7),
     }
-    refused, good = consumer.committed([Wanted(*P0), Wanted(*P1)])
+    refused, good = consumer.committed([PartitionOffset(*P0), PartitionOffset(*P1)])
     assert refused.error is not None
     assert (refused.offset, refused.error.code(), good.offset, good.error) == (-1001, 29, 7, None)
 
@@ -82,7 +84,7 @@ def test_refusal_and_silence_are_exceptions_of_both_packages(consumers: Consumer
     """KafkaException for a program of confluent-kafka's, and this package's own that say whose fault it is."""
     consumer = consumers()
     consumer.member.answers_questions = False
-    asking = Thread(lambda: consumer.committed([Wanted(*P0)], 10))
+    asking = Thread(lambda: consumer.committed([PartitionOffset(*P0)], 10))
     question(consumer).answer.set_exception(RefusedError("Failed to get committed offsets: no right", 30))
     with pytest.raises(GroupError) as refused:
         asking.outcome()
@@ -90,7 +92,7 @@ def test_refusal_and_silence_are_exceptions_of_both_packages(consumers: Consumer
     assert (refused.value.code, refused.value.args[0].code()) == (30, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
     consumer.member.questions.clear()
-    asking = Thread(lambda: consumer.committed([Wanted(*P0)], 10))
+    asking = Thread(lambda: consumer.committed([PartitionOffset(*P0)], 10))
     question(consumer).answer.set_exception(UnansweredError("Failed to get committed offsets: Local: Timed out (...)"))
     with pytest.raises(TransportError) as unanswered:
         asking.outcome()
@@ -131,7 +133,7 @@ def test_close_ends_a_question(consumers: ConsumerFactory, then: Callable[[Commi
     """Another thread closes: as with any call of a closed consumer, even if the answer never comes."""
     consumer = consumers()
     consumer.member.answers_questions = False
-    asking = Thread(lambda: consumer.committed([Wanted(*P0)]))
+    asking = Thread(lambda: consumer.committed([PartitionOffset(*P0)]))
     asked = question(consumer)
     consumer.close()
     then(asked)

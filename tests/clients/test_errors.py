@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, ThrottleEvent
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import ConfigurationError, Consumer, FatalGroupError
 from consumer_membership.membership.effects import LosePartitions, Problem, RaiseToApplication
@@ -169,7 +169,7 @@ def test_records_assigned_by_hand_come_between_the_errors(consumers: ConsumerFac
     consumer = subscribed(consumers, topic, [])
     fatal(consumer, GROUP_FULL)
     assert error_of(consumer).code() == 81
-    consumer.incremental_assign([Wanted(topic, 0, 0)])
+    consumer.incremental_assign([PartitionOffset(topic, 0, 0)])
     got = [record(consumer)]
     clock.now += 1
     while None in codes(batch := consumer.consume(1, PATIENCE_S)):
@@ -321,7 +321,7 @@ def test_callback_that_raises_loses_no_record(consumers: ConsumerFactory, topic:
             raise LookupError
 
     consumer = consumers(stats_cb=fail_thrice, statistics_interval_ms=20)
-    consumer.assign([Wanted(topic, 0, 40)])
+    consumer.assign([PartitionOffset(topic, 0, 40)])
     found: list[int | None] = []
     raised = 0
     while len(found) < 10 or raised < 3:

@@ -6,7 +6,7 @@ Beside confluent-kafka, on a real broker: `tests/integration/test_given_up_subsc
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.membership.effects import LeaveCompleted
 from consumer_membership.membership.events import Step
@@ -58,10 +58,14 @@ def test_what_was_handed_out_is_what_is_committed(consumers: ConsumerFactory, to
     """The records that wait in the buffer do not count as consumed."""
     calls: Called = []
     consumer = holding(consumers, topic, calls, enable_auto_offset_store=stores)
-    read = {one.partition: 1 for one in consumer.position([Wanted(topic, 0), Wanted(topic, 1)]) if one.offset == 1}
+    read = {
+        one.partition: 1
+        for one in consumer.position([PartitionOffset(topic, 0), PartitionOffset(topic, 1)])
+        if one.offset == 1
+    }
     assert len(read) == 1
     if not stores:
-        consumer.store_offsets(offsets=[Wanted(topic, 0, 1)])
+        consumer.store_offsets(offsets=[PartitionOffset(topic, 0, 1)])
     consumer.unsubscribe()
     consumer.poll(0)
     left(consumer)
@@ -141,14 +145,14 @@ def test_pause_and_seek_meanwhile_hand_out_nothing(consumers: ConsumerFactory, t
     """Held back for two reasons, a partition waits for the end of both."""
     consumer = holding(consumers, topic, [])
     consumer.subscribe(["elsewhere"])
-    consumer.pause([Wanted(topic, 0)])
-    consumer.resume([Wanted(topic, 0), Wanted(topic, 1)])
-    consumer.seek(Wanted(topic, 1, 30))
+    consumer.pause([PartitionOffset(topic, 0)])
+    consumer.resume([PartitionOffset(topic, 0), PartitionOffset(topic, 1)])
+    consumer.seek(PartitionOffset(topic, 1, 30))
     assert consumer.poll(SILENCE_S) is None
-    consumer.pause([Wanted(topic, 0)])
+    consumer.pause([PartitionOffset(topic, 0)])
     consumer.subscribe([topic])
     assert drain(consumer, 20) == [(1, value) for value in range(30, RECORDS)]
-    consumer.resume([Wanted(topic, 0)])
+    consumer.resume([PartitionOffset(topic, 0)])
     rest = drain(consumer, RECORDS - 1)
     assert {partition for partition, _ in rest} == {0}
     assert [value for _, value in rest] == list(range(RECORDS))[-len(rest) :]
@@ -157,7 +161,7 @@ def test_pause_and_seek_meanwhile_hand_out_nothing(consumers: ConsumerFactory, t
 def test_partitions_by_hand_are_the_application_s(consumers: ConsumerFactory, topic: str) -> None:
     """No subscription gives them, and none takes them."""
     consumer = subscribed(consumers, "elsewhere", [])
-    consumer.incremental_assign([Wanted(topic, 0, 45)])
+    consumer.incremental_assign([PartitionOffset(topic, 0, 45)])
     consumer.unsubscribe()
     assert drain(consumer, 5) == [(0, value) for value in range(45, RECORDS)]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import InternalError, UseError
 from consumer_membership.clients.group_metadata import check_layout, epoch_in, pack_group_metadata
@@ -58,17 +58,17 @@ def test_metadata_is_accepted_by_the_installed_producer_library(consumers: Consu
     assert consumer.consumer_group_metadata() == pack_group_metadata("group", 5, MEMBER_ID, "i-1")
     producer = Producer({"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t", "log_level": 0})
     with pytest.raises(Exception, match="state") as caught:  # read, then refused for there is no transaction
-        producer.send_offsets_to_transaction([Wanted(topic, 0, 1)], consumer.consumer_group_metadata(), 1)
+        producer.send_offsets_to_transaction([PartitionOffset(topic, 0, 1)], consumer.consumer_group_metadata(), 1)
     assert caught.value.args[0].code() == -172
 
 
 def test_generation_tags(consumers: ConsumerFactory, topic: str) -> None:
     """The member epoch, -1 when not a member, and the epoch at which a partition was taken."""
     consumer = subscribed(consumers, topic, [])
-    assert (consumer.generation(), consumer.owned_since(Wanted(topic, 0))) == (-1, None)
+    assert (consumer.generation(), consumer.owned_since(PartitionOffset(topic, 0))) == (-1, None)
     consumer.member.assign({TopicPartition(topic, 0): 0}, epoch=4)
     record(consumer)
     consumer.member.view = replace(consumer.member.view, member_epoch=6)
-    assert (consumer.generation(), consumer.owned_since(Wanted(topic, 0))) == (6, 4)
+    assert (consumer.generation(), consumer.owned_since(PartitionOffset(topic, 0))) == (6, 4)
     assert consumer.membership() is consumer.member.view
     assert consumer.memberid() == MEMBER_ID

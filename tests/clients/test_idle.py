@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.runtime.application.fetcher import BATCH_BYTES
 from tests.clients.application import at, record, subscribed
@@ -76,7 +76,7 @@ def test_record_that_ends_a_calm_is_told(
 ) -> None:
     """The member's thread looks seldom then; so it is rung when there is something to see, and only then."""
     consumer = idling(consumers, topic)
-    consumer.seek(Wanted(topic, 0, RECORDS - 1))
+    consumer.seek(PartitionOffset(topic, 0, RECORDS - 1))
     if is_calm:
         consumer.member.calm_down()
     rings = consumer.member.rings

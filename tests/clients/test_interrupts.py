@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.membership.effects import PausePartitions, RevokePartitions
 from consumer_membership.membership.events import Step, StepFinished
@@ -42,9 +42,9 @@ def application(consumers: ConsumerFactory, long_topic: str) -> Iterator[Applica
     made.finish()
 
 
-def all_of(application: Application) -> list[Wanted]:
+def all_of(application: Application) -> list[PartitionOffset]:
     """The application's partitions."""
-    return [Wanted(one.topic, one.partition) for one in application.consumer.assignment()]
+    return [PartitionOffset(one.topic, one.partition) for one in application.consumer.assignment()]
 
 
 def interrupted_everywhere(
@@ -118,13 +118,13 @@ def test_seek_that_is_interrupted_at_any_line_takes_place_or_not(application: Ap
         while (message := consumer.poll(PATIENCE_S)) is None or message.partition() != 0:
             application.take(message)
         assert message.offset() in {offset, offset - 1}
-        consumer.seek(Wanted(name, 0, offset))
+        consumer.seek(PartitionOffset(name, 0, offset))
         application.go_on()
 
     assert interrupted_everywhere(
         application,
         application.fill_buffer,
-        lambda: consumer.seek(Wanted(name, 0, max(application.next[0] - 1, 0))),
+        lambda: consumer.seek(PartitionOffset(name, 0, max(application.next[0] - 1, 0))),
         go_on,
     )
 
@@ -264,10 +264,10 @@ def test_no_record_is_lost_in_a_storm_of_interrupts(consumers: ConsumerFactory, 
             begin = next_.get(number, 0)
             assert (number, offsets) == (number, list(range(begin, begin + len(offsets)))), f"seed {seed}"
             next_[number] = begin + len(offsets)
-        positions = consumer.position([Wanted(long_topic, number) for number in sorted(next_)])
+        positions = consumer.position([PartitionOffset(long_topic, number) for number in sorted(next_)])
         assert {one.partition: one.offset for one in positions} == next_, f"seed {seed}"
         if max(next_.values(), default=0) > RECORDS // 2:
             consumer.resume(consumer.assignment())
             for number in next_:
-                consumer.seek(Wanted(long_topic, number, 0))
+                consumer.seek(PartitionOffset(long_topic, number, 0))
             next_ = {}

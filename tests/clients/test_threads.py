@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer
 from consumer_membership.membership.events import LeaveRequested, StepFinished
@@ -27,16 +27,16 @@ LONG_POLL_S = 3 * PATIENCE_S
 PROMPT_S = 10.0
 
 CALLS: dict[str, Callable[[Consumer, str], object]] = {
-    "commit": lambda c, t: c.commit(offsets=[Wanted(t, 0, 1)], asynchronous=False),
+    "commit": lambda c, t: c.commit(offsets=[PartitionOffset(t, 0, 1)], asynchronous=False),
     "commit positions": lambda c, _: c.commit(asynchronous=False),
-    "store_offsets": lambda c, t: c.store_offsets(offsets=[Wanted(t, 0, 1)]),
-    "pause": lambda c, t: c.pause([Wanted(t, 0)]),
-    "resume": lambda c, t: c.resume([Wanted(t, 0)]),
-    "seek": lambda c, t: c.seek(Wanted(t, 0, 1)),
-    "position": lambda c, t: c.position([Wanted(t, 0)]),
+    "store_offsets": lambda c, t: c.store_offsets(offsets=[PartitionOffset(t, 0, 1)]),
+    "pause": lambda c, t: c.pause([PartitionOffset(t, 0)]),
+    "resume": lambda c, t: c.resume([PartitionOffset(t, 0)]),
+    "seek": lambda c, t: c.seek(PartitionOffset(t, 0, 1)),
+    "position": lambda c, t: c.position([PartitionOffset(t, 0)]),
     "assignment": lambda c, _: c.assignment(),
-    "committed": lambda c, t: c.committed([Wanted(t, 0)], 10),
-    "watermarks": lambda c, t: c.get_watermark_offsets(Wanted(t, 0), 10),
+    "committed": lambda c, t: c.committed([PartitionOffset(t, 0)], 10),
+    "watermarks": lambda c, t: c.get_watermark_offsets(PartitionOffset(t, 0), 10),
     "list_topics": lambda c, t: c.list_topics(t, 10),
     "membership": lambda c, _: c.membership(),
     "metadata": lambda c, _: c.consumer_group_metadata(),
@@ -146,7 +146,7 @@ def test_poll_by_another_thread_during_a_callback_performs_no_step(consumers: Co
 def test_two_threads_that_poll_get_every_record_once(consumers: ConsumerFactory, topic: str) -> None:
     """The hot path takes no lock; together the threads see each record once."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, partition, 0) for partition in range(4)])
+    consumer.assign([PartitionOffset(topic, partition, 0) for partition in range(4)])
     seen: list[tuple[int | None, int | None]] = []
 
     def read() -> None:
@@ -165,15 +165,15 @@ def test_pausing_beside_a_busy_poll_neither_loses_nor_repeats_nor_reorders(
 ) -> None:
     """A worker takes the buffer apart while the hot path takes from it."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, partition, 0) for partition in range(4)])
+    consumer.assign([PartitionOffset(topic, partition, 0) for partition in range(4)])
     seen: list[tuple[int, int]] = []
     done = threading.Event()
 
     def toggle() -> None:
         # Each resume makes librdkafka fetch anew: without a pause between them some partitions hardly get on.
         while not done.wait(0.001):
-            consumer.pause([Wanted(topic, 0), Wanted(topic, 2)])
-            consumer.resume([Wanted(topic, 2), Wanted(topic, 0)])
+            consumer.pause([PartitionOffset(topic, 0), PartitionOffset(topic, 2)])
+            consumer.resume([PartitionOffset(topic, 2), PartitionOffset(topic, 0)])
 
     toggling = Thread(toggle)
     deadline = time.monotonic() + 3 * PATIENCE_S

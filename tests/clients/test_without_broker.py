@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import CommitError, Consumer, MemberState
 from tests.clients.scripted import PATIENCE_S, Thread
@@ -56,7 +56,7 @@ def test_close_is_quick(consumer: Consumer) -> None:
 
 def test_synchronous_commit_ends_after_the_socket_timeout(consumer: Consumer) -> None:
     """With `_WAIT_COORD`, as confluent-kafka's; and with what is known of the cause."""
-    committing = Thread(lambda: consumer.commit(offsets=[Wanted("t", 0, 1)], asynchronous=False))
+    committing = Thread(lambda: consumer.commit(offsets=[PartitionOffset("t", 0, 1)], asynchronous=False))
     with pytest.raises(CommitError, match=r"127\.0\.0\.1:1: connection refused") as caught:
         committing.outcome()
     assert caught.value.code == -180
@@ -67,9 +67,9 @@ def test_requests_end_when_their_time_is_over(consumer: Consumer, method: str) -
     """In slices, so that Ctrl-C and other threads get in between, and with librdkafka's own error at the end."""
     argument: dict[str, list[object]] = {
         "list_topics": ["t"],
-        "committed": [[Wanted("t", 0)]],
-        "get_watermark_offsets": [Wanted("t", 0)],
-        "offsets_for_times": [[Wanted("t", 0, 5)]],
+        "committed": [[PartitionOffset("t", 0)]],
+        "get_watermark_offsets": [PartitionOffset("t", 0)],
+        "offsets_for_times": [[PartitionOffset("t", 0, 5)]],
     }
     with pytest.raises(KafkaException):
         Thread(lambda: getattr(consumer, method)(*argument[method], 1.2)).outcome()

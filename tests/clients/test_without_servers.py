@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer, MemberState
 from tests.clients.scripted import PATIENCE_S, Thread
@@ -59,7 +59,7 @@ def test_close_does_not_wait_for_commits_that_nobody_takes() -> None:
     for consumer in consumers:
         consumer.subscribe(["t"])
         consumer.poll(0)
-        consumer.commit(offsets=[Wanted("t", 0, 1)])
+        consumer.commit(offsets=[PartitionOffset("t", 0, 1)])
     begun = time.monotonic()
     for consumer in consumers:
         Thread(consumer.close).outcome()

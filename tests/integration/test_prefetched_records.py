@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 from confluent_kafka.admin import AdminClient
 
 from consumer_membership import Consumer
@@ -35,7 +35,7 @@ def test_storm_of_interrupts_loses_no_record_and_commits_what_came(broker: Broke
     next_ = {number: len(offsets) for number, offsets in found.items()}
     assert found == {number: list(range(count)) for number, count in next_.items()}
     with_group = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
-    committed = with_group.committed([Wanted(topic, number) for number in sorted(next_)], PATIENCE_S)
+    committed = with_group.committed([PartitionOffset(topic, number) for number in sorted(next_)], PATIENCE_S)
     with_group.close()
     assert {one.partition: one.offset for one in committed} == dict(sorted(next_.items()))
 
@@ -57,7 +57,7 @@ def test_records_that_were_fetched_before_their_deletion_are_handed_out(broker: 
     buffered = [message.offset() for message in consumer._ready]
     consumer.pause(consumer.assignment())
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    for deleted in admin.delete_records([Wanted(topic, 0, 99)]).values():
+    for deleted in admin.delete_records([PartitionOffset(topic, 0, 99)]).values():
         deleted.result(PATIENCE_S)
     consumer.resume(consumer.assignment())
     found = [consumer.poll(PATIENCE_S) for _ in buffered]

@@ -25,10 +25,9 @@ from time import monotonic
 from typing import TypeVar
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Message
-from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership.config import ByDuration, OffsetReset
-from consumer_membership.librdkafka import LibrdkafkaConsumer
+from consumer_membership.librdkafka import LibrdkafkaConsumer, PartitionOffset
 from consumer_membership.runtime.application.handle import HandleWatch
 from consumer_membership.runtime.application.locks import FairLock
 from consumer_membership.runtime.application.look_ups import LookUps
@@ -61,14 +60,14 @@ def whole_ms(timeout_s: float) -> float:
     return (ceil(timeout_s * 1000) + 0.5) / 1000 if timeout_s > 0 else 0.0
 
 
-def key_of(wanted: Wanted) -> TopicPartition:
+def key_of(given: PartitionOffset) -> TopicPartition:
     """The partition that a front end's TopicPartition names."""
-    return TopicPartition(wanted.topic, wanted.partition)
+    return TopicPartition(given.topic, given.partition)
 
 
-def wanted(partitions: Iterable[TopicPartition]) -> list[Wanted]:
+def to_librdkafka(partitions: Iterable[TopicPartition]) -> list[PartitionOffset]:
     """The same partitions as librdkafka takes them."""
-    return [Wanted(partition.topic, partition.partition) for partition in partitions]
+    return [PartitionOffset(partition.topic, partition.partition) for partition in partitions]
 
 
 class Fetcher:
@@ -116,9 +115,9 @@ class Fetcher:
         #: Whether a change or a fetch began and did not end: set and cleared by those, and cleared by `_mend`.
         self._is_torn = False
         #: The handle's positions when that began; None: records came since, or no interrupt can lose any.
-        self._reached: list[Wanted] | None = None
+        self._reached: list[PartitionOffset] | None = None
         #: The assigned partitions as librdkafka takes them; None: they may have changed.
-        self._asked: list[Wanted] | None = None
+        self._asked: list[PartitionOffset] | None = None
         self._batch = BATCH_RECORDS
         self._resets = DurationResets(reset, self._reset) if isinstance(reset, ByDuration) else None
         self._look_ups = LookUps(resets_by_itself=reset in (OffsetReset.EARLIEST, OffsetReset.LATEST))
@@ -131,7 +130,7 @@ class Fetcher:
         """
         self._prefetched_topics |= set(topics)
         for topic in topics:
-            self.handle.get_watermark_offsets(Wanted(topic, 0), cached=True)
+            self.handle.get_watermark_offsets(PartitionOffset(topic, 0), cached=True)
         self._look_up(topics)
 
     def _look_up(self, topics: Collection[str]) -> None:
@@ -243,10 +242,10 @@ class Fetcher:
         self._asked = None
         self._is_torn = True
 
-    def _places(self) -> list[Wanted]:
+    def _places(self) -> list[PartitionOffset]:
         """The handle's position of each assigned partition."""
         if self._asked is None:
-            self._asked = wanted(self.assigned)
+            self._asked = to_librdkafka(self.assigned)
         return self.handle.position(self._asked) if self._asked else []
 
     def _end_change(self) -> None:
@@ -267,7 +266,7 @@ class Fetcher:
         assigned = self.assigned
         known = {key_of(one) for one in self.handle.assignment()}
         if known - assigned:
-            self.handle.incremental_unassign(wanted(known - assigned))
+            self.handle.incremental_unassign(to_librdkafka(known - assigned))
         self._forget((self.buffer.partitions | self._shown.keys() | known) - assigned)
         before = {key_of(one): one for one in self._reached or ()}
         for now in self._places():
@@ -277,16 +276,16 @@ class Fetcher:
                 self._send_back(partition, was, is_known=partition in known)
         held_back = self._held_back & assigned
         if held_back:
-            self.handle.pause(wanted(held_back))
+            self.handle.pause(to_librdkafka(held_back))
         if assigned - held_back:
-            self.handle.resume(wanted(assigned - held_back))
+            self.handle.resume(to_librdkafka(assigned - held_back))
         self.buffer.hold(held_back)
         self._end_change()
 
-    def _send_back(self, partition: TopicPartition, was: Wanted | None, *, is_known: bool) -> None:
+    def _send_back(self, partition: TopicPartition, was: PartitionOffset | None, *, is_known: bool) -> None:
         """Have the handle go on behind the last record of this partition that it gave and that was not lost."""
-        offset = self._next_offset(partition, was or Wanted(*partition))
-        start = Wanted(*partition, self._logical.get(partition, OFFSET_STORED) if offset is None else offset)
+        offset = self._next_offset(partition, was or PartitionOffset(*partition))
+        start = PartitionOffset(*partition, self._logical.get(partition, OFFSET_STORED) if offset is None else offset)
         if is_known and offset is not None:
             with suppress(KafkaException):  # it was only just assigned
                 self.handle.seek(start)
@@ -297,11 +296,11 @@ class Fetcher:
 
     # ---- assignment ----
 
-    def assignment(self) -> list[Wanted]:
+    def assignment(self) -> list[PartitionOffset]:
         """What is assigned, with the offsets that confluent-kafka shows: -1000 for what the group gave."""
-        return [Wanted(p.topic, p.partition, self._shown.get(p, OFFSET_STORED)) for p in sorted(self.assigned)]
+        return [PartitionOffset(p.topic, p.partition, self._shown.get(p, OFFSET_STORED)) for p in sorted(self.assigned)]
 
-    def replace(self, partitions: list[Wanted]) -> None:
+    def replace(self, partitions: list[PartitionOffset]) -> None:
         """Assign exactly these, by hand."""
         self._begin_change()
         self.handle.assign(partitions)
@@ -312,7 +311,7 @@ class Fetcher:
         self._begin(partitions)
         self._end_change()
 
-    def add(self, partitions: list[Wanted], of_group: Container[TopicPartition] = ()) -> None:
+    def add(self, partitions: list[PartitionOffset], of_group: Container[TopicPartition] = ()) -> None:
         """Assign these as well, by hand or as those which the group gave."""
         self._begin_change()
         self.handle.incremental_assign(partitions)
@@ -331,7 +330,7 @@ class Fetcher:
         new = {partition: offset for partition, offset in offsets.items() if partition not in self.assigned}
         if new:
             self.prefetch_metadata({partition.topic for partition in new} - self._prefetched_topics)
-            starts = [Wanted(p.topic, p.partition, offset) for p, offset in new.items()]
+            starts = [PartitionOffset(p.topic, p.partition, offset) for p, offset in new.items()]
             self._assign_anew(starts)
             self._begin(starts)
         self.held |= offsets.keys()
@@ -342,7 +341,7 @@ class Fetcher:
         self._hold_back((self.paused & new.keys()) | (unwanted - self.paused))
         self._end_change()
 
-    def _assign_anew(self, starts: list[Wanted]) -> None:
+    def _assign_anew(self, starts: list[PartitionOffset]) -> None:
         """Have the handle fetch these, which it does not as far as is known here.
 
         Ctrl-C may have come after the handle took them and before that was noted: then it takes them once more.
@@ -353,7 +352,7 @@ class Fetcher:
             if refused.args[0].code() != CONFLICT_CODE:
                 raise
             taken = {key_of(one) for one in self.handle.assignment()} & {key_of(start) for start in starts}
-            self.handle.incremental_unassign(wanted(taken))
+            self.handle.incremental_unassign(to_librdkafka(taken))
             self.handle.incremental_assign(starts)
 
     def show_as_stored(self, partitions: Iterable[TopicPartition]) -> None:
@@ -370,7 +369,7 @@ class Fetcher:
         self.held -= gone
         self.by_hand -= gone
         if gone:
-            self.handle.incremental_unassign(wanted(gone))
+            self.handle.incremental_unassign(to_librdkafka(gone))
         self._forget(set(partitions))
         self._end_change()
 
@@ -390,10 +389,10 @@ class Fetcher:
         self.buffer.drop(partitions)
         self._end_change()
 
-    def _look_up_new(self, partitions: Iterable[Wanted]) -> None:
+    def _look_up_new(self, partitions: Iterable[PartitionOffset]) -> None:
         self._look_up({p.topic for p in partitions} - self._prefetched_topics - {p.topic for p in self.assigned})
 
-    def _begin(self, partitions: Iterable[Wanted]) -> None:
+    def _begin(self, partitions: Iterable[PartitionOffset]) -> None:
         for start in partitions:
             partition = key_of(start)
             self._shown[partition] = OFFSET_STORED if start.offset == OFFSET_INVALID else start.offset
@@ -415,7 +414,7 @@ class Fetcher:
         if offset is not None:
             self._look_ups.cut_short(self.handle, partition, offset)
 
-    def _reset(self, start: Wanted) -> None:
+    def _reset(self, start: PartitionOffset) -> None:
         """Send a partition that has no position to this one.
 
         What was fetched before is handed out, and stays what may be committed until a record follows it.
@@ -441,7 +440,7 @@ class Fetcher:
         held_back = self._held_back & set(partitions)
         if held_back:
             # Else librdkafka would hold the partition back when it comes again.
-            self.handle.resume(wanted(held_back))
+            self.handle.resume(to_librdkafka(held_back))
         self.paused.difference_update(partitions)
         self.frozen.difference_update(partitions)
         self.given_up.difference_update(partitions)
@@ -512,19 +511,19 @@ class Fetcher:
 
     def _hold_back(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:
-            self.handle.pause(wanted(partitions))
+            self.handle.pause(to_librdkafka(partitions))
             self.buffer.park(partitions)
 
     def _let_go(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:
             return
         self.buffer.unpark(sorted(partitions))
-        positions = self.handle.position(wanted(partitions))
-        self.handle.resume(wanted(partitions))
+        positions = self.handle.position(to_librdkafka(partitions))
+        self.handle.resume(to_librdkafka(partitions))
         for position in positions:
             self._wake_by_seek(key_of(position), position)
 
-    def _wake_by_seek(self, partition: TopicPartition, position: Wanted) -> None:
+    def _wake_by_seek(self, partition: TopicPartition, position: PartitionOffset) -> None:
         """Have a resumed partition fetched at once: librdkafka takes up to 0.6 s to look, and a seek wakes it.
 
         A seek makes librdkafka forget the position until the next record, so it is remembered here: another one before
@@ -533,9 +532,9 @@ class Fetcher:
         target = self._next_offset(partition, position)
         if target is not None:
             with suppress(KafkaException):  # what is only just being assigned cannot be sought, and need not be
-                self.handle.seek(Wanted(partition.topic, partition.partition, target))
+                self.handle.seek(PartitionOffset(partition.topic, partition.partition, target))
 
-    def _next_offset(self, partition: TopicPartition, position: Wanted) -> int | None:
+    def _next_offset(self, partition: TopicPartition, position: PartitionOffset) -> int | None:
         """Where the handle is to go on; its `position` is kept, for what follows makes the handle forget it."""
         if position.offset >= 0:
             epoch: int | None = position.leader_epoch
@@ -593,11 +592,11 @@ class Fetcher:
         for position in self._places():
             partition = key_of(position)
             offset = self._next_offset(partition, position)
-            starts.append(Wanted(*partition, self._logical[partition] if offset is None else offset))
+            starts.append(PartitionOffset(*partition, self._logical[partition] if offset is None else offset))
         handle = self._make_handle()
         handle.incremental_assign(starts)
         if self._held_back:
-            handle.pause(wanted(self._held_back))
+            handle.pause(to_librdkafka(self._held_back))
         former, self.handle = self.handle, handle
         self._look_ups.forget()
         self.prefetch_metadata(self._prefetched_topics.copy())
@@ -611,7 +610,7 @@ class Fetcher:
         """Where partitions start of which nothing was delivered yet, and others too, as far as that is a number."""
         return self._starts.copy()
 
-    def seek(self, target: Wanted) -> None:
+    def seek(self, target: PartitionOffset) -> None:
         """Go on from this offset; what was fetched of the partition is forgotten."""
         self._begin_change()
         partition = key_of(target)
@@ -639,7 +638,7 @@ class Fetcher:
             if offset is not None and offset != self._starts.get(partition):
                 found[partition] = OffsetAndMetadata(offset=offset, leader_epoch=message.leader_epoch())
         rest = [partition for partition in partitions if partition not in waiting]
-        for position in self.handle.position(wanted(rest)) if rest else ():
+        for position in self.handle.position(to_librdkafka(rest)) if rest else ():
             if position.offset >= 0:
                 epoch: int | None = position.leader_epoch
                 found[key_of(position)] = OffsetAndMetadata(offset=position.offset, leader_epoch=epoch)

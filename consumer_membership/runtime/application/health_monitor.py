@@ -18,11 +18,11 @@ from typing import TypeAlias
 from weakref import ref
 
 from confluent_kafka import KafkaException
-from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership.errors import MembershipError
 from consumer_membership.health.progress import AssignmentProgress, Look, ProgressLog
 from consumer_membership.health.verdict import Circumstances, Health, HealthVerdict, judged
+from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.runtime.application.fetcher import Fetcher
@@ -157,7 +157,7 @@ class HealthMonitor:
 
     def _end_of(self, partition: TopicPartition) -> int:
         """As librdkafka saw it with its latest fetch, or as the brokers said since; negative: not known."""
-        cached = self._fetcher.handle.get_watermark_offsets(Wanted(*partition), cached=True)
+        cached = self._fetcher.handle.get_watermark_offsets(PartitionOffset(*partition), cached=True)
         return max(cached[1], self._ends.high.get(partition, -1))
 
     def _ask_ends(self, now: float) -> None:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException
-from confluent_kafka import TopicPartition as Wanted
 
+from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class LookUps:
 def _end_known(handle: LibrdkafkaConsumer, partition: TopicPartition) -> int:
     """The end of the log as the last fetch's answer has it; waits for nothing."""
     with suppress(KafkaException):  # it does not know the partition
-        known = handle.get_watermark_offsets(Wanted(*partition), cached=True)
+        known = handle.get_watermark_offsets(PartitionOffset(*partition), cached=True)
         if known is not None:
             return known[1]
     return OFFSET_INVALID

@@ -15,9 +15,8 @@ from time import monotonic
 from typing import TypeVar
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED
-from confluent_kafka import TopicPartition as Wanted
 
-from consumer_membership.librdkafka import LibrdkafkaConsumer
+from consumer_membership.librdkafka import LibrdkafkaConsumer, PartitionOffset
 from consumer_membership.membership.events import AssignedByHand
 from consumer_membership.runtime.application.callbacks import CallbackStyle
 from consumer_membership.runtime.application.commits import ANSWER_GRACE_S, Commits
@@ -34,7 +33,7 @@ from consumer_membership.runtime.line import Line, UnansweredError
 from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, Subscription, TopicPartition
 
 T = TypeVar("T")
-WantedT = TypeVar("WantedT", bound=Wanted)
+PartitionT = TypeVar("PartitionT", bound=PartitionOffset)
 
 #: The first slice of a request that librdkafka answers from the network; Ctrl-C gets in between slices.
 REQUEST_SLICE_S = 1.0
@@ -99,7 +98,7 @@ class Partitions:
 
     # ---- assigning ----
 
-    def assign(self, partitions: list[Wanted]) -> None:
+    def assign(self, partitions: list[PartitionOffset]) -> None:
         """Assign exactly these; inside on_assign these of the arriving ones."""
         self._life.check()
         self._steps.settle_starts()
@@ -126,7 +125,7 @@ class Partitions:
             self._fetcher.remove_all()
             self._announce(holds=False)
 
-    def incremental_assign(self, partitions: list[Wanted]) -> None:
+    def incremental_assign(self, partitions: list[PartitionOffset]) -> None:
         """Assign these as well."""
         self._life.check()
         self._steps.settle_starts()
@@ -139,7 +138,7 @@ class Partitions:
             self._book.forget([key_of(partition) for partition in partitions])
             self._announce(holds=bool(self._fetcher.by_hand))
 
-    def incremental_unassign(self, partitions: list[Wanted]) -> None:
+    def incremental_unassign(self, partitions: list[PartitionOffset]) -> None:
         """Give up these; each must be assigned."""
         self._life.check()
         keys = [key_of(partition) for partition in partitions]
@@ -166,7 +165,7 @@ class Partitions:
                 if not self._fetcher.by_hand:
                     self._announce(holds=False)
 
-    def _take_arriving(self, partitions: list[Wanted]) -> None:
+    def _take_arriving(self, partitions: list[PartitionOffset]) -> None:
         """Inside on_assign: the application assigns itself; -1000 and -1001 mean where the group left off."""
         arriving = self._steps.arriving or {}
         starts, left_off = [], set()
@@ -175,7 +174,7 @@ class Partitions:
             if offset in (OFFSET_INVALID, OFFSET_STORED) and key in arriving:
                 offset = arriving[key]
                 left_off.add(key)
-            starts.append(Wanted(key.topic, key.partition, offset))
+            starts.append(PartitionOffset(key.topic, key.partition, offset))
         self._fetcher.add(starts, arriving)
         self._fetcher.show_as_stored(left_off)
         self._steps.leave_to_application()
@@ -194,7 +193,7 @@ class Partitions:
                 STATE_CODE,
             )
 
-    def assignment(self) -> list[Wanted]:
+    def assignment(self) -> list[PartitionOffset]:
         """What is assigned now."""
         self._life.check()
         with self._handle_lock:
@@ -202,32 +201,32 @@ class Partitions:
 
     # ---- holding back and moving ----
 
-    def pause(self, partitions: list[Wanted]) -> None:
+    def pause(self, partitions: list[PartitionOffset]) -> None:
         """Hold back these until they are resumed."""
         self._life.check()
         with self._handle_lock:
             self._fetcher.pause([key_of(p) for p in partitions], arriving=self._steps.arriving or ())
 
-    def resume(self, partitions: list[Wanted]) -> None:
+    def resume(self, partitions: list[PartitionOffset]) -> None:
         """Let these go on."""
         self._life.check()
         with self._handle_lock:
             self._fetcher.resume([key_of(p) for p in partitions])
 
-    def seek(self, partition: Wanted) -> None:
+    def seek(self, partition: PartitionOffset) -> None:
         """Go on from this offset."""
         self._life.check()
         with self._handle_lock:
             self._fetcher.seek(partition)
 
-    def position(self, partitions: list[Wanted]) -> list[Wanted]:
+    def position(self, partitions: list[PartitionOffset]) -> list[PartitionOffset]:
         """The next offset of each; -1001 where nothing was delivered since it was assigned or sought."""
         self._life.check()
         with self._handle_lock:
             found = self._fetcher.positions({key_of(partition) for partition in partitions})
-        return [placed(Wanted, key_of(partition), found.get(key_of(partition))) for partition in partitions]
+        return [placed(PartitionOffset, key_of(partition), found.get(key_of(partition))) for partition in partitions]
 
-    def store(self, offsets: list[Wanted]) -> None:
+    def store(self, offsets: list[PartitionOffset]) -> None:
         """Remember these offsets as consumed (`enable.auto.offset.store=false`).
 
         Raises:
@@ -267,7 +266,7 @@ class Partitions:
 
         return in_slices(one_slice, timeout_s, monotonic, REQUEST_SLICE_S)
 
-    def committed(self, partitions: list[Wanted], timeout_s: float) -> CommittedOffsets:
+    def committed(self, partitions: list[PartitionOffset], timeout_s: float) -> CommittedOffsets:
         """What the group has committed of these, as its coordinator tells the member; negative: wait for ever.
 
         It needs neither the handle nor another thread that polls. librdkafka's own answer would do but for the texts:
@@ -297,7 +296,7 @@ class Partitions:
         raise UnansweredError("Failed to get committed offsets: Local: Timed out (the membership thread has ended)")
 
 
-def domain_offset(offset: Wanted) -> OffsetAndMetadata | None:
+def domain_offset(offset: PartitionOffset) -> OffsetAndMetadata | None:
     """The offset to commit that a front end's TopicPartition carries; None where it carries none."""
     if offset.offset < 0:
         return None
@@ -308,7 +307,7 @@ def domain_offset(offset: Wanted) -> OffsetAndMetadata | None:
     return OffsetAndMetadata(offset=offset.offset, leader_epoch=epoch, metadata=text)
 
 
-def placed(kind: type[WantedT], partition: TopicPartition, at: OffsetAndMetadata | None) -> WantedT:
+def placed(kind: type[PartitionT], partition: TopicPartition, at: OffsetAndMetadata | None) -> PartitionT:
     """The partition with this offset as a front end's TopicPartition; -1001 where there is none.
 
     The C type's constructor takes no None for metadata and leader epoch, and its attributes are read-only.

@@ -15,9 +15,9 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_END, KafkaException
-from confluent_kafka import TopicPartition as Wanted
 
 from consumer_membership.config import ByDuration
+from consumer_membership.librdkafka import PartitionOffset
 from consumer_membership.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class DurationResets:
     `move` is called with each partition that gets one, and the offset.
     """
 
-    def __init__(self, reset: ByDuration, move: Callable[[Wanted], None]) -> None:
+    def __init__(self, reset: ByDuration, move: Callable[[PartitionOffset], None]) -> None:
         self._reset = reset
         self._move = move
         self._waiting: set[TopicPartition] = set()
@@ -67,8 +67,8 @@ class DurationResets:
         places = sorted(self._waiting)
         try:
             # The ends first: a record that comes between the two answers is young enough, and is not passed over.
-            ends = handle.offsets_for_times([Wanted(*place, OFFSET_END) for place in places], ANSWER_S)
-            found = handle.offsets_for_times([Wanted(*place, moment) for place in places], ANSWER_S)
+            ends = handle.offsets_for_times([PartitionOffset(*place, OFFSET_END) for place in places], ANSWER_S)
+            found = handle.offsets_for_times([PartitionOffset(*place, moment) for place in places], ANSWER_S)
         except KafkaException as refused:
             self._put_off(str(refused.args[0]))
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.membership.events import AssignedIncrementally, Subscribed
 from consumer_membership.types import TopicPartition
@@ -108,6 +108,6 @@ def test_who_was_asked_for_stays(consumers: ConsumerFactory, topic: str, config:
 def test_incremental_assignment_by_hand_means_nothing(consumers: ConsumerFactory, topic: str) -> None:
     """Outside callbacks it is how partitions are read beside the group's."""
     consumer = consumers()
-    consumer.incremental_assign([Wanted(topic, 0)])
-    consumer.incremental_unassign([Wanted(topic, 0)])
+    consumer.incremental_assign([PartitionOffset(topic, 0)])
+    consumer.incremental_unassign([PartitionOffset(topic, 0)])
     assert consumer.member.of(AssignedIncrementally) == []

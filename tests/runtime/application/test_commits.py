@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import CommitError, Consumer
 from consumer_membership.membership.effects import CollectPositions, CommitCompleted
@@ -17,18 +17,18 @@ from tests.clients.conftest import ConsumerFactory
 from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
 
 REFUSED = BrokerError(code=22, name="ILLEGAL_GENERATION", message="not this epoch")
-Reported = list[tuple[KafkaError | None, list[Wanted]]]
+Reported = list[tuple[KafkaError | None, list[PartitionOffset]]]
 
 
 def consuming(consumers: ConsumerFactory, topic: str, **config: object) -> ScriptedConsumer:
     """A consumer that got one record of partition 0."""
     consumer = consumers(**config)
-    consumer.assign([Wanted(topic, 0, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
     return consumer
 
 
-def plain(partitions: list[Wanted] | None) -> list[tuple[int, int, int | None]]:
+def plain(partitions: list[PartitionOffset] | None) -> list[tuple[int, int, int | None]]:
     """Partition, offset and error code of each."""
     return [(p.partition, p.offset, None if p.error is None else p.error.code()) for p in partitions or []]
 
@@ -55,7 +55,7 @@ def test_second_commit_of_the_same_position_has_nothing_to_commit(consumers: Con
 def test_commit_keeps_metadata_and_leader_epoch_of_what_it_is_given(consumers: ConsumerFactory, topic: str) -> None:
     """KIP-320, and the application's own text; unassigned partitions may be committed."""
     consumer = consumers()
-    given = [Wanted(topic, 3, 9, "note", 4), Wanted(topic, 2, 8), Wanted(topic, 1)]
+    given = [PartitionOffset(topic, 3, 9, "note", 4), PartitionOffset(topic, 2, 8), PartitionOffset(topic, 1)]
     answer = consumer.commit(offsets=given, asynchronous=False) or []
     assert consumer.member.of(CommitRequested)[0].offsets == {
         TopicPartition(topic, 3): OffsetAndMetadata(offset=9, leader_epoch=4, metadata="note\0"),
@@ -90,7 +90,9 @@ def test_commit_that_fails_for_some_partitions_returns_their_errors(consumers: C
     consumer = consumers()
     consumer.member.answers_commits = False
     committing = Thread(
-        lambda: plain(consumer.commit(offsets=[Wanted(topic, 0, 1), Wanted(topic, 1, 2)], asynchronous=False))
+        lambda: plain(
+            consumer.commit(offsets=[PartitionOffset(topic, 0, 1), PartitionOffset(topic, 1, 2)], asynchronous=False)
+        )
     )
     (request,) = consumer.member.wait_for(CommitRequested)
     consumer.member.order(
@@ -108,14 +110,14 @@ def test_failed_partition_behaves_as_a_topic_partition(consumers: ConsumerFactor
     reported: Reported = []
     consumer = consumers(on_commit=lambda error, partitions: reported.append((error, partitions)))
     consumer.member.commit_error = REFUSED
-    consumer.commit(offsets=[Wanted(topic, 1, 2)])
+    consumer.commit(offsets=[PartitionOffset(topic, 1, 2)])
     consumer.poll(0)
     ((_, (failed,)),) = reported
-    assert failed == Wanted(topic, 1)
-    assert Wanted(topic, 1) == failed
+    assert failed == PartitionOffset(topic, 1)
+    assert PartitionOffset(topic, 1) == failed
     assert len({failed, failed}) == 1
-    assert failed != Wanted(topic, 2)
-    assert failed < Wanted(topic, 2)
+    assert failed != PartitionOffset(topic, 2)
+    assert failed < PartitionOffset(topic, 2)
     assert "ILLEGAL_GENERATION" in str(failed)
 
 
@@ -152,7 +154,7 @@ def test_synchronous_commit_does_not_call_on_commit(consumers: ConsumerFactory, 
 def test_on_commit_that_raises_comes_out_of_poll(consumers: ConsumerFactory, topic: str) -> None:
     """And loses no record."""
 
-    def fail(_: object, partitions: list[Wanted]) -> None:
+    def fail(_: object, partitions: list[PartitionOffset]) -> None:
         if partitions[0].offset == 1:
             raise LookupError
 
@@ -185,7 +187,7 @@ def test_automatic_commit_collects_positions_and_reports_through_on_commit(
 def test_stored_offsets_are_what_is_committed(consumers: ConsumerFactory, topic: str) -> None:
     """enable.auto.offset.store=false: delivered is not consumed, stored is."""
     consumer = consumers(enable_auto_offset_store=False)
-    consumer.assign([Wanted(topic, 0, 0), Wanted(topic, 1, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0), PartitionOffset(topic, 1, 0)])
     message = record(consumer)
     with pytest.raises(KafkaException, match="No offset stored"):
         consumer.commit(asynchronous=False)
@@ -194,7 +196,7 @@ def test_stored_offsets_are_what_is_committed(consumers: ConsumerFactory, topic:
     assert sorted(plain(consumer.commit(asynchronous=False))) == sorted(
         [(message.partition(), 1, None), (other, -1001, None)]
     )
-    consumer.store_offsets(offsets=[Wanted(topic, 0, 5, "note"), Wanted(topic, 3, 1)])
+    consumer.store_offsets(offsets=[PartitionOffset(topic, 0, 5, "note"), PartitionOffset(topic, 3, 1)])
     consumer.commit(asynchronous=False)
     assert consumer.member.of(CommitRequested)[-1].offsets == {
         TopicPartition(topic, 0): OffsetAndMetadata(offset=5, metadata="note\0")
@@ -210,18 +212,18 @@ def test_store_offsets_raises_when_all_fail(
 ) -> None:
     """`_STATE` for what is not assigned, `_UNKNOWN_PARTITION` for topics that are not known here."""
     consumer = consumers(enable_auto_offset_store=False)
-    consumer.assign([Wanted(topic, 0, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
     with pytest.raises(KafkaException) as caught:
-        consumer.store_offsets(offsets=[Wanted(name, partition, 1) for name, partition in offsets])
+        consumer.store_offsets(offsets=[PartitionOffset(name, partition, 1) for name, partition in offsets])
     assert caught.value.args[0].code() == code
 
 
 def test_stored_offset_is_forgotten_with_the_assignment(consumers: ConsumerFactory, topic: str) -> None:
     """An assignment made anew starts from other facts."""
     consumer = consumers(enable_auto_offset_store=False, enable_auto_commit=False)
-    consumer.assign([Wanted(topic, 0, 0)])
-    consumer.store_offsets(offsets=[Wanted(topic, 0, 5)])
-    consumer.assign([Wanted(topic, 0, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
+    consumer.store_offsets(offsets=[PartitionOffset(topic, 0, 5)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
     with pytest.raises(KafkaException, match="No offset stored"):
         consumer.commit(asynchronous=False)
 
@@ -251,7 +253,7 @@ def test_synchronous_commit_works_inside_callbacks(consumers: ConsumerFactory, t
 
     def commit(called: str, given: Consumer) -> None:
         if called == name:
-            answers.append(plain(given.commit(offsets=[Wanted(topic, 0, 3)], asynchronous=False)))
+            answers.append(plain(given.commit(offsets=[PartitionOffset(topic, 0, 3)], asynchronous=False)))
 
     consumer = subscribed(consumers, topic, [], commit)
     consumer.member.assign({TopicPartition(topic, 0): 0})
@@ -270,7 +272,7 @@ def test_synchronous_commit_is_answered_while_nobody_and_while_somebody_polls(
     consumer.member.answers_commits = False
 
     def commit() -> object:
-        return plain(consumer.commit(offsets=[Wanted(topic, 0, 3)], asynchronous=False))
+        return plain(consumer.commit(offsets=[PartitionOffset(topic, 0, 3)], asynchronous=False))
 
     alone = Thread(commit)
     consumer.member.answer_commit(consumer.member.wait_for(CommitRequested)[0])
@@ -286,11 +288,11 @@ def test_unanswered_commit_ends_with_a_timeout(
     consumers: ConsumerFactory, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member that says nothing must not keep the application for ever."""
-    monkeypatch.setattr("consumer_membership.runtime.application.commits.GRACE_S", 0.05)
+    monkeypatch.setattr("consumer_membership.runtime.application.commits.ANSWER_GRACE_S", 0.05)
     consumer = consumers(socket_timeout_ms=10, fetch_wait_max_ms=1)
     consumer.member.answers_commits = False
     with pytest.raises(CommitError, match="not answered in time") as caught:
-        consumer.commit(offsets=[Wanted(topic, 0, 3)], asynchronous=False)
+        consumer.commit(offsets=[PartitionOffset(topic, 0, 3)], asynchronous=False)
     assert caught.value.code == -185
 
 
@@ -299,7 +301,7 @@ def test_begun_commit_is_answered_while_records_go_on(consumers: ConsumerFactory
     reported: Reported = []
     consumer = consuming(consumers, topic, on_commit=lambda error, partitions: reported.append((error, partitions)))
     consumer.member.answers_commits = False
-    pending = consumer.begin_commit([Wanted(topic, 0, 1), Wanted(topic, 1)])
+    pending = consumer.begin_commit([PartitionOffset(topic, 0, 1), PartitionOffset(topic, 1)])
     assert record(consumer).offset() == 1
     consumer.member.answer_commit(consumer.member.of(CommitRequested)[0])
     assert plain(pending.result()) == plain(pending.result()) == [(0, 1, None), (1, -1001, None)]

@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
@@ -58,8 +58,8 @@ def handle(caplog: pytest.LogCaptureFixture) -> Iterator[Handle]:
     "come",
     [
         pytest.param(lambda fetcher: fetcher.prefetch_metadata({"t"}), id="subscribed"),
-        pytest.param(lambda fetcher: fetcher.replace([Wanted("t", 0, 0)]), id="assigned by hand"),
-        pytest.param(lambda fetcher: fetcher.add([Wanted("t", 0, 0)]), id="added by hand"),
+        pytest.param(lambda fetcher: fetcher.replace([PartitionOffset("t", 0, 0)]), id="assigned by hand"),
+        pytest.param(lambda fetcher: fetcher.add([PartitionOffset("t", 0, 0)]), id="added by hand"),
     ],
 )
 def test_connected_broker_is_asked_at_once(handle: Handle, come: Callable[[Fetcher], None]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer
 from consumer_membership.runtime.application import handle as handles
@@ -37,29 +37,32 @@ def numbers(consumer: Consumer, count: int) -> list[tuple[int, int]]:
 def test_records_go_on_where_they_were(consumers: ConsumerFactory, topic: str) -> None:
     """What was delivered, what waits and what is still to come: each once, in order."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 5), Wanted(topic, 1, -2)])
+    consumer.assign([PartitionOffset(topic, 0, 5), PartitionOffset(topic, 1, -2)])
     seen = numbers(consumer, 7)
-    positions = [p.offset for p in consumer.position([Wanted(topic, 0), Wanted(topic, 1)])]
+    positions = [p.offset for p in consumer.position([PartitionOffset(topic, 0), PartitionOffset(topic, 1)])]
     renew(consumer)
-    assert [p.offset for p in consumer.position([Wanted(topic, 0), Wanted(topic, 1)])] == positions
+    assert [p.offset for p in consumer.position([PartitionOffset(topic, 0), PartitionOffset(topic, 1)])] == positions
     seen += numbers(consumer, 2 * RECORDS - 5 - 7)
     assert [at for partition, at in seen if partition == 0] == list(range(5, RECORDS))
     assert [at for partition, at in seen if partition == 1] == list(range(RECORDS))
     renew(consumer)
-    assert [p.offset for p in consumer.position([Wanted(topic, 0), Wanted(topic, 1)])] == [RECORDS, RECORDS]
+    assert [p.offset for p in consumer.position([PartitionOffset(topic, 0), PartitionOffset(topic, 1)])] == [
+        RECORDS,
+        RECORDS,
+    ]
     assert drain(consumer) == []
 
 
 def test_partitions_of_which_nothing_came_begin_where_they_were_to(consumers: ConsumerFactory, topic: str) -> None:
     """Numbers and logical offsets, and where a partition was sought."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 40), Wanted(topic, 1, -2), Wanted(topic, 2, 0)])
-    consumer.pause([Wanted(topic, partition) for partition in (0, 1, 2)])
-    consumer.seek(Wanted(topic, 2, 45))
+    consumer.assign([PartitionOffset(topic, 0, 40), PartitionOffset(topic, 1, -2), PartitionOffset(topic, 2, 0)])
+    consumer.pause([PartitionOffset(topic, partition) for partition in (0, 1, 2)])
+    consumer.seek(PartitionOffset(topic, 2, 45))
     renew(consumer)
     assert drain(consumer) == []
     renew(consumer)
-    consumer.resume([Wanted(topic, partition) for partition in (0, 1, 2)])
+    consumer.resume([PartitionOffset(topic, partition) for partition in (0, 1, 2)])
     found = numbers(consumer, 10 + RECORDS + 5)
     assert drain(consumer) == []
     firsts = [min(at for number, at in found if number == partition) for partition in (0, 1, 2)]
@@ -71,12 +74,12 @@ def test_what_is_held_back_stays_so(consumers: ConsumerFactory, topic: str) -> N
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 0))
     seen = numbers(consumer, 1)
-    consumer.pause([Wanted(topic, 0)])
+    consumer.pause([PartitionOffset(topic, 0)])
     renew(consumer)
     others = numbers(consumer, RECORDS - sum(partition == 1 for partition, _ in seen))
     assert {partition for partition, _ in others} == {1}
     assert drain(consumer) == []
-    consumer.resume([Wanted(topic, 0)])
+    consumer.resume([PartitionOffset(topic, 0)])
     seen += others + numbers(consumer, 2 * RECORDS - len(seen) - len(others))
     assert sorted(seen) == [(partition, at) for partition in (0, 1) for at in range(RECORDS)]
     committed = consumer.commit(asynchronous=False)
@@ -137,7 +140,7 @@ def test_member_that_cannot_fetch_says_what_it_waits_for(shutting_down: Shutting
     """Settled by its heartbeats, with partitions, and nothing comes: the view tells why."""
     broker = shutting_down.broker
     with ScriptedConsumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "log_level": 0}) as consumer:
-        consumer.assign([Wanted("records", 0, 0)])
+        consumer.assign([PartitionOffset("records", 0, 0)])
         broker.wait_for(FETCH)
         assert consumer.membership().waits_for is None
         broker.stop_node(1)
@@ -161,7 +164,7 @@ def test_handle_that_lost_its_brokers_fetches_again(shutting_down: ShuttingDown)
     for start in range(10, 40):
         with ScriptedConsumer(settings) as consumer:
             handle = consumer._session._fetcher.handle  # type: ignore[union-attr]
-            consumer.assign([Wanted("records", 0, start)])
+            consumer.assign([PartitionOffset("records", 0, start)])
             broker.wait_for(FETCH, len(broker.requests(FETCH)) + 1)
             shutting_down.restart(consumer)
             fetches = len(broker.requests(FETCH))

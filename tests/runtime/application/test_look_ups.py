@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException
 from confluent_kafka import Consumer as Confluent
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.librdkafka import LibrdkafkaConsumer
 from consumer_membership.runtime.application.look_ups import LookUps
@@ -54,7 +54,7 @@ def by_group(consumer: ScriptedConsumer, topic: str) -> None:
 
 def by_seek(consumer: ScriptedConsumer, topic: str) -> None:
     """The application goes elsewhere."""
-    consumer.seek(Wanted(topic, 0, _COMMITTED))
+    consumer.seek(PartitionOffset(topic, 0, _COMMITTED))
 
 
 @pytest.mark.parametrize("begins_elsewhere", [by_group, by_seek])
@@ -69,17 +69,17 @@ def test_groups_partition_begins_where_it_was_given_or_sought(
     alone = Confluent({"bootstrap.servers": its_network.address, "group.id": "alone", "log_level": 0})
     consumer = subscribed(consumers, topic, [], bootstrap_servers=network.address)
     for each in (alone, consumer):
-        each.get_watermark_offsets(Wanted(topic, 0), PATIENCE_S)
+        each.get_watermark_offsets(PartitionOffset(topic, 0), PATIENCE_S)
     for each_network in (network, its_network):
         each_network.hold_from(LIST_OFFSETS)
-    alone.assign([Wanted(topic, 0, OFFSET_BEGINNING)])
+    alone.assign([PartitionOffset(topic, 0, OFFSET_BEGINNING)])
     # As the network says where a partition starts whose leader does not tell it.
     consumer.member.assign({at(topic, 0)[0]: OFFSET_BEGINNING})
     consumer.poll(0)
     network.wait(lambda: network.held[LIST_OFFSETS] == 1, "its beginning being looked up")
     its_network.wait(lambda: its_network.held[LIST_OFFSETS] == 1, "the other one's beginning being looked up")
     alone.unassign()
-    alone.assign([Wanted(topic, 0, _COMMITTED)])
+    alone.assign([PartitionOffset(topic, 0, _COMMITTED)])
     begins_elsewhere(consumer, topic)
     # Nothing can come yet.
     assert consumer.poll(0) is None
@@ -114,7 +114,7 @@ class Handle:
     def __init__(self, end: int | None) -> None:
         self.end = end
 
-    def get_watermark_offsets(self, partition: Wanted, *, cached: bool) -> tuple[int, int]:
+    def get_watermark_offsets(self, partition: PartitionOffset, *, cached: bool) -> tuple[int, int]:
         """What is known without asking."""
         assert cached
         if self.end is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import OFFSET_INVALID
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from tests.clients.application import drain, record
 from tests.clients.conftest import RECORDS, ConsumerFactory
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.slow
 
 def position(consumer: object, topic: str, partition: int = 0) -> int:
     """The consumer's position in this partition."""
-    return consumer.position([Wanted(topic, partition)])[0].offset  # type: ignore[attr-defined]
+    return consumer.position([PartitionOffset(topic, partition)])[0].offset  # type: ignore[attr-defined]
 
 
 def test_position_is_the_first_undelivered_record(consumers: ConsumerFactory, topic: str) -> None:
     """C06: librdkafka's own position is that of the whole batch."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 5)])
+    consumer.assign([PartitionOffset(topic, 0, 5)])
     assert position(consumer, topic) == OFFSET_INVALID
     assert [record(consumer).offset() for _ in range(3)] == [5, 6, 7]
     assert position(consumer, topic) == 8
@@ -35,7 +35,7 @@ def test_partition_of_which_nothing_was_delivered_has_no_position(
 ) -> None:
     """-1001 as in confluent-kafka, although the partition's records wait in the buffer."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, partition, start) for partition in (0, 1)])
+    consumer.assign([PartitionOffset(topic, partition, start) for partition in (0, 1)])
     first = record(consumer)
     other = 1 - (first.partition() or 0)
     while len(consumer._session.buffer.ready) < 2 * RECORDS - 1:  # type: ignore[union-attr]
@@ -47,25 +47,25 @@ def test_partition_of_which_nothing_was_delivered_has_no_position(
 def test_paused_records_are_kept_and_come_first_when_resumed(consumers: ConsumerFactory, topic: str) -> None:
     """To drop them would lose them, for librdkafka's handle is already past them."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 0), Wanted(topic, 1, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0), PartitionOffset(topic, 1, 0)])
     delivered = [record(consumer)]
-    consumer.pause([Wanted(topic, 0)])
+    consumer.pause([PartitionOffset(topic, 0)])
     before = sum(message.partition() == 0 for message in delivered)
     paused = drain(consumer, RECORDS - (len(delivered) - before))
     assert {partition for partition, _ in paused} == {1}
     assert position(consumer, topic) == (before or OFFSET_INVALID)
-    consumer.resume([Wanted(topic, 0)])
+    consumer.resume([PartitionOffset(topic, 0)])
     assert drain(consumer, RECORDS - before) == [(0, value) for value in range(before, RECORDS)]
 
 
 def test_resume_is_quick(consumers: ConsumerFactory, topic: str) -> None:
     """By itself librdkafka takes up to 0.6 s to look at a resumed partition; the position survives the waking."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
     drained = len(consumer.consume(10, PATIENCE_S))
-    consumer.pause([Wanted(topic, 0)])
+    consumer.pause([PartitionOffset(topic, 0)])
     assert consumer.consume(1, 0.1) == []
-    consumer.resume([Wanted(topic, 0)])
+    consumer.resume([PartitionOffset(topic, 0)])
     assert position(consumer, topic) == drained
     assert record(consumer).offset() == drained
     assert position(consumer, topic) == drained + 1
@@ -74,34 +74,34 @@ def test_resume_is_quick(consumers: ConsumerFactory, topic: str) -> None:
 def test_seek_forgets_what_was_fetched(consumers: ConsumerFactory, topic: str) -> None:
     """C06: the next record is the one sought, also backwards, and the position is unknown until it came."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
-    consumer.seek(Wanted(topic, 0, 30))
+    consumer.seek(PartitionOffset(topic, 0, 30))
     assert position(consumer, topic) == OFFSET_INVALID
     assert record(consumer).offset() == 30
-    consumer.seek(Wanted(topic, 0, 2))
+    consumer.seek(PartitionOffset(topic, 0, 2))
     assert drain(consumer, RECORDS - 2) == [(0, value) for value in range(2, RECORDS)]
 
 
 def test_seek_of_a_paused_partition_counts_when_it_is_resumed(consumers: ConsumerFactory, topic: str) -> None:
     """What was kept of it is not delivered any more."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
-    consumer.pause([Wanted(topic, 0)])
-    consumer.seek(Wanted(topic, 0, 45))
+    consumer.pause([PartitionOffset(topic, 0)])
+    consumer.seek(PartitionOffset(topic, 0, 45))
     assert drain(consumer) == []
-    consumer.resume([Wanted(topic, 0)])
+    consumer.resume([PartitionOffset(topic, 0)])
     assert drain(consumer, RECORDS - 45) == [(0, value) for value in range(45, RECORDS)]
 
 
 def test_commit_after_a_seek_is_of_what_was_consumed_before_it(consumers: ConsumerFactory, topic: str) -> None:
     """As in librdkafka: a seek alone does not move what is committed."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
     record(consumer)
     record(consumer)
-    consumer.seek(Wanted(topic, 0, 30))
+    consumer.seek(PartitionOffset(topic, 0, 30))
     assert [(p.partition, p.offset) for p in consumer.commit(asynchronous=False) or []] == [(0, 2)]
 
 
@@ -110,7 +110,7 @@ def test_heavy_records_make_small_batches(consumers: ConsumerFactory, topic: str
     from consumer_membership.runtime.application import fetcher  # noqa: PLC0415
 
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
     inner = consumer._session._fetcher  # type: ignore[union-attr]
     record(consumer)
     assert inner._batch == fetcher.BATCH_RECORDS
@@ -123,13 +123,13 @@ def test_heavy_records_make_small_batches(consumers: ConsumerFactory, topic: str
 def test_assigning_by_hand_replaces_and_adds(consumers: ConsumerFactory, topic: str) -> None:
     """Without a group: assign replaces with what was fetched forgotten, the incremental calls add and remove."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 48)])
+    consumer.assign([PartitionOffset(topic, 0, 48)])
     record(consumer)
-    consumer.assign([Wanted(topic, 1, 49)])
+    consumer.assign([PartitionOffset(topic, 1, 49)])
     assert drain(consumer, 1) == [(1, 49)]
-    consumer.incremental_assign([Wanted(topic, 2, 49)])
+    consumer.incremental_assign([PartitionOffset(topic, 2, 49)])
     assert drain(consumer, 1) == [(2, 49)]
-    consumer.incremental_unassign([Wanted(topic, 1)])
+    consumer.incremental_unassign([PartitionOffset(topic, 1)])
     assert [partition.partition for partition in consumer.assignment()] == [2]
     consumer.unassign()
     assert consumer.assignment() == []
@@ -138,9 +138,9 @@ def test_assigning_by_hand_replaces_and_adds(consumers: ConsumerFactory, topic: 
 def test_duplicates_in_incremental_unassign_are_refused(consumers: ConsumerFactory, topic: str) -> None:
     """They end the process inside librdkafka; here it is `_INVALID_ARG`, and the assignment stands."""
     consumer = consumers()
-    consumer.assign([Wanted(topic, 0, 0)])
+    consumer.assign([PartitionOffset(topic, 0, 0)])
     with pytest.raises(Exception, match="Duplicate records \\[0\\]") as caught:
-        consumer.incremental_unassign([Wanted(topic, 0), Wanted(topic, 0)])
+        consumer.incremental_unassign([PartitionOffset(topic, 0), PartitionOffset(topic, 0)])
     assert caught.value.args[0].code() == -186
     assert len(consumer.assignment()) == 1
 
@@ -148,7 +148,7 @@ def test_duplicates_in_incremental_unassign_are_refused(consumers: ConsumerFacto
 def test_end_of_partition_is_a_message(consumers: ConsumerFactory, topic: str) -> None:
     """enable.partition.eof: the event comes in its place among the records and does not disturb positions."""
     consumer = consumers(enable_partition_eof=True)
-    consumer.assign([Wanted(topic, 0, 48)])
+    consumer.assign([PartitionOffset(topic, 0, 48)])
     messages = consumer.consume(3, PATIENCE_S)
     codes = [error.code() if (error := message.error()) is not None else None for message in messages]
     assert codes == [None, None, -191]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Message
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer
 from consumer_membership.config.patterns import translate
@@ -94,7 +94,7 @@ def test_assignment_that_ctrl_c_cut_short_is_made_again(consumers: ConsumerFacto
     """The handle has a partition that nobody noted: it starts where the member says all the same."""
     consumer = subscribed(consumers, topic, [])
     assert consumer._session is not None
-    consumer._session._fetcher.handle.incremental_assign([Wanted(topic, 0, 7)])
+    consumer._session._fetcher.handle.incremental_assign([PartitionOffset(topic, 0, 7)])
     consumer.member.assign({TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0})
     assert min(start for number, start in drain(consumer, 2 * RECORDS - 3) if number == 0) == 3
 
@@ -159,7 +159,7 @@ def test_offsets_that_on_assign_assigns_with_count(consumers: ConsumerFactory, t
 
     def take(name: str, given: Consumer) -> None:
         if name == "assign":
-            getattr(given, method)([Wanted(topic, 0, 47), Wanted(topic, 1)])
+            getattr(given, method)([PartitionOffset(topic, 0, 47), PartitionOffset(topic, 1)])
 
     consumer = subscribed(consumers, topic, calls, take)
     consumer.member.assign({TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 49})
@@ -173,19 +173,19 @@ def test_partition_that_on_assign_pauses_is_held_back(consumers: ConsumerFactory
 
     def pause(name: str, given: Consumer) -> None:
         if name == "assign":
-            given.pause([Wanted(topic, 0)])
+            given.pause([PartitionOffset(topic, 0)])
 
     consumer = subscribed(consumers, topic, calls, pause)
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 49))
     assert drain(consumer, 1) == [(1, 49)]
-    consumer.resume([Wanted(topic, 0)])
+    consumer.resume([PartitionOffset(topic, 0)])
     assert drain(consumer, 1) == [(0, 49)]
 
 
 def test_assign_outside_callbacks_of_a_subscribed_consumer_is_refused(consumers: ConsumerFactory, topic: str) -> None:
     """The group assigns; `_STATE`, as confluent-kafka says under the consumer protocol."""
     consumer = subscribed(consumers, topic, [])
-    for call in (lambda: consumer.assign([Wanted(topic, 0)]), consumer.unassign):
+    for call in (lambda: consumer.assign([PartitionOffset(topic, 0)]), consumer.unassign):
         with pytest.raises(Exception, match="Erroneous state") as caught:
             call()
         assert caught.value.args[0].code() == -172
@@ -246,7 +246,7 @@ def test_nothing_consumed_is_nothing_reported(consumers: ConsumerFactory, topic:
     assert consumer.member.steps[-1] == StepFinished(
         attempt=attempt, step=Step.PAUSE, offsets={TopicPartition(topic, first.partition() or 0): offset(1)}
     )
-    assert consumer.position([Wanted(topic, other)])[0].offset == OFFSET_INVALID
+    assert consumer.position([PartitionOffset(topic, other)])[0].offset == OFFSET_INVALID
 
 
 def test_what_on_revoke_stores_is_reported_after_it(consumers: ConsumerFactory, topic: str) -> None:
@@ -255,7 +255,7 @@ def test_what_on_revoke_stores_is_reported_after_it(consumers: ConsumerFactory, 
 
     def store(name: str, given: Consumer) -> None:
         if name == "revoke":
-            given.store_offsets(offsets=[Wanted(topic, 0, 7)])
+            given.store_offsets(offsets=[PartitionOffset(topic, 0, 7)])
 
     consumer = subscribed(consumers, topic, calls, store, enable_auto_offset_store=False)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
@@ -276,7 +276,7 @@ def test_inside_on_revoke_the_old_assignment_stands(consumers: ConsumerFactory, 
 
     def look(name: str, given: Consumer) -> None:
         if name == "revoke":
-            seen.extend([held(given), [p.offset for p in given.position([Wanted(topic, 0)])]])
+            seen.extend([held(given), [p.offset for p in given.position([PartitionOffset(topic, 0)])]])
 
     consumer = subscribed(consumers, topic, [], look)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
@@ -293,7 +293,7 @@ def test_on_revoke_may_unassign_itself(consumers: ConsumerFactory, topic: str, m
 
     def give_up(name: str, given: Consumer) -> None:
         if name == "revoke":
-            getattr(given, method)(*([] if method == "unassign" else [[Wanted(topic, 0)]]))
+            getattr(given, method)(*([] if method == "unassign" else [[PartitionOffset(topic, 0)]]))
             assert held(given) == [1]
 
     consumer = subscribed(consumers, topic, [], give_up)
@@ -381,14 +381,14 @@ def test_pause_of_the_application_ends_with_the_assignment(consumers: ConsumerFa
     consumer = subscribed(consumers, topic, [])
     consumer.member.assign(dict.fromkeys(at(topic, 0, 1), 48))
     consumer.poll(0)
-    consumer.pause([Wanted(topic, 0), Wanted(topic, 1)])
+    consumer.pause([PartitionOffset(topic, 0), PartitionOffset(topic, 1)])
     assert drain(consumer) == []
     consumer.member.pause(at(topic, 0))
     consumer.member.revoke(at(topic, 0))
     consumer.poll(0)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 48))
     assert drain(consumer, 2) == [(0, 48), (0, 49)]
-    consumer.resume([Wanted(topic, 1)])
+    consumer.resume([PartitionOffset(topic, 1)])
     assert drain(consumer, 2) == [(1, 48), (1, 49)]
 
 
@@ -522,7 +522,7 @@ def test_unsubscribe_returns_at_once_and_polls_serve_the_rest(consumers: Consume
     assert calls == [("assign", [0])]
     consumer.poll(0)
     assert calls[1:] == [("revoke", [0])]
-    consumer.assign([Wanted(topic, 2, 49)])
+    consumer.assign([PartitionOffset(topic, 2, 49)])
     assert drain(consumer, 1) == [(2, 49)]
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership.config import ByDuration
 from consumer_membership.runtime.application import resets
@@ -27,14 +27,16 @@ class Handle:
         self.failures = failures
         self.asked: list[list[str]] = []
 
-    def offsets_for_times(self, times: list[Wanted], timeout_s: float) -> list[Wanted]:
+    def offsets_for_times(self, times: list[PartitionOffset], timeout_s: float) -> list[PartitionOffset]:
         """The offsets at these moments."""
         assert timeout_s > 0
         self.asked.append([f"{one.topic}-{one.partition}" for one in times])
         if self.failures:
             self.failures -= 1
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return [Wanted(one.topic, one.partition, END if one.offset == OFFSET_END else OFFSET_END) for one in times]
+        return [
+            PartitionOffset(one.topic, one.partition, END if one.offset == OFFSET_END else OFFSET_END) for one in times
+        ]
 
 
 def report(partition: int, code: int = NO_POSITION) -> Message:

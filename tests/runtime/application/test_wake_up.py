@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 from confluent_kafka import Message
-from confluent_kafka import TopicPartition as Wanted
+from confluent_kafka import TopicPartition as PartitionOffset
 from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -32,7 +32,7 @@ Ordered: TypeAlias = tuple[int, Step]
 
 def commit(consumer: Consumer, offset: int = 1) -> None:
     """Commit an offset and wait for the answer."""
-    consumer.commit(offsets=[Wanted(TOPIC, 0, offset)], asynchronous=False)
+    consumer.commit(offsets=[PartitionOffset(TOPIC, 0, offset)], asynchronous=False)
 
 
 def test_wake_up_that_is_set_while_the_reasons_are_read_stays_set() -> None:
@@ -116,7 +116,7 @@ class Application(RuleBasedStateMachine):
         self.consumer.subscribe([TOPIC], on_revoke=self.revoke, on_lost=lambda *_: None)
         assert self.consumer.poll(0) is None
 
-    def revoke(self, consumer: Consumer, _: list[Wanted]) -> None:
+    def revoke(self, consumer: Consumer, _: list[PartitionOffset]) -> None:
         """Commit, as applications do when they give partitions up."""
         if self.member.answers_commits:
             commit(consumer)
