@@ -16,16 +16,9 @@ from consumer_membership.errors import (
 )
 from consumer_membership.types import BrokerAddress, GroupProtocol, TopicPartition
 from tests.admin.coordinator import TOPICS, TWO, leaves, scripted
-from tests.runtime.clients import (
-    DESCRIBE,
-    DESCRIBE_CLASSIC,
-    FIND,
-    LEAVE,
-    LIST_OFFSETS,
-    PATIENCE_S,
-    refusal_at_the_end,
-)
+from tests.runtime.clients import DESCRIBE, DESCRIBE_CLASSIC, FIND, LEAVE, LIST_OFFSETS, refusal_at_the_end
 from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, ScriptedBroker
+from tests.support.waiting import PATIENCE_S
 from tests.wire.groups import (
     blob,
     classic_group,

@@ -15,8 +15,9 @@ from consumer_membership.runtime.network.group_client import BrokerRefusal, Clus
 from consumer_membership.translation.verdicts import broker_error
 from consumer_membership.types import BrokerAddress, BrokerError, OffsetAndMetadata, TopicPartition
 from tests.admin.builders import group, member, partitions
-from tests.runtime.clients import PATIENCE_S, answers, asked_partitions, offset_by_node, offsets_answer, settings
+from tests.runtime.clients import answers, asked_partitions, offset_by_node, offsets_answer, settings
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker, Topic
+from tests.support.waiting import PATIENCE_S
 from tests.wire.groups import TOPIC_ID
 
 T0, T1, T2 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)

@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Message
 
-T = TypeVar("T")
+from tests.support.waiting import PATIENCE_S
 
-#: A bound against hanging, not a measurement.
-PATIENCE_S = 120.0
+T = TypeVar("T")
 
 
 def run(program: Coroutine[Any, Any, T]) -> T:

@@ -15,8 +15,9 @@ from consumer_membership.aio import workers
 from consumer_membership.aio.workers import Waiters, Workers
 from consumer_membership.types import TopicPartition
 from tests.aio.conftest import AIOFactory
-from tests.aio.programs import PATIENCE_S, place, run
+from tests.aio.programs import place, run
 from tests.clients.conftest import RECORDS
+from tests.support.waiting import PATIENCE_S, async_wait_until, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -34,18 +35,12 @@ def test_jobs_share_threads() -> None:
 
         pool.do(work)
         assert done.wait(PATIENCE_S)
-        until_idle(pool, 1)
+        wait_until(lambda: len(pool._idle) >= 1, "an idle thread")
     assert len(set(seen)) == 1
     both = threading.Barrier(2, timeout=PATIENCE_S)
     for _ in range(2):
         pool.do(lambda: both.wait() and None)
-    until_idle(pool, 2)
-
-
-def until_idle(pool: Workers, count: int) -> None:
-    """Wait until so many threads have nothing to do."""
-    while len(pool._idle) < count:
-        threading.Event().wait(0.005)
+    wait_until(lambda: len(pool._idle) >= 2, "two idle threads")
 
 
 #: A parent whose thread is idle, and a child that has work: its threads are not its parent's.
@@ -78,8 +73,7 @@ def test_thread_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "KEPT_S", 0.01)
     threads: list[threading.Thread] = []
     Workers().do(lambda: threads.append(threading.current_thread()))
-    while not threads:
-        threading.Event().wait(0.005)
+    wait_until(lambda: threads, "the work's begin")
     threads[0].join(PATIENCE_S)
     assert not threads[0].is_alive()
 
@@ -107,8 +101,8 @@ def test_many_waiting_consumers_share_a_thread(aio_consumers: AIOFactory, topic:
         for consumer in consumers:
             await consumer.subscribe([topic], on_assign=on_assign)
         polls = [asyncio.ensure_future(consumer.poll()) for consumer in consumers]
-        while len(two_threads._others) < 5:  # noqa: ASYNC110 - of threads; one may be looked at just now
-            await asyncio.sleep(0.005)
+        # Of six, one may be looked at just now.
+        await async_wait_until(lambda: len(two_threads._others) >= 5, "consumers that share a thread")
         assert two_threads._busy == 2
         polls[-1].cancel()
         await asyncio.wait(polls[-1:])
@@ -116,8 +110,9 @@ def test_many_waiting_consumers_share_a_thread(aio_consumers: AIOFactory, topic:
             consumer.member.assign({TopicPartition(topic, 0): RECORDS - 1})
         assert [place(await one) for one in polls[:-1]] == [(0, RECORDS - 1)] * 7
         assert told == [1] * 7
-        while two_threads._busy or two_threads._others or two_threads._is_looking:  # noqa: ASYNC110 - of threads
-            await asyncio.sleep(0.005)
+        await async_wait_until(
+            lambda: not (two_threads._busy or two_threads._others or two_threads._is_looking), "no waiting consumer"
+        )
         await asyncio.gather(*(consumer.close() for consumer in consumers))
 
     run(program())

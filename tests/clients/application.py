@@ -10,7 +10,8 @@ from confluent_kafka import TopicPartition as PartitionOffset
 from consumer_membership import Consumer
 from consumer_membership.types import OffsetAndMetadata, TopicPartition
 from tests.clients.conftest import ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
+from tests.clients.scripted import ScriptedConsumer
+from tests.support.waiting import PATIENCE_S
 
 Called = list[tuple[str, list[int]]]
 

@@ -23,7 +23,8 @@ from confluent_kafka import TopicPartition as PartitionOffset
 import consumer_membership
 from tests.clients import scripted
 from tests.clients.conftest import PARTITIONS
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+from tests.clients.scripted import ScriptedConsumer, Thread
+from tests.support.waiting import PATIENCE_S
 
 #: Records in each partition.
 RECORDS = 5_000

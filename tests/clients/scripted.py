@@ -44,11 +44,10 @@ from consumer_membership.types import (
     TopicPartition,
 )
 from tests.support.views import view_of
+from tests.support.waiting import PATIENCE_S, wait_until
 
 EventT = TypeVar("EventT", bound=Event)
 
-#: A bound against hanging, not a measurement.
-PATIENCE_S = 60.0
 MEMBER_ID = "abcdefghijklmnopqrstuv"
 
 
@@ -208,11 +207,12 @@ class ScriptedMember:
 
     def wait_for(self, kind: type[EventT], count: int = 1) -> list[EventT]:
         """Wait until there are so many events of this kind."""
-        with self._lock:
-            arrived = self._changed.wait_for(
-                lambda: sum(isinstance(event, kind) for event in self.events) >= count, PATIENCE_S
-            )
-        assert arrived, f"no {count} {kind.__name__} in {self.events}"
+        wait_until(
+            lambda: sum(isinstance(event, kind) for event in self.events) >= count,
+            f"{count} {kind.__name__}",
+            seen=lambda: self.events,
+            changed=self._changed,
+        )
         return self.of(kind)
 
 

@@ -22,7 +22,8 @@ from consumer_membership.clients.exceptions import InvalidArgumentError
 from consumer_membership.types import TopicPartition as Partition
 from tests.clients.application import record
 from tests.clients.conftest import ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
+from tests.clients.scripted import ScriptedConsumer
+from tests.support.waiting import PATIENCE_S
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "enable.auto.offset.store": False}
 

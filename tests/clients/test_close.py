@@ -21,7 +21,8 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.types import LeaveOption, TopicPartition
 from tests.clients.application import Called, held, offset, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread, signal_in_poll
+from tests.clients.scripted import ScriptedConsumer, Thread, signal_in_poll
+from tests.support.waiting import PATIENCE_S, wait_until
 
 FAREWELL = [PausePartitions(attempt=99, partitions=None), RevokePartitions(attempt=99, partitions=None)]
 
@@ -277,8 +278,7 @@ def test_close_while_another_thread_polls(consumers: ConsumerFactory, topic: str
     consumer.consume(RECORDS - 1, PATIENCE_S)
     polling = Thread(lambda: consumer.poll(PATIENCE_S))
     turns = consumer.member.progress()[0]
-    while consumer.member.progress()[0] == turns:
-        pass
+    wait_until(lambda: consumer.member.progress()[0] > turns, "a turn of the poll")
     consumer.close()
     assert polling.outcome() is None
     assert threads == [threading.current_thread()]

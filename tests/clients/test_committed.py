@@ -15,6 +15,7 @@ from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicParti
 from tests.clients.application import subscribed
 from tests.clients.conftest import ConsumerFactory
 from tests.clients.scripted import ScriptedConsumer, Thread
+from tests.support.waiting import wait_until
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
@@ -27,9 +28,7 @@ def told(consumer: Consumer, *partitions: TopicPartition) -> list[tuple[int, str
 
 def question(consumer: ScriptedConsumer) -> CommittedAsked:
     """The only question so far, as soon as it is asked."""
-    while not consumer.member.questions:
-        pass
-    return consumer.member.questions[0]
+    return wait_until(lambda: consumer.member.questions, "a question")[0]
 
 
 def test_each_partition_is_answered_in_the_order_of_the_question(consumers: ConsumerFactory) -> None:

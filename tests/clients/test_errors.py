@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 
 import pytest
@@ -18,7 +17,8 @@ from consumer_membership.runtime.application import error_message, notices
 from consumer_membership.types import POLL_TIMEOUT_CODE, BrokerError, TopicPartition
 from tests.clients.application import Called, drain, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
+from tests.clients.scripted import ScriptedConsumer
+from tests.support.waiting import PATIENCE_S, wait_until
 
 GROUP_FULL = BrokerError(
     code=81,
@@ -290,8 +290,11 @@ def test_error_cb_is_called_by_polls_without_a_broker() -> None:
     consumer = ScriptedConsumer(
         {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, "error_cb": told.append}
     )
-    while not told:
+
+    def poll() -> None:
         assert consumer.poll(0.1) is None
+
+    wait_until(lambda: told, "an error", between=poll)
     assert told[0].code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
     consumer.close()
 
@@ -343,10 +346,7 @@ def test_statistics_tell_of_the_member(consumers: ConsumerFactory, topic: str) -
     consumer.member.assign({TopicPartition(topic, 0): 0})
     record(consumer)
     told.clear()  # what was told before the assignment
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not told:
-        assert time.monotonic() < give_up_at, "no statistics"
-        consumer.consume(RECORDS, 0.05)
+    wait_until(lambda: told, "statistics", between=lambda: consumer.consume(RECORDS, 0.05))
     group = json.loads(told[-1])["cgrp"]
     assert (group["join_state"], group["assignment_size"], group["rebalance_cnt"]) == ("steady", 1, 1)
     assert json.loads(told[-1])["type"] == "consumer"

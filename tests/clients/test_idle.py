@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as PartitionOffset
@@ -11,8 +9,9 @@ from confluent_kafka import TopicPartition as PartitionOffset
 from consumer_membership.runtime.application.fetcher import BATCH_BYTES
 from tests.clients.application import at, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory, filled
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+from tests.clients.scripted import ScriptedConsumer, Thread
 from tests.support.mock_cluster import MockCluster
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -57,9 +56,7 @@ def test_idle_poll_performs_what_is_ordered(consumers: ConsumerFactory, topic: s
     turns = consumer.member.progress()[0]
 
     def assign() -> None:
-        between = threading.Event()
-        while consumer.member.progress()[0] < turns + 3:
-            between.wait(0.001)
+        wait_until(lambda: consumer.member.progress()[0] >= turns + 3, "three turns of the poll")
         consumer.member.assign({at(topic, 1)[0]: 0})
 
     ordering = Thread(assign)

@@ -18,8 +18,9 @@ from consumer_membership.types import TopicPartition
 from tests.clients.application import subscribed
 from tests.clients.conftest import PARTITIONS, ConsumerFactory, filled
 from tests.clients.interrupts import RECORDS, Application, is_cut_short, read_in_storm
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+from tests.clients.scripted import ScriptedConsumer, Thread
 from tests.support.mock_cluster import MockCluster
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -158,8 +159,11 @@ class Rebalanced:
 
     def poll_until(self, attempt: int, step: Step) -> None:
         """Poll as long as the step has no answer; order it again if it failed, as a member does at the next poll."""
-        while not (answers := self._answers(attempt, step)):
-            self._application.take(self.consumer.poll(0.01))
+        answers = wait_until(
+            lambda: self._answers(attempt, step),
+            f"the answer to {step}",
+            between=lambda: self._application.take(self.consumer.poll(0.01)),
+        )
         assert len(answers) == 1 or not answers[0].failed
 
     def _answers(self, attempt: int, step: Step) -> list[StepFinished]:

@@ -15,8 +15,8 @@ from consumer_membership.membership.events import LeaveRequested, StepFinished
 from consumer_membership.types import TopicPartition
 from tests.clients.application import record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
-from tests.support.waiting import wait_until
+from tests.clients.scripted import ScriptedConsumer, Thread
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -51,10 +51,7 @@ def idle_poll(consumer: ScriptedConsumer) -> Thread:
     consumer.consume(RECORDS - 1, PATIENCE_S)
     turns = consumer.member.progress()[0]
     polling = Thread(lambda: consumer.poll(LONG_POLL_S))
-    give_up_at = time.monotonic() + PATIENCE_S
-    while consumer.member.progress()[0] < turns + 2:
-        assert time.monotonic() < give_up_at, "the poll never lets the handle go"
-        time.sleep(0)
+    wait_until(lambda: consumer.member.progress()[0] >= turns + 2, "a poll that lets the handle go")
     return polling
 
 
@@ -102,6 +99,10 @@ def test_call_in_a_signal_handler_that_interrupts_a_poll(consumers: ConsumerFact
     record(consumer)
     consumer.consume(RECORDS - 1, PATIENCE_S)
     handled: list[object] = []
+
+    def poll_until_handled(count: int) -> None:
+        wait_until(lambda: len(handled) >= count, "the end of the handler", between=lambda: consumer.poll(0.02))
+
     before = signal.signal(signal.SIGUSR1, lambda _, __: handled.append(CALLS[name](consumer, topic)))
     main = threading.main_thread().ident or 0
     try:
@@ -110,8 +111,7 @@ def test_call_in_a_signal_handler_that_interrupts_a_poll(consumers: ConsumerFact
                 consumer._use()._book.forget([TopicPartition(topic, 0)])
             timer = threading.Timer(0.01 * turn, lambda: signal.pthread_kill(main, signal.SIGUSR1))
             timer.start()
-            while len(handled) < turn:
-                consumer.poll(0.02)
+            poll_until_handled(turn)
             timer.join()
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -176,13 +176,18 @@ def test_pausing_beside_a_busy_poll_neither_loses_nor_repeats_nor_reorders(
             consumer.resume([PartitionOffset(topic, 2), PartitionOffset(topic, 0)])
 
     toggling = Thread(toggle)
-    deadline = time.monotonic() + 3 * PATIENCE_S
-    while len(seen) < 4 * RECORDS and time.monotonic() < deadline:
+
+    def poll() -> None:
         message = consumer.poll(0.05)
         if message is not None:
             seen.append((message.partition() or 0, message.offset() or 0))
-    done.set()
-    toggling.outcome()
+
+    # Pauses throw away what was fetched: this takes longer than to read.
+    try:
+        wait_until(lambda: len(seen) >= 4 * RECORDS, "all records", 1.5 * PATIENCE_S, between=poll)
+    finally:
+        done.set()
+        toggling.outcome()
     for partition in range(4):
         assert [value for number, value in seen if number == partition] == list(range(RECORDS))
 

@@ -11,7 +11,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import CommitError, Consumer, MemberState
-from tests.clients.scripted import PATIENCE_S, Thread
+from tests.clients.scripted import Thread
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -34,11 +35,12 @@ def lines_about_it(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_polls_wait_and_the_view_says_for_what(consumer: Consumer, caplog: pytest.LogCaptureFixture) -> None:
     """The member goes on looking for its coordinator; the log names the address once, not at every attempt."""
     consumer.subscribe(["t"])
-    give_up_at = time.monotonic() + PATIENCE_S
+
+    def poll() -> None:
+        assert consumer.poll(0.05) is None
+
     with caplog.at_level(logging.WARNING):
-        while not lines_about_it(caplog):
-            assert time.monotonic() < give_up_at, "the log does not name the address"
-            assert consumer.poll(0.05) is None
+        wait_until(lambda: lines_about_it(caplog), "the address in the log", between=poll)
         assert consumer.poll(0.5) is None  # at least one more attempt
     view = consumer.membership()
     assert (view.state, view.waits_for) == (MemberState.JOINING, "the group's coordinator to be found")

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer, MemberState
-from tests.clients.scripted import PATIENCE_S, Thread
+from tests.clients.scripted import Thread
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -28,10 +29,16 @@ def consumer(request: pytest.FixtureRequest) -> Iterator[Consumer]:
 def polled_until_it_knows(consumer: Consumer) -> None:
     """Poll until the member has heard that there is nobody to ask; every poll is None."""
     consumer.subscribe(["t"])
-    give_up_at = time.monotonic() + PATIENCE_S
-    while consumer.membership().last_error is None:
-        assert time.monotonic() < give_up_at, consumer.membership()
+
+    def poll() -> None:
         assert consumer.poll(0.05) is None
+
+    wait_until(
+        lambda: consumer.membership().last_error,
+        "an error in the view",
+        between=poll,
+        seen=consumer.membership,
+    )
 
 
 def test_polls_are_none_and_the_view_says_why(consumer: Consumer) -> None:

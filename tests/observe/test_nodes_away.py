@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from consumer_membership.admin.group_log import TOPIC, partition_of
 from consumer_membership.observe.doctor import diagnosed
 from consumer_membership.observe.findings import Cause, GroupFinding
 from consumer_membership.observe.observation import observe
-from tests.observe.incidents import PATIENCE_S, RAW, Application, Stage
+from tests.observe.incidents import RAW, Application, Stage
 from tests.support.brokers import RunBrokers
 from tests.support.kafka import unique
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -22,11 +22,6 @@ _PROPERTIES = {
     "offsets.topic.num.partitions": "6",
     "group.initial.rebalance.delay.ms": "0",
 }
-
-
-def patiently() -> Retrying:
-    """Until it is so."""
-    return Retrying(retry=retry_if_not_result(bool), wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE_S))
 
 
 def leaders(servers: str, topic: str) -> dict[int, int]:
@@ -42,7 +37,9 @@ def on_nodes(servers: str, *nodes: int) -> str:
     admin = AdminClient({"bootstrap.servers": servers})
     topic = NewTopic(name, num_partitions=len(nodes), replica_assignment=[[node] for node in nodes])
     admin.create_topics([topic], operation_timeout=20)[name].result()
-    patiently()(lambda: leaders(servers, name) == dict(enumerate(nodes)))
+    wait_until(
+        lambda: leaders(servers, name) == dict(enumerate(nodes)), "the leaders", seen=lambda: leaders(servers, name)
+    )
     return name
 
 
@@ -72,7 +69,7 @@ def test_partition_and_coordinator_on_a_node_that_is_away(broker_pool: RunBroker
         with Application(RAW, servers, read, topic) as member:
             member.has(2)
             broker.stop_node(away)
-            patiently()(lambda: -1 in leaders(servers, topic).values())
+            wait_until(lambda: -1 in leaders(servers, topic).values(), "a partition without a leader")
             first = found(stage, read)[0]
             assert (first.cause, first.subject) == (Cause.PARTITION_OFFLINE, f"{topic}[1]")
             assert found(stage, unreachable)[0].cause is Cause.COORDINATOR_UNAVAILABLE

@@ -15,6 +15,7 @@ from consumer_membership.membership.effects import CommitOffsets, Heartbeat, Sen
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
 from tests.support.scripted_broker import ZERO, Answer, Received, Script, ScriptedBroker
+from tests.support.waiting import PATIENCE_S
 
 LIST_OFFSETS, METADATA, COMMIT, FETCH, FIND, API_VERSIONS, HEARTBEAT = 2, 3, 8, 9, 10, 18, 68
 LEAVE, DESCRIBE_CLASSIC, CONFIGS, DESCRIBE = 13, 15, 32, 69
@@ -30,7 +31,6 @@ _APIS = {
     "heartbeat": HEARTBEAT,
     "describe": DESCRIBE,
 }
-PATIENCE_S = 30.0
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 ResultT = TypeVar("ResultT")

@@ -15,8 +15,8 @@ from consumer_membership.membership.events import LeaveRequested, Polled
 from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.line import CommittedAsked, CredentialsChanged, Line, MemberFigures, Post
 from tests.support.views import view_of
+from tests.support.waiting import PATIENCE_S
 
-PATIENCE_S = 20.0
 CREDENTIALS = ("user", "secret")
 
 

@@ -14,7 +14,8 @@ from consumer_membership.membership.events import AssignedByHand, CommitRequeste
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 from tests.clients.application import offset, record, subscribed
 from tests.clients.conftest import ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+from tests.clients.scripted import ScriptedConsumer, Thread
+from tests.support.waiting import PATIENCE_S
 
 REFUSED = BrokerError(code=22, name="ILLEGAL_GENERATION", message="not this epoch")
 Reported = list[tuple[KafkaError | None, list[PartitionOffset]]]

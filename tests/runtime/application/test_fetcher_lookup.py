@@ -13,12 +13,12 @@ from confluent_kafka import TopicPartition as PartitionOffset
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.prefetch_buffer import PrefetchBuffer
 from tests.support.mock_cluster import MockCluster
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 _LOG = logging.getLogger("tests.handle")
 
-PATIENCE_S = 20.0
 #: How librdkafka's log says that the broker is connected for good, no more as a bootstrap server only.
 CONNECTED = "/1: Broker changed state APIVERSION_QUERY -> UP"
 #: How it says what the broker is asked; of its own accord librdkafka gives other reasons.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaException
@@ -16,8 +16,9 @@ from consumer_membership import Consumer
 from consumer_membership.runtime.application import handle as handles
 from tests.clients.application import at, drain, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
+from tests.clients.scripted import ScriptedConsumer
 from tests.support.scripted_broker import DROP, NEWEST, Answer, Last, Received, ScriptedBroker, Topic
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -135,6 +136,20 @@ def shutting_down() -> Iterator[ShuttingDown]:
         yield going
 
 
+def poll_until(consumer: ScriptedConsumer, condition: Callable[[], bool], what: str) -> None:
+    """Poll, which must return no record, until the condition holds."""
+
+    def poll() -> None:
+        assert consumer.poll(0.05) is None
+
+    wait_until(condition, what, between=poll)
+
+
+def has_fetched(broker: ScriptedBroker, count: int) -> bool:
+    """Whether the broker has received this many fetch requests."""
+    return len(broker.requests(FETCH)) >= count
+
+
 @pytest.mark.usefixtures("impatient")
 def test_member_that_cannot_fetch_says_what_it_waits_for(shutting_down: ShuttingDown) -> None:
     """Settled by its heartbeats, with partitions, and nothing comes: the view tells why."""
@@ -144,15 +159,13 @@ def test_member_that_cannot_fetch_says_what_it_waits_for(shutting_down: Shutting
         broker.wait_for(FETCH)
         assert consumer.membership().waits_for is None
         broker.stop_node(1)
-        while consumer.membership().waits_for is None:
-            assert consumer.poll(0.05) is None
+        poll_until(consumer, lambda: consumer.membership().waits_for is not None, "the reason of the wait")
         view = consumer.membership()
         assert (view.waits_for, view.waits_until) == ("a broker that librdkafka can fetch from", None)
         assert view.waits_since is not None
         fetches = len(broker.requests(FETCH))
         broker.start_node(1)
-        while consumer.membership().waits_for is not None:
-            assert consumer.poll(0.05) is None
+        poll_until(consumer, lambda: consumer.membership().waits_for is None, "the end of the wait")
         broker.wait_for(FETCH, fetches + 1)
 
 
@@ -168,10 +181,7 @@ def test_handle_that_lost_its_brokers_fetches_again(shutting_down: ShuttingDown)
             broker.wait_for(FETCH, len(broker.requests(FETCH)) + 1)
             shutting_down.restart(consumer)
             fetches = len(broker.requests(FETCH))
-            give_up_at = time.monotonic() + PATIENCE_S
-            while len(broker.requests(FETCH)) == fetches:
-                assert time.monotonic() < give_up_at, "it fetches no more"
-                assert consumer.poll(0.05) is None
+            poll_until(consumer, partial(has_fetched, broker, fetches + 1), "another fetch")
             assert shutting_down.fetched_from() == start
             if consumer._session._fetcher.handle is not handle:  # type: ignore[union-attr]
                 return

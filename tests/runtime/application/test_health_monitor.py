@@ -16,10 +16,9 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.runtime.application import health_monitor
 from consumer_membership.types import TopicPartition
 from tests.support.views import view_of
+from tests.support.waiting import PATIENCE_S
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "health", "log_level": 0}
-#: A bound against hanging, not a measurement.
-PATIENCE_S = 20.0
 
 
 def looking() -> set[threading.Thread]:

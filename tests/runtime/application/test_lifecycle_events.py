@@ -19,11 +19,10 @@ from consumer_membership import LifecycleEvent, LifecycleKind
 from consumer_membership.runtime.application import lifecycle_events
 from consumer_membership.types import TopicPartition
 from tests.clients.scripted import ScriptedConsumer, Thread
+from tests.support.waiting import PATIENCE_S, wait_until
 
 K = LifecycleKind
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "events", "log_level": 0}
-#: A bound against hanging, not a measurement.
-PATIENCE_S = 120.0
 
 
 def tellers() -> set[threading.Thread]:
@@ -201,8 +200,8 @@ def test_callback_keeps_no_consumer_alive() -> None:
     heard = Heard()
     gone = _unclosed_that_heard(heard)
     (thread,) = tellers() - before
-    while gone() is not None:  # the thread may be on its way out of the call
-        gc.collect()
+    # The thread may be on its way out of the call.
+    wait_until(lambda: gone() is None, "the end of the consumer", between=gc.collect)
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert heard.events.empty()

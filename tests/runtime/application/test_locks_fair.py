@@ -10,8 +10,7 @@ from types import FrameType
 import pytest
 
 from consumer_membership.runtime.application.locks import FairLock
-
-PATIENCE_S = 20.0
+from tests.support.waiting import PATIENCE_S
 
 
 def run(action: Callable[[], None]) -> threading.Thread:

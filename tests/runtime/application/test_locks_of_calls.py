@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from consumer_membership.runtime.application.locks import CallLock, caller, is_running
-
-PATIENCE_S = 20.0
+from tests.support.waiting import PATIENCE_S
 
 
 def test_one_call_at_a_time_has_the_lock() -> None:

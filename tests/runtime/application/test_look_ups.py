@@ -19,10 +19,10 @@ from consumer_membership.runtime.application.look_ups import LookUps
 from consumer_membership.types import TopicPartition
 from tests.clients.application import at, drain, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer
+from tests.clients.scripted import ScriptedConsumer
 from tests.support.mock_cluster import MockCluster
 from tests.support.proxy import LIST_OFFSETS, Proxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 _COMMITTED = 8
 #: librdkafka's number for a partition that it does not know.

@@ -17,8 +17,7 @@ from consumer_membership.membership.effects import (
 from consumer_membership.runtime.application import orders as rooms
 from consumer_membership.runtime.application.orders import SHORTEST_SLICE_S, SLICE_S, OrderQueue
 from consumer_membership.runtime.line import Line
-
-PATIENCE_S = 20.0
+from tests.support.waiting import PATIENCE_S
 
 
 def commit(number: int) -> CommitCompleted:

@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition as PartitionOffset
 
 from tests.clients.application import drain, record
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +38,13 @@ def test_partition_of_which_nothing_was_delivered_has_no_position(
     consumer.assign([PartitionOffset(topic, partition, start) for partition in (0, 1)])
     first = record(consumer)
     other = 1 - (first.partition() or 0)
-    while len(consumer._session.buffer.ready) < 2 * RECORDS - 1:  # type: ignore[union-attr]
-        consumer._session._fetcher.fill(0.1)  # type: ignore[union-attr]
+    session = consumer._session
+    assert session is not None
+    wait_until(
+        lambda: len(session.buffer.ready) == 2 * RECORDS - 1,
+        "all records but one in the buffer",
+        between=lambda: session._fetcher.fill(0.1),
+    )
     assert position(consumer, topic, first.partition() or 0) == 1
     assert position(consumer, topic, other) == OFFSET_INVALID
 

@@ -14,7 +14,8 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.types import OffsetAndMetadata, Subscription, TopicPartition
 from tests.clients.application import Called, at, drain, held, offset, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, Thread
+from tests.clients.scripted import Thread
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

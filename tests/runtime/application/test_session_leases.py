@@ -13,7 +13,8 @@ from consumer_membership import Consumer
 from consumer_membership.runtime.application.session import WAITS_FOR_LEASE
 from tests.clients.application import Called, at, record, subscribed
 from tests.clients.conftest import RECORDS, ConsumerFactory
-from tests.clients.scripted import PATIENCE_S, ScriptedConsumer, Thread
+from tests.clients.scripted import ScriptedConsumer, Thread
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

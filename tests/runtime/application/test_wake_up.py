@@ -20,6 +20,7 @@ from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicParti
 from tests.clients.application import Called, at, record, subscribed
 from tests.clients.conftest import ConsumerFactory
 from tests.clients.scripted import ScriptedConsumer, Thread
+from tests.support.waiting import wait_until
 
 TOPIC = "orders"
 PARTITIONS = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
@@ -74,8 +75,7 @@ def test_poll_stops_after_a_synchronous_commit(
     calls: Called = []
     consumer = subscribed(consumers, topic, calls)
     consumer.member.assign(dict.fromkeys(at(topic, 0), 0))
-    while not consumer._ready:
-        record(consumer)
+    wait_until(lambda: consumer._ready, "buffered records", between=lambda: record(consumer))
     member = consumer.member
     match end:
         case "lost":

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixed
-
 from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
     ClassicCommitAnswered,
@@ -30,8 +28,9 @@ from consumer_membership.membership.effects import CommitOffsets
 from consumer_membership.runtime.network import cluster as network
 from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.types import NO_MEMBER_ID, BrokerAddress, OffsetAndMetadata, TopicPartition
-from tests.runtime.clients import PATIENCE_S, settings
+from tests.runtime.clients import settings
 from tests.support.kafka import unique
+from tests.support.waiting import PATIENCE_S, async_wait_until
 
 ResultT = TypeVar("ResultT")
 
@@ -155,12 +154,11 @@ class Member:
 
     async def beat_until(self, verdict: ClassicVerdict) -> None:
         """Heartbeat until the coordinator says this."""
-        beats = AsyncRetrying(
-            retry=retry_if_result(lambda said: said is not verdict),
-            wait=wait_fixed(0.05),
-            stop=stop_after_delay(PATIENCE_S),
-        )
-        await beats(self.beat)
+
+        async def is_said() -> bool:
+            return await self.beat() is verdict
+
+        await async_wait_until(is_said, f"a heartbeat that ends with {verdict}")
 
     async def leave(self) -> None:
         """Leave for good."""

@@ -27,18 +27,9 @@ from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.translation.consumer_protocol import encode_assignment, encode_subscription
 from consumer_membership.types import BrokerAddress
-from tests.runtime.clients import (
-    API_VERSIONS,
-    COMMIT,
-    LIST_OFFSETS,
-    METADATA,
-    PATIENCE_S,
-    T0,
-    commit_of,
-    node,
-    settings,
-)
+from tests.runtime.clients import API_VERSIONS, COMMIT, LIST_OFFSETS, METADATA, T0, commit_of, node, settings
 from tests.support.scripted_broker import DISCONNECT, DROP, Answer, Gate, Later, Received, Script, ScriptedBroker
+from tests.support.waiting import PATIENCE_S
 from tests.wire.classic import (
     BEAT,
     JOIN,

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Confluent
-from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixed
 
 from consumer_membership.assignors.assignor import MemberSubscription
 from consumer_membership.membership.classic.exchanges import (
@@ -19,10 +18,11 @@ from consumer_membership.membership.classic.exchanges import (
 )
 from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, TopicPartition
-from tests.runtime.clients import PATIENCE_S, settings, with_client
+from tests.runtime.clients import settings, with_client
 from tests.runtime.network.classic_members import SESSION_S, Cluster, Member, with_members
 from tests.support.kafka import create_topic, unique
 from tests.support.mock_cluster import MockCluster
+from tests.support.waiting import PATIENCE_S, async_wait_until
 
 pytestmark = [pytest.mark.slow]
 
@@ -170,16 +170,9 @@ class Librdkafka:
 
     async def wait_for(self, partitions: frozenset[TopicPartition]) -> None:
         """Until it was assigned exactly these."""
-
-        async def assigned() -> frozenset[TopicPartition]:
-            return self.assigned
-
-        looks = AsyncRetrying(
-            retry=retry_if_result(lambda found: found != partitions),
-            wait=wait_fixed(0.05),
-            stop=stop_after_delay(PATIENCE_S),
+        await async_wait_until(
+            lambda: self.assigned == partitions, f"assignment of {partitions}", seen=lambda: self.assigned
         )
-        await looks(assigned)
 
     def close(self) -> None:
         """End it; it leaves the group."""

@@ -24,7 +24,6 @@ from tests.runtime.clients import (
     FIND,
     LIST_OFFSETS,
     METADATA,
-    PATIENCE_S,
     T0,
     T1,
     ResultT,
@@ -49,6 +48,7 @@ from tests.support.scripted_broker import (
     ScriptedBroker,
     Topic,
 )
+from tests.support.waiting import PATIENCE_S
 from tests.wire.groups import TOPIC_ID, config_answer
 
 # ---- finding brokers -------------------------------------------------------------------------------------------------

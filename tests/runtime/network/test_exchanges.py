@@ -23,7 +23,6 @@ from tests.runtime.clients import (
     FIND,
     HEARTBEAT,
     METADATA,
-    PATIENCE_S,
     T0,
     T1,
     answers,
@@ -45,6 +44,7 @@ from tests.support.scripted_broker import (
     Script,
     ScriptedBroker,
 )
+from tests.support.waiting import PATIENCE_S
 from tests.wire.frames import heartbeat_answer
 from tests.wire.groups import commit_answer
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from tenacity import AsyncRetrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
 from consumer_membership.membership.effects import CommitOffsets, Heartbeat, SendHeartbeat
 from consumer_membership.membership.events import (
@@ -24,9 +23,10 @@ from consumer_membership.runtime.network.cluster import BrokerRefusal
 from consumer_membership.runtime.network.exchanges import exchange
 from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicIdPartition, TopicPartition
-from tests.runtime.clients import PATIENCE_S, settings, with_client
+from tests.runtime.clients import settings, with_client
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.mock_cluster import MockCluster
+from tests.support.waiting import PATIENCE_S, async_wait_until
 
 pytestmark = [pytest.mark.slow]
 
@@ -107,20 +107,21 @@ class Member:
         await self._take(
             rebalance_timeout_s=60.0, topics=(self.topic,), pattern="", owned=frozenset[TopicIdPartition]()
         )
-        heartbeats = AsyncRetrying(
-            retry=retry_if_result(lambda count: count < 4), wait=wait_fixed(0.1), stop=stop_after_delay(PATIENCE_S)
-        )
-        if len(self.owned) < 4:
-            await heartbeats(self._take)
+
+        async def has_all() -> bool:
+            if len(self.owned) < 4:
+                await self._take()
+            return len(self.owned) == 4
+
+        await async_wait_until(has_all, "an assignment of all partitions", seen=lambda: self.owned)
         await self._take(owned=self.owned)
 
-    async def _take(self, **fields: object) -> int:
+    async def _take(self, **fields: object) -> None:
         event = await self.send(**fields)
         assert isinstance(event, HeartbeatAnswered), event
         self.epoch = event.member_epoch
         if event.assignment is not None:
             self.owned = event.assignment
-        return len(self.owned)
 
     def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], epoch: int) -> CommitOffsets:
         """A commit's order."""
@@ -132,13 +133,18 @@ class Member:
 async def joined(client: network.Cluster, cluster: Cluster, instance_id: str | None = None) -> Member:
     """A member that owns all partitions of the topic."""
     group = unique("group")
-    lookups = AsyncRetrying(
-        # A fresh cluster has no coordinator before its offsets topic exists.
-        retry=retry_if_exception(lambda error: isinstance(error, BrokerRefusal) and error.retriable),
-        wait=wait_fixed(0.1),
-        stop=stop_after_delay(PATIENCE_S),
-    )
-    member = Member(client, await lookups(client.find_coordinator, group), cluster.topic, group, instance_id)
+
+    async def found() -> BrokerAddress | None:
+        try:
+            return await client.find_coordinator(group)
+        except BrokerRefusal as refusal:
+            # A fresh cluster has no coordinator before its offsets topic exists.
+            if not refusal.retriable:
+                raise
+            return None
+
+    coordinator = await async_wait_until(found, "a coordinator")
+    member = Member(client, coordinator, cluster.topic, group, instance_id)
     await member.join()
     return member
 

@@ -16,7 +16,6 @@ from tests.runtime.clients import (
     DESCRIBE,
     FETCH,
     HEARTBEAT,
-    PATIENCE_S,
     T0,
     T1,
     answers,
@@ -26,6 +25,7 @@ from tests.runtime.clients import (
     with_client,
 )
 from tests.support.scripted_broker import DISCONNECT, DROP, NEWEST, Answer, Received, Script, ScriptedBroker
+from tests.support.waiting import PATIENCE_S
 from tests.wire.frames import heartbeat_answer
 from tests.wire.groups import (
     classic_group,

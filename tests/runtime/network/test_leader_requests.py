@@ -16,9 +16,9 @@ from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.leader_requests import LeaderRequests
 from consumer_membership.types import GroupProtocol, TopicPartition
 from tests.membership.classic.scene import Plan
+from tests.support.waiting import PATIENCE_S
 
 ResultT = TypeVar("ResultT")
-PATIENCE_S = 30.0
 SHARE = Assigned(partitions=frozenset({TopicPartition("t", 0)}), user_data=b"yours")
 
 

@@ -8,9 +8,7 @@ from collections.abc import Callable
 
 from consumer_membership.runtime.line import WakeUp
 from consumer_membership.runtime.network.lease_watch import LeaseWatch
-
-#: A bound against hanging, not a measurement.
-PATIENCE_S = 15.0
+from tests.support.waiting import PATIENCE_S
 
 
 class Noted(WakeUp):

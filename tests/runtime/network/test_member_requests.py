@@ -34,20 +34,10 @@ from consumer_membership.runtime.network.member_requests import MemberRequests, 
 from consumer_membership.translation.consumer_protocol import encode_assignment, encode_subscription
 from consumer_membership.types import CONFLICT_CODE, UNRELEASED_INSTANCE_CODE, GroupProtocol, TopicPartition
 from consumer_membership.wire.versions import Api
-from tests.runtime.clients import (
-    COMMIT,
-    PATIENCE_S,
-    T0,
-    T1,
-    answers,
-    beat,
-    commit_of,
-    node,
-    offsets_answer,
-    with_client,
-)
+from tests.runtime.clients import COMMIT, T0, T1, answers, beat, commit_of, node, offsets_answer, with_client
 from tests.support.protocols import AUTO
 from tests.support.scripted_broker import DISCONNECT, ZERO, Answer, Received, ScriptedBroker, Topic
+from tests.support.waiting import PATIENCE_S
 from tests.wire.frames import heartbeat_answer
 from tests.wire.groups import fetch_answer_v9, leave_answer
 

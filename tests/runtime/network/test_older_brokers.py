@@ -17,11 +17,11 @@ from consumer_membership.runtime.network.cluster import BrokerRefusal
 from consumer_membership.runtime.network.group_client import GroupClient
 from consumer_membership.translation.metadata import topics_of
 from consumer_membership.types import NO_EPOCH, NO_MEMBER_ID, GroupProtocol, OffsetAndMetadata
-from tests.runtime.clients import PATIENCE_S
 from tests.runtime.network.classic_members import SESSION_S, Cluster, Member, with_members
 from tests.support.kafka import create_topic, produce, unique
 from tests.support.offered import KAFKA_2_4, REDPANDA
 from tests.support.older_broker import OlderBroker
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 

@@ -11,8 +11,8 @@ from consumer_membership.errors import TransportError
 from consumer_membership.runtime.network.cluster import Cluster
 from tests.runtime.clients import answers, with_client
 from tests.support.scripted_broker import Answer, Received, ScriptedBroker
+from tests.support.waiting import PATIENCE_S
 
-PATIENCE_S = 10.0
 #: Enough for a connection to be met in each stage between the kernel and its handler.
 ROUNDS = 100
 

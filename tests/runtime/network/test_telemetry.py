@@ -19,9 +19,10 @@ from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.telemetry import Telemetry, Totals, compressors
 from consumer_membership.translation.telemetry import Compression
 from consumer_membership.wire.otlp import Point
-from tests.runtime.clients import PATIENCE_S, with_client
+from tests.runtime.clients import with_client
 from tests.runtime.receivers import ME, OFFERED, PUSH, SUBSCRIPTIONS, Receiver
 from tests.support.scripted_broker import DISCONNECT, DROP, ScriptedBroker
+from tests.support.waiting import PATIENCE_S
 
 POINTS = (
     Point(name="org.apache.kafka.consumer.assigned", value=3.0),

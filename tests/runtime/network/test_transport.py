@@ -31,9 +31,9 @@ from tests.support.scripted_broker import (
     Received,
     ScriptedBroker,
 )
+from tests.support.waiting import PATIENCE_S
 from tests.wire.frames import heartbeat_answer
 
-PATIENCE_S = 10.0
 SETTINGS = ConnectionSettings(bootstrap_servers=(), client_id="tester", connection_setup_timeout_s=PATIENCE_S)
 
 

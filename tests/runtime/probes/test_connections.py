@@ -17,7 +17,8 @@ from consumer_membership.runtime.probes import connections
 from consumer_membership.runtime.probes.connections import MOST_CONVERSATIONS, _peer_of, _remedy, listening
 from consumer_membership.runtime.probes.requests import LONGEST_HEAD
 from consumer_membership.runtime.probes.thread import ProbeThread
-from tests.runtime.probes.watched import HTTP, PATIENCE_S, Told, ask, end, place, until
+from tests.runtime.probes.watched import HTTP, Told, ask, end, place
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -149,7 +150,10 @@ def test_who_takes_no_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     with caller(at, b"GET /metrics HTTP/1.1\r\n\r\n") as opened:
         assert ask(at, "/livez")[0] == 200
         assert opened.recv(4) == b"HTTP"
-        until(lambda: probes._reception is not None and not probes._reception._conversations)
+        wait_until(
+            lambda: probes._reception is not None and not probes._reception._conversations,
+            "the end of the conversation",
+        )
         opened.settimeout(PATIENCE_S)
         heard = 0
         try:

@@ -21,7 +21,8 @@ from consumer_membership.errors import ConfigurationError
 from consumer_membership.health.verdict import HealthVerdict
 from consumer_membership.runtime.probes import health_file, thread
 from consumer_membership.runtime.probes.thread import ProbeThread
-from tests.runtime.probes.watched import HTTP, PATIENCE_S, Told, ask, end, health_of, place, until
+from tests.runtime.probes.watched import HTTP, Told, ask, end, health_of, place
+from tests.support.waiting import PATIENCE_S, wait_until
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "group.id": "orders", "log_level": 0}
 ADDRESS = "127.0.0.1:0"
@@ -98,11 +99,11 @@ def test_file_is_touched_for_as_long_as_it_lives(tmp_path: Path, monkeypatch: py
     probes, told = ProbeThread(), Told()
     probes.attend(ProbeSettings(file=str(path)), told)
     first = path.stat().st_mtime
-    until(lambda: path.stat().st_mtime > first)
+    wait_until(lambda: path.stat().st_mtime > first, "a newer file")
     told.now = health_of(V.NOT_POLLED, helps=True)
-    until(lambda: "not_polled" in path.read_text())
+    wait_until(lambda: "not_polled" in path.read_text(), "the verdict in the file")
     stands, written = path.stat().st_mtime, path.read_text()
-    until(lambda: path.read_text() != written)
+    wait_until(lambda: path.read_text() != written, "another text in the file")
     assert path.stat().st_mtime == stands
     end(probes, told)
 
@@ -165,7 +166,7 @@ def test_trouble_with_one_consumer_ends_nothing(
     probes.attend(ProbeSettings(address=HTTP.address, file=str(tmp_path / "health.json")), told)
     told.now = None
     assert ask(place(probes), "/livez")[0] == 500
-    until(lambda: "the thread goes on" in caplog.text)
+    wait_until(lambda: "the thread goes on" in caplog.text, "the fault in the log")
     told.now = health_of(V.IDLE)
     assert ask(place(probes), "/livez")[0] == 200
     end(probes, told)
@@ -233,9 +234,10 @@ def test_consumer_is_served_from_its_making_to_its_end(tmp_path: Path, caplog: p
             "live: yes\n[+] orders/pod-7 starting: nothing is subscribed or assigned\n",
         )
         consumer.subscribe(["orders"])
-        while "joining" not in (readiness := ask(at, "/readyz"))[1]:
-            consumer.poll(0.01)
-        assert readiness[0] == 503
+        wait_until(
+            lambda: "joining" in ask(at, "/readyz")[1], "a member that joins", between=lambda: consumer.poll(0.01)
+        )
+        assert ask(at, "/readyz")[0] == 503
         status, metrics, answer = ask(at, "/metrics")
         assert (status, answer.headers["content-type"].partition(";")[0]) == (200, "text/plain")
         assert 'client_id="pod-7"' in metrics

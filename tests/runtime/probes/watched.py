@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from consumer_membership.config.settings import ListenAddress, ProbeSettings
 from consumer_membership.health.verdict import Health, HealthVerdict
@@ -12,11 +11,10 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.runtime.probes.thread import ProbeThread
 from tests.support.views import view_of
+from tests.support.waiting import PATIENCE_S
 
 LOOPBACK = ListenAddress(host="127.0.0.1", port=0)
 HTTP = ProbeSettings(address=LOOPBACK)
-#: A bound against hanging, not a measurement.
-PATIENCE_S = 20.0
 
 
 def health_of(verdict: HealthVerdict, why: str = "a test", *, helps: bool = False) -> Health:
@@ -46,13 +44,6 @@ class Told:
         if self.now is None:
             raise RuntimeError("nobody knows")
         return self.now
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
 
 
 def end(probes: ProbeThread, *told: Told) -> None:
