@@ -38,7 +38,7 @@ from consumer_membership.metrics.snapshot import Metrics
 from consumer_membership.runtime.application.fetcher import key_of
 from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue
 from consumer_membership.runtime.application.session import Session
-from consumer_membership.runtime.line import ThreadFactory
+from consumer_membership.runtime.membership_thread import ThreadFactory
 from consumer_membership.runtime.network.member_thread import member_thread
 from consumer_membership.types import JOIN_EPOCH, NO_EPOCH
 from consumer_membership.version import __version__

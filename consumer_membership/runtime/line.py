@@ -18,7 +18,7 @@ other's, and neither side imports the other.
 | a recording | network | `dump` | written by the thread that asks; the member's goes on |
 | the wake-up | either side | `wake_up.set` | the next `poll` looks at all of this before it hands out a record |
 
-Nothing blocks: a post rings the thread (`MemberThread.ring`), an order rings whoever waits for one (`listen`).
+Nothing blocks: a post rings the thread (`MembershipThread.ring`), an order rings whoever waits for one (`listen`).
 """
 
 from __future__ import annotations
@@ -29,34 +29,28 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from consumer_membership.config import ConnectionSettings, StartSettings
 from consumer_membership.errors import GroupError, TransportError
 from consumer_membership.light_dataclasses import dataclass
-from consumer_membership.membership.choice import ProtocolSettings
 from consumer_membership.membership.effects import ApplicationEffect
 from consumer_membership.membership.events import Event
 from consumer_membership.membership.protocol import GroupEffect
-from consumer_membership.membership.settings import MemberSettings
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.metrics.membership_ledger import MembershipLedger
-from consumer_membership.recorder.dumps import RecorderSettings
-from consumer_membership.runtime.log_lines import ConsumerLines
-from consumer_membership.types import CommittedOffsets, OffsetAndMetadata, TopicPartition
-from consumer_membership.wire.traffic import TrafficSnapshot
+from consumer_membership.types import CommittedOffsets, TopicPartition
 
 if TYPE_CHECKING:  # it imports more than a consumer needs
     from os import PathLike
     from pathlib import Path
 
+    from consumer_membership.runtime.membership_thread import MemberFigures, MembershipThread
     from consumer_membership.wire.otlp import Point
 
 # ---- what the application gives -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedAsked:
+class CommittedOffsetsQuestion:
     """A question in which the core has no part: what the group has committed of these partitions.
 
     `answer` fails with `RefusedError` or `UnansweredError`, the latter after `timeout_s`; to cancel it ends the
@@ -69,7 +63,7 @@ class CommittedAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class EndOffsets:
     """Where partitions end, as far as their leaders said: all of the log, and what readers of committed records get."""
 
     high: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -77,11 +71,11 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndsAsked:
+class EndOffsetsQuestion:
     """Another question beside the core: where these partitions end; fails with a `MembershipError`."""
 
     partitions: frozenset[TopicPartition]
-    answer: Future[Ends]
+    answer: Future[EndOffsets]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +86,7 @@ class CredentialsChanged:
     password: str = field(repr=False)
 
 
-Post: TypeAlias = Event | CommittedAsked | EndsAsked | CredentialsChanged
+Post: TypeAlias = Event | CommittedOffsetsQuestion | EndOffsetsQuestion | CredentialsChanged
 
 
 class RefusedError(GroupError):
@@ -113,86 +107,10 @@ class Snapshot(NamedTuple):
     view: MembershipView
 
 
-class Heard(NamedTuple):
-    """What the coordinator said is committed of a partition (None: nothing), and when (monotonic clock)."""
-
-    offset: OffsetAndMetadata | None
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerTraffic:
-    """What went over the connections for one purpose to one broker; `is_of_group`: to it as the coordinator."""
-
-    is_of_group: bool
-    host: str
-    port: int
-    counts: TrafficSnapshot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberFigures:
-    """What statistics tell of a member beside its view.
-
-    Attributes:
-        coordinator_since: When the present coordinator was found, or the former one lost (monotonic clock).
-        committed: What the member has heard of each partition: when it was assigned, and since then by its commits.
-        traffic: What went over its connections.
-    """
-
-    coordinator_since: float | None = None
-    committed: Mapping[TopicPartition, Heard] = field(default_factory=dict)
-    traffic: tuple[BrokerTraffic, ...] = ()
-
-
 # ---- the two ends ---------------------------------------------------------------------------------------------------
-
-
-class MemberThread(Protocol):
-    """The thread at the network's end, as the line knows it; each method may be called from any thread."""
-
-    def start(self) -> None:
-        """Start it if it does not run; nothing connects before a post needs it."""
-
-    def ring(self) -> None:
-        """Have it take what is posted, if it runs; returns at once."""
-
-    def figures(self) -> MemberFigures:
-        """What statistics tell beside the view, as it is now."""
-
-    def dump(self, cause: str, path: str | PathLike[str] | None = None) -> Path:
-        """Write a file with what is recorded of the member (`recorder.dumps.Dumps.write`)."""
-
-    def dump_by_itself(self, kind: str, cause: str) -> None:
-        """The same where nobody asked, if that is wanted, and not too often (`Dumps.write_by_itself`)."""
-
-    def stop(self, timeout_s: float) -> None:
-        """End it and its connections; wait so long for it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadSettings:
-    """What a member's thread is made from.
-
-    `lines` gets what it logs, beside Python's loggers; `ledger` counts what it does. `pushes_metrics`: to brokers that
-    want them.
-    """
-
-    member: MemberSettings
-    protocols: ProtocolSettings
-    connection: ConnectionSettings
-    start: StartSettings
-    lines: ConsumerLines | None = None
-    recorder: RecorderSettings = RecorderSettings()
-    pushes_metrics: bool = False
-    ledger: MembershipLedger = field(default_factory=MembershipLedger)
-
 
 #: Is shown what the member ordered, and how it is then, on the membership thread: quick, and raises nothing.
 Watcher: TypeAlias = Callable[[tuple[GroupEffect, ...], MembershipView], None]
-
-#: Makes a member's thread at the end of this line, with the first view shown, and does not start it.
-ThreadFactory: TypeAlias = Callable[["Line", ThreadSettings], MemberThread]
 
 
 class WakeUp:
@@ -260,7 +178,7 @@ class Line:
         self.has_sent = False
         #: Whether the network reads `progress` seldom, since nothing has come for a while: a plain attribute, its own.
         self.is_calm = False
-        self._thread: MemberThread
+        self._thread: MembershipThread
         # Re-entrant: a signal handler may interrupt its own thread in here.
         self._lock = threading.RLock()
         self._posts: deque[Post] = deque()
@@ -275,7 +193,7 @@ class Line:
 
     # ---- the application's end ----
 
-    def connect(self, thread: MemberThread) -> None:
+    def connect(self, thread: MembershipThread) -> None:
         """Have this thread at the other end, for the line's whole life."""
         self._thread = thread
 
@@ -304,19 +222,19 @@ class Line:
         self._post(events)
 
     def ask_committed(self, partitions: frozenset[TopicPartition], timeout_s: float) -> Future[CommittedOffsets]:
-        """Ask what the group has committed of these partitions; starts the thread (`CommittedAsked`).
+        """Ask what the group has committed of these partitions; starts the thread (`CommittedOffsetsQuestion`).
 
         The answer is cancelled where the thread ends first, or has ended.
         """
-        asked = CommittedAsked(partitions=partitions, timeout_s=timeout_s, answer=Future())
+        asked = CommittedOffsetsQuestion(partitions=partitions, timeout_s=timeout_s, answer=Future())
         self._thread.start()
         if not self._post((asked,)):
             asked.answer.cancel()
         return asked.answer
 
-    def ask_ends(self, partitions: frozenset[TopicPartition]) -> Future[Ends]:
+    def ask_ends(self, partitions: frozenset[TopicPartition]) -> Future[EndOffsets]:
         """Ask the leaders of these partitions where they end; likewise."""
-        asked = EndsAsked(partitions=partitions, answer=Future())
+        asked = EndOffsetsQuestion(partitions=partitions, answer=Future())
         self._thread.start()
         if not self._post((asked,)):
             asked.answer.cancel()
@@ -406,5 +324,5 @@ class Line:
         with self._lock:
             self._is_hung_up = True
         for post in self.take_posts():
-            if isinstance(post, CommittedAsked | EndsAsked):
+            if isinstance(post, CommittedOffsetsQuestion | EndOffsetsQuestion):
                 post.answer.cancel()

@@ -30,14 +30,8 @@ from consumer_membership.membership.events import CommitRequested, Event, LeaveR
 from consumer_membership.membership.protocol import GroupEffect
 from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.line import (
-    CommittedAsked,
-    CredentialsChanged,
-    Line,
-    MemberFigures,
-    Post,
-    ThreadSettings,
-)
+from consumer_membership.runtime.line import CommittedOffsetsQuestion, CredentialsChanged, Line, Post
+from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings
 from consumer_membership.types import (
     BrokerError,
     OffsetAndMetadata,
@@ -69,7 +63,7 @@ class ScriptedMember:
         self.answers_commits = True
         #: What the group has committed, and what was asked of it.
         self.committed: dict[TopicPartition, OffsetAndMetadata | BrokerError] = {}
-        self.questions: list[CommittedAsked] = []
+        self.questions: list[CommittedOffsetsQuestion] = []
         self.answers_questions = True
         #: What later authentications are to say.
         self.credentials: tuple[str, str] | None = None
@@ -115,7 +109,9 @@ class ScriptedMember:
         with self._lock:
             self.rings += 1
             posts = self._line.take_posts()
-            self.events += [post for post in posts if not isinstance(post, CommittedAsked | CredentialsChanged)]
+            self.events += [
+                post for post in posts if not isinstance(post, CommittedOffsetsQuestion | CredentialsChanged)
+            ]
             self._changed.notify_all()
         for post in posts:
             self._answer(post)
@@ -130,7 +126,7 @@ class ScriptedMember:
                 self.order(*self.farewell, LeaveCompleted())
             case CredentialsChanged():
                 self.credentials = (post.username, post.password)
-            case CommittedAsked():
+            case CommittedOffsetsQuestion():
                 self.questions.append(post)
                 if self.answers_questions:
                     post.answer.set_result({partition: self.committed.get(partition) for partition in post.partitions})

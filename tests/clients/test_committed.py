@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as PartitionOffset
 
 from consumer_membership import Consumer, GroupError, TransportError
-from consumer_membership.runtime.line import CommittedAsked, RefusedError, UnansweredError
+from consumer_membership.runtime.line import CommittedOffsetsQuestion, RefusedError, UnansweredError
 from consumer_membership.types import BrokerError, OffsetAndMetadata, TopicPartition
 from tests.clients.application import subscribed
 from tests.clients.conftest import ConsumerFactory
@@ -26,7 +26,7 @@ def told(consumer: Consumer, *partitions: TopicPartition) -> list[tuple[int, str
     return [(one.offset, one.metadata, one.leader_epoch) for one in found]
 
 
-def question(consumer: ScriptedConsumer) -> CommittedAsked:
+def question(consumer: ScriptedConsumer) -> CommittedOffsetsQuestion:
     """The only question so far, as soon as it is asked."""
     return wait_until(lambda: consumer.member.questions, "a question")[0]
 
@@ -121,14 +121,14 @@ def test_callbacks_may_ask(consumers: ConsumerFactory, topic: str, called: str) 
     assert answers == [[(-1001, None, None)]]
 
 
-def cancelled(asked: CommittedAsked) -> None:
+def cancelled(asked: CommittedOffsetsQuestion) -> None:
     """The member's thread ended first."""
     asked.answer.cancel()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("then", [cancelled, lambda _: None], ids=["told", "not told"])
-def test_close_ends_a_question(consumers: ConsumerFactory, then: Callable[[CommittedAsked], None]) -> None:
+def test_close_ends_a_question(consumers: ConsumerFactory, then: Callable[[CommittedOffsetsQuestion], None]) -> None:
     """Another thread closes: as with any call of a closed consumer, even if the answer never comes."""
     consumer = consumers()
     consumer.member.answers_questions = False

@@ -12,7 +12,8 @@ from consumer_membership.config import ConnectionSettings, OffsetReset, StartSet
 from consumer_membership.devbroker import Broker
 from consumer_membership.membership.events import LeaveRequested, Polled, Subscribed
 from consumer_membership.membership.settings import MemberSettings
-from consumer_membership.runtime.line import Line, ThreadSettings
+from consumer_membership.runtime.line import Line
+from consumer_membership.runtime.membership_thread import ThreadSettings
 from consumer_membership.runtime.network.log_observer import LogObserver
 from consumer_membership.runtime.network.thread import NetworkThread
 from consumer_membership.types import ConflictPolicy, LeaveOption, Subscription

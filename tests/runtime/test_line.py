@@ -13,7 +13,8 @@ import pytest
 from consumer_membership.membership.effects import ApplicationEffect, LeaveCompleted
 from consumer_membership.membership.events import LeaveRequested, Polled
 from consumer_membership.membership.states import MemberState
-from consumer_membership.runtime.line import CommittedAsked, CredentialsChanged, Line, MemberFigures, Post
+from consumer_membership.runtime.line import CommittedOffsetsQuestion, CredentialsChanged, Line, Post
+from consumer_membership.runtime.membership_thread import MemberFigures
 from tests.support.views import view_of
 from tests.support.waiting import PATIENCE_S
 
@@ -71,7 +72,7 @@ def test_posts_are_taken_in_their_order_and_ring(line: Line, thread: Thread) -> 
     assert posts == (
         Polled(),
         CredentialsChanged(username=CREDENTIALS[0], password=CREDENTIALS[1]),
-        CommittedAsked(partitions=frozenset(), timeout_s=1.0, answer=answer),
+        CommittedOffsetsQuestion(partitions=frozenset(), timeout_s=1.0, answer=answer),
     )
     assert line.take_posts() == ()
     assert thread.rings == 3

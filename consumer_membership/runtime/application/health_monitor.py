@@ -27,7 +27,7 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.application_ledger import ApplicationLedger
 from consumer_membership.runtime.application.fetcher import Fetcher
 from consumer_membership.runtime.application.lifetime import Lifetime
-from consumer_membership.runtime.line import Ends, Line
+from consumer_membership.runtime.line import EndOffsets, Line
 from consumer_membership.types import TopicPartition
 
 _log = partial(logging.getLogger, "consumer_membership.session")
@@ -64,8 +64,8 @@ class HealthMonitor:
         self._log = ProgressLog(stuck_after_s)
         self._polls = 0
         self._polled_at: float | None = None
-        self._ends = Ends()
-        self._asked: Future[Ends] | None = None
+        self._ends = EndOffsets()
+        self._asked: Future[EndOffsets] | None = None
         self._asked_at = float("-inf")
         self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -171,11 +171,11 @@ class HealthMonitor:
                 self._asked, self._asked_at = self._line.ask_ends(suspects), now
 
 
-def _answer_of(asked: Future[Ends]) -> Ends:
+def _answer_of(asked: Future[EndOffsets]) -> EndOffsets:
     try:
         return asked.result()
     except (MembershipError, CancelledError):
-        return Ends()
+        return EndOffsets()
 
 
 def _keep_looking(monitor_of: Callable[[], HealthMonitor | None], stopped: threading.Event) -> None:

@@ -46,8 +46,9 @@ from consumer_membership.runtime.application.performer import CommitCallback, Pe
 from consumer_membership.runtime.application.prefetch_buffer import HandOutQueue, PrefetchBuffer
 from consumer_membership.runtime.application.session_errors import NO_OFFSET_CODE
 from consumer_membership.runtime.application.statistics import Progress, rewritten
-from consumer_membership.runtime.line import Line, Snapshot, ThreadFactory, ThreadSettings
+from consumer_membership.runtime.line import Line, Snapshot
 from consumer_membership.runtime.log_lines import RoomLog, lines_of
+from consumer_membership.runtime.membership_thread import ThreadFactory, ThreadSettings
 from consumer_membership.types import (
     ASSIGNMENT_LOST_CODE,
     JOIN_EPOCH,

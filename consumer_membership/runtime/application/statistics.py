@@ -20,7 +20,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView
 from consumer_membership.metrics.snapshot import FetchedCounts
 from consumer_membership.runtime.application.prefetch_buffer import Waiting
-from consumer_membership.runtime.line import BrokerTraffic, MemberFigures
+from consumer_membership.runtime.membership_thread import BrokerTraffic, MemberFigures
 from consumer_membership.types import OffsetAndMetadata, Offsets, TopicPartition
 
 #: A JSON object as `json` reads it.

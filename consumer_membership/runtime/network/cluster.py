@@ -18,7 +18,7 @@ from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, MembershipError, TransportError, UnsupportedProtocolError
 from consumer_membership.runtime.failures import logger
-from consumer_membership.runtime.line import BrokerTraffic
+from consumer_membership.runtime.membership_thread import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.connections import Connections, Purpose
 from consumer_membership.runtime.network.transport import AnswerTimedOutError, BrokerConnection, canonical

@@ -20,7 +20,7 @@ from consumer_membership.config import ConnectionSettings
 from consumer_membership.errors import AuthenticationError, TransportError
 from consumer_membership.light_dataclasses import dataclass
 from consumer_membership.runtime.failures import FailureLog, logger
-from consumer_membership.runtime.line import BrokerTraffic
+from consumer_membership.runtime.membership_thread import BrokerTraffic
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.transport import BrokerConnection, connect
 from consumer_membership.text import speakable

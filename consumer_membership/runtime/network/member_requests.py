@@ -60,8 +60,9 @@ from consumer_membership.membership.events import (
 from consumer_membership.membership.member import GroupMember
 from consumer_membership.membership.protocol import GroupEvent
 from consumer_membership.membership.states import SILENT
-from consumer_membership.runtime.line import Ends, Heard, RefusedError, UnansweredError
+from consumer_membership.runtime.line import EndOffsets, RefusedError, UnansweredError
 from consumer_membership.runtime.log_lines import RoomLog
+from consumer_membership.runtime.membership_thread import KnownCommit
 from consumer_membership.runtime.network.cluster import BrokerRefusal, Cluster
 from consumer_membership.runtime.network.exchanges import (
     NOT_KNOWN,
@@ -141,7 +142,7 @@ class MemberRequests:
         self._rebalance: asyncio.Task[object] | None = None
         #: What is committed, as far as this member has heard; only ever changed key by key, so that another thread may
         #: copy it.
-        self.committed_offsets: dict[TopicPartition, Heard] = {}
+        self.committed_offsets: dict[TopicPartition, KnownCommit] = {}
         leader = LeaderRequests(cluster, member)
         #: Who performs which order.
         self.performers: Mapping[type[NetworkOrder], Performer] = MappingProxyType(
@@ -297,7 +298,7 @@ class MemberRequests:
     def _note_committed(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         now = monotonic()
         for partition, offset in committed.items():
-            self.committed_offsets[partition] = Heard(offset, now)
+            self.committed_offsets[partition] = KnownCommit(offset, now)
 
     # ---- the coordinator's lookup ------------------------------------------------------------------------------------
 
@@ -460,12 +461,12 @@ class MemberRequests:
         except TransportError as failure:
             raise UnansweredError(f"{_NOT_FETCHED}: Local: Timed out ({failure})") from failure
 
-    async def ends(self, partitions: frozenset[TopicPartition]) -> Ends:
+    async def ends(self, partitions: frozenset[TopicPartition]) -> EndOffsets:
         """Where these partitions end, those whose leaders say so in time; no order of the core."""
         high = await self._offsets_at(partitions, _LATEST, read_committed=False)
         if not self._start.read_committed:
-            return Ends(high=high, stable=high)
-        return Ends(high=high, stable=await self._offsets_at(partitions, _LATEST, read_committed=True))
+            return EndOffsets(high=high, stable=high)
+        return EndOffsets(high=high, stable=await self._offsets_at(partitions, _LATEST, read_committed=True))
 
     def _asker(self) -> tuple[str, int]:
         """Member id and epoch of whoever asks now; a classic member asks as nobody, as in `_fetch_committed`."""

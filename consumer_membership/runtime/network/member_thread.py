@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView
-from consumer_membership.runtime.line import Line, MemberThread, ThreadSettings
+from consumer_membership.runtime.line import Line
+from consumer_membership.runtime.membership_thread import MembershipThread, ThreadSettings
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.ledger_observer import LedgerObserver
 from consumer_membership.runtime.network.log_observer import LogObserver, Observer
 from consumer_membership.runtime.network.thread import NetworkThread
 
 
-def member_thread(line: Line, settings: ThreadSettings) -> MemberThread:
+def member_thread(line: Line, settings: ThreadSettings) -> MembershipThread:
     """The real member at the end of this line, on a thread of its own that is not started yet."""
     security = ConnectionSecurity(settings.connection)
     return NetworkThread(line, settings, observer=_observer(settings, security), security=security)

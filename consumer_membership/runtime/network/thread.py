@@ -35,15 +35,9 @@ from consumer_membership.membership.protocol import GroupEffect, GroupEvent
 from consumer_membership.membership.view import MembershipView, ended
 from consumer_membership.recorder.dumps import Dumps
 from consumer_membership.recorder.ring import Recorder
-from consumer_membership.runtime.line import (
-    CommittedAsked,
-    CredentialsChanged,
-    EndsAsked,
-    Line,
-    MemberFigures,
-    ThreadSettings,
-)
+from consumer_membership.runtime.line import CommittedOffsetsQuestion, CredentialsChanged, EndOffsetsQuestion, Line
 from consumer_membership.runtime.log_lines import RoomLog
+from consumer_membership.runtime.membership_thread import MemberFigures, ThreadSettings
 from consumer_membership.runtime.network.cluster import Cluster
 from consumer_membership.runtime.network.connection_security import ConnectionSecurity
 from consumer_membership.runtime.network.lease_watch import LEASES
@@ -77,7 +71,7 @@ def new_member_id() -> str:
 
 
 class NetworkThread:
-    """The thread of one member, at the network's end of a line (`runtime.line.MemberThread`).
+    """The thread of one member, at the network's end of a line (`runtime.membership_thread.MembershipThread`).
 
     `security`: what its owner made of the connection's settings; None: it is made here.
     """
@@ -262,9 +256,9 @@ class MemberLoop:
             match post:
                 case CredentialsChanged():
                     self._security.set_credentials(post.username, post.password)
-                case CommittedAsked():
+                case CommittedOffsetsQuestion():
                     self._ask(post.answer, self._requests.committed(post.partitions, post.timeout_s))
-                case EndsAsked():
+                case EndOffsetsQuestion():
                     self._ask(post.answer, self._requests.ends(post.partitions))
                 case _:
                     self._feed(post)

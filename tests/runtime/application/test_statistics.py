@@ -13,7 +13,7 @@ from consumer_membership.membership.states import MemberState
 from consumer_membership.membership.view import MembershipView, Transition
 from consumer_membership.runtime.application.prefetch_buffer import Waiting
 from consumer_membership.runtime.application.statistics import JOIN_STATES, Progress, rewritten
-from consumer_membership.runtime.line import BrokerTraffic, Heard, MemberFigures
+from consumer_membership.runtime.membership_thread import BrokerTraffic, KnownCommit, MemberFigures
 from consumer_membership.types import BrokerAddress, OffsetAndMetadata, TopicPartition
 from consumer_membership.wire.traffic import Traffic
 from tests.support.views import view_of
@@ -92,9 +92,9 @@ def at(offset: int, epoch: int | None = None) -> OffsetAndMetadata:
     return OffsetAndMetadata(offset=offset, leader_epoch=epoch)
 
 
-def heard(offset: OffsetAndMetadata | None, moment: float = 10.0) -> Heard:
+def heard(offset: OffsetAndMetadata | None, moment: float = 10.0) -> KnownCommit:
     """What the coordinator said."""
-    return Heard(offset, moment)
+    return KnownCommit(offset, moment)
 
 
 def test_every_state_has_one_of_librdkafkas_words() -> None:

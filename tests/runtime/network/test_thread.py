@@ -42,7 +42,8 @@ from consumer_membership.membership.view import MembershipView
 from consumer_membership.recorder.dumps import RecorderSettings
 from consumer_membership.recorder.recording import Recording, read
 from consumer_membership.recorder.replay import Difference, Replay
-from consumer_membership.runtime.line import Line, RefusedError, ThreadSettings, UnansweredError
+from consumer_membership.runtime.line import Line, RefusedError, UnansweredError
+from consumer_membership.runtime.membership_thread import ThreadSettings
 from consumer_membership.runtime.network import thread as network_thread
 from consumer_membership.runtime.network import transport
 from consumer_membership.runtime.network.log_observer import LogObserver
